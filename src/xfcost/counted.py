@@ -1,0 +1,80 @@
+"""Architecture -> Ledger, in closed form: exact integers, no torch, no numpy, the same work whatever the depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from xfcost.layers.residual import wrapped
+from xfcost.ledger import Facts, Ledger, Operation
+from xfcost.mechanisms.base import SubLayer, tag_of
+from xfcost.mechanisms.orders import ORDERS
+from xfcost.spec.architecture import Architecture, Part
+
+
+def count(architecture: Architecture) -> Ledger:
+    """The counted account of `architecture`: one row per operation, repeated blocks as one row with `times`."""
+    return Ledger(facts=facts(architecture), rows=tuple(_rows(architecture)))
+
+
+def _rows(architecture: Architecture) -> Iterator[Operation]:
+    for name, (rows, columns) in architecture.tables.items():
+        title = f"Shared table {name!r}"
+        yield Operation(path=f"shared.{name}", title=title, params=rows * columns, stage="shared", block="shared", shared=name)
+    for part, stage, block, times in architecture.parts():
+        for row in _of_part(part):
+            yield _placed(row, part, stage=stage, block=block, times=times, batch=architecture.batch)
+
+
+def _of_part(part: Part) -> Iterator[Operation]:
+    if isinstance(part.page, SubLayer):
+        return wrapped(part.page, part.residual, part.place)
+    return part.page.operations(part.place)
+
+
+def _placed(row: Operation, part: Part, *, stage: str, block: str, times: int, batch: int) -> Operation:  # noqa: PLR0913
+    """A page's row at its place in the whole: its full path, and the batch in what a batch multiplies."""
+    return msgspec.structs.replace(
+        row,
+        path=f"{part.path}.{row.path}",
+        order=ORDERS.get((tag_of(type(part.page)), row.path)) or ORDERS.get(("residual", row.path)),
+        stage=stage,
+        block=block,
+        times=times,
+        macs=row.macs * batch,
+        flops=row.flops * batch,
+        attention_entries=row.attention_entries * batch,
+    )
+
+
+def facts(architecture: Architecture) -> Facts:
+    """What the report's header says."""
+    spec, grid = architecture.spec, architecture.grid
+    streams = architecture.streams
+    tokens = " + ".join(
+        (f"{stream.path[:-1]} " if stream.path else "") + stream.stages[0].grid.shape_text() for stream in streams
+    )
+    return Facts(
+        name=spec.name,
+        tokens=tokens,
+        grid_tokens=grid.tokens,
+        extra_tokens=grid.extra,
+        batch=architecture.batch,
+        dtype=architecture.dtype,
+        attention=architecture.attention,
+        source=architecture.source,
+        paper=spec.paper,
+        notes=tuple(_notes(architecture)),
+        published=tuple(msgspec.to_builtins(figure) for figure in spec.published),
+    )
+
+
+def _notes(architecture: Architecture) -> Iterator[str]:
+    said = set()
+    for part, stage, _, _ in architecture.parts():
+        for note in part.page.notes(part.place):
+            text = f"{stage}: {note}"
+            if text not in said:
+                said.add(text)
+                yield text

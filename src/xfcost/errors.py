@@ -1,0 +1,63 @@
+"""Every error that a user can cause, as one short tree.
+
+XfcostError            exit code 2, one message, no traceback
+├── SpecError          the YAML says something that can't be: file:line, path, what was expected, how to mend
+├── UsageError         an option or argument of the command line (or of the Python API) can't be
+├── OutputError        a file can't be written
+└── DeviceError        a device is absent, or the model can't fit on it
+
+`PageError` is not for users: a page raises it with its own field's name, and the loader, which knows the file and
+the line, turns it into a SpecError.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class XfcostError(Exception):
+    """Base of all errors that are caught once, in `cli.py`, and printed without a traceback."""
+
+    exit_code = 2
+
+
+class SpecError(XfcostError):
+    """A spec that can't be read or can't be built."""
+
+
+class UsageError(XfcostError):
+    """An argument that can't be honoured."""
+
+
+class OutputError(XfcostError):
+    """A file that can't be written; nothing of it is left behind."""
+
+
+class DeviceError(XfcostError):
+    """A device that isn't there, or a model that doesn't fit on it."""
+
+
+class PageError(Exception):
+    """What a page finds wrong with one of its fields at a given place in an architecture."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+        self.message = message
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'window'?` where a known name is near, else the names that there are."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if near:
+        return "did you mean " + " or ".join(repr(word) for word in near) + "?"
+    return "known: " + ", ".join(names)
+
+
+def divisors_text(number: int, most: int = 8) -> str:
+    """The divisors of `number`, for messages that say what a field could be: `1, 2, 3, 4, 6, …`."""
+    found = [n for n in range(1, min(number, 4096) + 1) if number % n == 0]
+    shown = ", ".join(str(n) for n in found[:most])
+    return shown + (", …" if len(found) > most else "")

@@ -1,0 +1,21 @@
+"""One page per layer that mixes no tokens: doors, heads, feed-forward networks."""
+
+from xfcost.layers.base import Embed, Enter, Head, PerToken
+from xfcost.layers.class_token import ClassToken
+from xfcost.layers.heads import Classifier, LanguageModel
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.patch import Patch
+from xfcost.layers.patch_merging import PatchMerging
+from xfcost.layers.position import Position
+from xfcost.layers.token import Token
+
+# The written lists, by where a layer may stand.
+EMBEDS: tuple[type[Embed], ...] = (Patch, Token, ClassToken, Position)
+ENTERS: tuple[type[Enter], ...] = (PatchMerging,)
+SUBLAYERS: tuple[type[PerToken], ...] = (Mlp,)
+HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel)
+
+AnyEmbed = Patch | Token | ClassToken | Position
+AnyEnter = PatchMerging
+AnySubLayer = Mlp
+AnyHead = Classifier | LanguageModel

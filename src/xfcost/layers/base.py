@@ -1,0 +1,26 @@
+"""What the pages of this wing are: doors (of the model, of a stage), heads, and sub-layers that mix no tokens."""
+
+from __future__ import annotations
+
+from xfcost.mechanisms.base import Page, SubLayer
+
+
+class Embed(Page):
+    """A step at the model's door (`embed:`): pixels or token numbers become tokens of width d."""
+
+    @property
+    def stride(self) -> int:
+        """Input positions per token along one side."""
+        return 1
+
+
+class Enter(Page):
+    """A step at a stage's door (`enter:`): it may change the grid and the width."""
+
+
+class Head(Page):
+    """The model's exit (`head:`)."""
+
+
+class PerToken(SubLayer):
+    """A sub-layer whose output at a token depends on that token alone."""

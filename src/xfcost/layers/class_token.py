@@ -1,0 +1,21 @@
+"""A learned token that stands outside the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xfcost.arithmetic import Number
+from xfcost.grid import Grid
+from xfcost.layers.base import Embed
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place
+
+
+class ClassToken(Embed, frozen=True, kw_only=True, tag="class_token"):
+    """[CLS]: one learned token before the grid's (Dosovitskiy et al. 2021, equation 1). d parameters."""
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid._replace(extra=place.grid.extra + 1), place.dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        yield Operation(path="prepend", title="Class token", params=place.dim)

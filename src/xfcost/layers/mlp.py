@@ -1,0 +1,51 @@
+"""The feed-forward network of a block: two linear maps and an activation, token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.ledger import Operation
+from xfcost.layers.base import PerToken
+from xfcost.mechanisms.base import Place, Width
+from xfcost.mechanisms.rows import elementwise, linear
+
+
+class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
+    """Position-wise feed-forward network act(xW₁ + b₁)W₂ + b₂ (Vaswani et al. 2017, §3.3).
+
+        fc1   N·d·H MACs, d·H + H parameters
+        act   N·H elements
+        fc2   N·H·d MACs, H·d + d parameters
+    """
+
+    ratio: Annotated[float, msgspec.Meta(gt=0, le=1024)] = 4
+    """H/d, where `hidden` isn't given."""
+    hidden: Width | None = None
+    """H."""
+    act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
+    bias: bool = True
+
+    def check(self, place: Place) -> None:
+        if self.hidden is None and not float(self.ratio * place.dim).is_integer():
+            raise PageError("ratio", f"{self.ratio}·{place.dim} is no whole width; give `hidden` instead")
+        if self.hidden is None and self.ratio * place.dim < 1:
+            raise PageError("ratio", f"{self.ratio}·{place.dim} leaves no hidden width; give `hidden` instead")
+
+    def inner(self, width: Number) -> Number:
+        """H, the hidden width."""
+        if self.hidden is not None:
+            return self.hidden
+        whole = int(self.ratio)
+        return whole * width if whole == self.ratio else int(self.ratio * width)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        hidden = self.inner(d)
+        yield linear("fc1", "MLP up-projection", n, d, hidden, bias=self.bias)
+        yield elementwise("act", "MLP activation", self.act, n * hidden)
+        yield linear("fc2", "MLP down-projection", n, hidden, d, bias=self.bias)

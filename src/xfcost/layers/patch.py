@@ -1,0 +1,51 @@
+"""Patch embedding: an image is cut into patches, each projected to one token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers.base import Embed
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place, Side
+from xfcost.mechanisms.rows import layer_norm, linear
+
+
+class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
+    """A P×P convolution of stride P (Dosovitskiy et al. 2021, §3.1; Liu et al. 2021, §3.1).
+
+    projection   N·(P²·C)·d MACs, P²·C·d + d parameters, N = (H/P)·(W/P) tokens, C channels
+    """
+
+    size: Side
+    norm: Literal["layer_norm", "none"] = "none"
+    bias: bool = True
+
+    @property
+    def stride(self) -> int:
+        return self.size
+
+    def check(self, place: Place) -> None:
+        bad = [side for side in place.grid.sides if side % self.size]
+        if bad:
+            nearest = [max(side // self.size, 1) * self.size for side in place.grid.sides]
+            raise PageError(
+                "size",
+                f"{self.size} does not divide the image {_by(place.grid.sides)}; the nearest image it tiles is {_by(nearest)}",
+            )
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return Grid(tuple(side // self.size for side in place.grid.sides)), place.out_dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, d = self.out(place)
+        yield linear("projection", "Patch projection", grid.tokens, self.size**2 * place.dim, d, bias=self.bias)
+        if self.norm == "layer_norm":
+            yield layer_norm("norm", "Layer norm", grid.tokens, d)
+
+
+def _by(sides: tuple[Number, ...] | list[Number]) -> str:
+    return "×".join(str(side) for side in sides)

@@ -1,0 +1,42 @@
+"""Patch merging: disjoint groups of 2×2 tokens become one wider token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xfcost.arithmetic import Number, ceil_div
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers.base import Enter
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.rows import layer_norm, linear, move
+
+
+class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
+    """2×2 neighbours are concatenated (4d), normalised and reduced to the stage's width (Liu et al. 2021, §3.1).
+
+        norm        ⌈N/4⌉·4d elements, 8d parameters
+        reduction   ⌈N/4⌉·4d·d' MACs, 4d·d' parameters, no bias
+
+    Odd sides are padded by one, as in the public implementation. Groups are disjoint and become new tokens: per-token.
+    """
+
+    def check(self, place: Place) -> None:
+        if len(place.grid.sides) != 2 or place.grid.extra:  # noqa: PLR2004 - height and width
+            raise PageError("kind", f"'patch_merging' needs a 2-D grid without extra tokens, not {place.grid.shape_text()}")
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return Grid(tuple(ceil_div(side, 2) for side in place.grid.sides)), place.out_dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, d = self.out(place)
+        yield move("gather", "Gather 2×2 neighbours")
+        yield layer_norm("norm", "Layer norm", grid.tokens, 4 * place.dim)
+        yield linear("reduction", "Patch merging reduction", grid.tokens, 4 * place.dim, d, bias=False)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if any(side % 2 for side in place.grid.sides):
+            sides = "×".join(str(side) for side in place.grid.sides)
+            merged = "×".join(str(side) for side in self.out(place)[0].sides)
+            yield f"odd grid {sides} padded by one row or column to merge into {merged}"

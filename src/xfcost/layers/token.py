@@ -1,0 +1,41 @@
+"""Token embedding: a look-up in a table of the vocabulary's size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers.base import Embed
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place, Share
+from xfcost.mechanisms.rows import elementwise
+
+
+class Token(Embed, frozen=True, kw_only=True, tag="token"):
+    """Rows of a V×d table (Vaswani et al. 2017, §3.4). A look-up moves data: 0 FLOPs, V·d parameters.
+
+    With `share: name` the table is counted once, in a row of its own, whoever else uses it (tied embeddings).
+    """
+
+    share: Share | None = None
+    scale: Literal["none", "sqrt_dim"] = "none"
+    """Multiply by √d (Vaswani et al. 2017, §3.4)."""
+
+    def check(self, place: Place) -> None:
+        if place.vocabulary is None:
+            raise PageError("kind", "'token' looks up token numbers, and the input here is an image; use 'patch'")
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, place.out_dim
+
+    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
+        return {self.share: (place.vocabulary, place.out_dim)} if self.share else {}
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        params = 0 if self.share else place.vocabulary * place.out_dim
+        yield Operation(path="lookup", title="Token embedding", params=params, shared=self.share)
+        if self.scale == "sqrt_dim":
+            yield elementwise("scale", "Scale embedding √d", "multiply", place.grid.total * place.out_dim)

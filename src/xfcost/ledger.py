@@ -1,0 +1,245 @@
+"""The one row type and the one table: every account produces them, every report reads them.
+
+Counts are Python ints from end to end, seconds and bytes are SI; rounding happens in `units`, at the edge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from xfcost.units import BYTES_PER_ELEMENT
+
+if TYPE_CHECKING:
+    import pandas
+
+Mixing = Literal["per-token", "local", "global"]
+MIXINGS: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
+COUNTED: Final = ("params", "macs", "flops", "attention_entries")
+TRACED: Final = ("traced_params", "traced_macs", "traced_flops")
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation of one block: where it stands, what it is, what it costs.
+
+    Figures are for one block and the whole batch; `times` says how often that block stands. `None` is missing, not zero.
+    """
+
+    path: str
+    """Where it stands: the YAML path of its sub-layer, then its own name (`stages.0.block.0.scores`)."""
+    title: str
+    """What it is, in the field's words (`Attention scores QKᵀ`)."""
+    mixing: Mixing = "per-token"
+    content_dependent: bool = False
+    """Are the mixing weights recomputed from the input (attention), or learned and fixed?"""
+    reads: str | None = None
+    """Tokens read per token, in letters; None where a token reads itself alone."""
+    reads_tokens: int | None = None
+    """The same as a number, at this place."""
+    order: str | None = None
+    """The leading term of its cost in N, in letters; derived, never typed in (`mechanisms/orders.py`)."""
+    times: int = 1
+    params: int = 0
+    macs: int = 0
+    flops: int = 0
+    attention_entries: int = 0
+    """Heads × queries × keys (per sample × batch) that this operation materialises."""
+    heads: int | None = None
+    pairs: int | None = None
+    """Query-key pairs per head and sample that the pattern allows; the dense product computes at least these."""
+    stage: str = ""
+    block: str = ""
+    shared: str | None = None
+    """The name of the shared table that this operation uses; its parameters stand in the table's own row."""
+    traced_params: int | None = None
+    traced_macs: int | None = None
+    traced_flops: int | None = None
+    seconds: float | None = None
+
+    @property
+    def operation(self) -> str:
+        """Its own name, the last word of its path (`scores`)."""
+        return self.path.rpartition(".")[2]
+
+    def times_over(self, quantity: str) -> int | None:
+        """`quantity` for all blocks where the operation stands."""
+        value = getattr(self, quantity)
+        return None if value is None else value * self.times
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is true of the whole ledger."""
+
+    name: str
+    tokens: str
+    """Tokens of the first stage, as text: `784 (28×28) + 1`."""
+    grid_tokens: int
+    extra_tokens: int = 0
+    batch: int = 1
+    dtype: str = "float32"
+    attention: str = "eager"
+    source: str = ""
+    """The preset's name or the file."""
+    paper: str | None = None
+    notes: tuple[str, ...] = ()
+    """What a reader must be told: padding, clipped windows, tables bound to the resolution."""
+    published: tuple[dict[str, Any], ...] = ()
+    versions: dict[str, str] = {}
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """What the join of two accounts found: `exact` only where every row agrees on every quantity."""
+
+    exact: bool
+    differences: tuple[dict[str, Any], ...] = ()
+    """{path, quantity, counted, traced}"""
+    uncounted: tuple[str, ...] = ()
+    """Work that no named operation owns, or that no handle knows."""
+
+
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
+    """The real model on a real device: median seconds of a forward, their spread (interquartile range)."""
+
+    device: str
+    machine: str
+    seconds: float
+    spread: float
+    runs: int
+    threads: int
+    peak_bytes: int | None = None
+    """Peak of live tensor bytes during a forward, parameters included."""
+    predicted_peak_bytes: int | None = None
+    """The same, walked on the `meta` device before anything ran."""
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows and facts. Accounts make ledgers; `join` lays one account beside another; reports read."""
+
+    facts: Facts
+    rows: tuple[Operation, ...]
+    agreement: Agreement | None = None
+    timing: Timing | None = None
+
+    def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
+        """The sum of `quantity` over all blocks; None where no row has it."""
+        values = [row.times_over(quantity) for row in self.rows if where is None or where(row)]
+        present = [value for value in values if value is not None]
+        return sum(present) if present or not values else None
+
+    def by(self, key: Literal["mixing", "stage", "block", "operation"]) -> dict[str, tuple[Operation, ...]]:
+        """Rows grouped by `key`, groups in order of first appearance (all three kinds, always, for `mixing`)."""
+        groups: dict[str, list[Operation]] = {kind: [] for kind in MIXINGS} if key == "mixing" else {}
+        for row in self.rows:
+            groups.setdefault(getattr(row, key), []).append(row)
+        return {name: tuple(rows) for name, rows in groups.items()}
+
+    def part(self, rows: Iterable[Operation]) -> Ledger:
+        """This ledger with only `rows`."""
+        return msgspec.structs.replace(self, rows=tuple(rows))
+
+    @property
+    def bytes_per_element(self) -> int:
+        """Bytes of one element of the ledger's dtype."""
+        return BYTES_PER_ELEMENT[self.facts.dtype]
+
+    def attention_memory(self) -> dict[str, int]:
+        """Bytes of attention matrices: the largest `per_head` and `per_layer`, `all_layers` (what training keeps) and
+        `peak` (what inference needs: the largest layer's)."""
+        per_layer = max((row.attention_entries for row in self.rows), default=0)
+        per_head = max((row.attention_entries // (row.heads or 1) for row in self.rows), default=0) // self.facts.batch
+        size = self.bytes_per_element
+        return {
+            "per_head": per_head * size,
+            "per_layer": per_layer * size,
+            "all_layers": (self.total("attention_entries") or 0) * size,
+            "peak": per_layer * size,
+        }
+
+    def totals(self) -> dict[str, int | None]:
+        """Every total of DESIGN's JSON, raw."""
+        memory = self.attention_memory()
+        counted = {name: self.total(name) for name in COUNTED}
+        bytes_ = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
+        return counted | bytes_ | {name: self.total(name) for name in TRACED}
+
+    def published_beside_ours(self) -> list[dict[str, Any]]:
+        """Published figures with ours: {quantity, published, ours, difference (of the published), source, …}."""
+        result = []
+        for figure in self.facts.published:
+            for quantity in ("params", "macs", "flops"):
+                if figure.get(quantity) is None:
+                    continue
+                ours = self.total(quantity)
+                assert ours is not None  # noqa: S101 - counted quantities are never missing
+                published = figure[quantity]
+                row = {"quantity": quantity, "published": published, "ours": ours}
+                row["difference"] = (ours - published) / published
+                row |= {key: figure.get(key) for key in ("source", "convention", "note")}
+                result.append(row)
+        return result
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One line per row, columns as in the CSV report. Imports pandas."""
+        import pandas as pd
+
+        from xfcost.report.export import records
+
+        return pd.DataFrame.from_records(records(self))
+
+    def to_json(self) -> str:
+        """The JSON object of `--format json`."""
+        from xfcost.report.export import ledger_json
+
+        return ledger_json(self)
+
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows."""
+        from xfcost.report.table import ledger_html
+
+        return ledger_html(self)
+
+
+def join(counted: Ledger, traced: Iterable[Operation], uncounted: Iterable[str] = ()) -> Ledger:
+    """`counted` with the traced account's figures beside its own, and what the two disagree on.
+
+    The accounts are joined on the path. A row that only one of them knows is a difference, and so is another `times`.
+    """
+    theirs = {row.path: row for row in traced}
+    differences: list[dict[str, Any]] = []
+
+    def compare(path: str, quantity: str, ours: int | None, other: int | None) -> None:
+        if ours != other:
+            differences.append({"path": path, "quantity": quantity, "counted": ours, "traced": other})
+
+    rows = []
+    for row in counted.rows:
+        other = theirs.pop(row.path, None)
+        if other is None:
+            compare(row.path, "operation", 1, None)
+            rows.append(row)
+            continue
+        for quantity in ("times", "params", "macs", "flops"):
+            compare(row.path, quantity, getattr(row, quantity), getattr(other, quantity))
+        figures = {"traced_params": other.params, "traced_macs": other.macs, "traced_flops": other.flops}
+        rows.append(msgspec.structs.replace(row, **figures))
+    for path in theirs:
+        compare(path, "operation", None, 1)
+    loose = tuple(uncounted)
+    agreement = Agreement(exact=not differences and not loose, differences=tuple(differences), uncounted=loose)
+    return msgspec.structs.replace(counted, rows=tuple(rows), agreement=agreement)
+
+
+def with_seconds(ledger: Ledger, seconds_by_path: dict[str, float], timing: Timing) -> Ledger:
+    """`ledger` with measured seconds (per block) beside its rows."""
+    rows = [msgspec.structs.replace(row, seconds=seconds_by_path.get(row.path)) for row in ledger.rows]
+    return msgspec.structs.replace(ledger, rows=tuple(rows), timing=timing)
+
+
+def growth_exponent(cost: int, cost_of_more: int, factor: float) -> float | None:
+    """The exponent in N between two costs, N having grown by `factor`; None where either is zero."""
+    if not cost or not cost_of_more:
+        return None
+    return math.log(cost_of_more / cost) / math.log(factor)

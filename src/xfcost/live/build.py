@@ -1,0 +1,145 @@
+"""Architecture -> the real torch model, every page's twin at its place, and where each module's row stands.
+
+B batch, N tokens, D width.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.live import layers, mechanisms
+from xfcost.live.leaves import Add, LayerNorm, Table
+from xfcost.mechanisms import Cross
+from xfcost.mechanisms.base import Page, Residual
+from xfcost.spec.architecture import Architecture, Part, Stage, Stream
+from xfcost.spec.grammar import ImageInput
+
+TWINS: dict[type[Page], type[nn.Module]] = mechanisms.TWINS | layers.TWINS
+
+
+class Live(NamedTuple):
+    """A model, example inputs, and the row path of every module that stands for a page."""
+
+    model: nn.Module
+    inputs: tuple[Tensor, ...]
+    rows: dict[str, str]
+    """Module path -> row path (`stages.0.run.3.0` -> `stages.0.block.0`); the longest prefix decides."""
+
+
+def build(architecture: Architecture, device: str = "meta") -> Live:
+    """The model of `architecture` in evaluation mode, on `device`, randomly initialised (on `meta`: no memory)."""
+    dtype = getattr(torch, architecture.dtype)
+    rows: dict[str, str] = {}
+    with torch.device(device):
+        model = Model(architecture, rows).to(dtype).eval().requires_grad_(False)
+        inputs = tuple(example_input(stream, architecture.batch, dtype) for stream in architecture.streams)
+    return Live(model, inputs, rows)
+
+
+def example_input(stream: Stream, batch: int, dtype: torch.dtype) -> Tensor:
+    """Random pixels (B, C, Y, X) or token numbers (B, N), on the current device."""
+    entry = stream.input
+    if isinstance(entry, ImageInput):
+        return torch.randn(batch, entry.channels, *entry.sides, dtype=dtype)
+    return torch.randint(entry.vocabulary, (batch, entry.length))
+
+
+def twin(part: Part, tables: dict[str, Table]) -> nn.Module:
+    """The torch twin of a page. Twins of pages that can share a table are handed the tables too."""
+    make: Any = TWINS[type(part.page)]
+    if "share" in part.page.__struct_fields__:
+        return make(part.page, part.place, tables)  # type: ignore[no-any-return]
+    return make(part.page, part.place)  # type: ignore[no-any-return]
+
+
+class Model(nn.Module):
+    """One stream or two, and a head."""
+
+    def __init__(self, architecture: Architecture, rows: dict[str, str]) -> None:
+        super().__init__()
+        tables = {name: Table(*shape) for name, shape in architecture.tables.items()}
+        self.shared = nn.ModuleDict(tables)
+        rows |= {f"shared.{name}": f"shared.{name}" for name in tables}
+        self.streams = nn.ModuleList(
+            StreamModel(stream, tables, rows, f"streams.{number}") for number, stream in enumerate(architecture.streams)
+        )
+        self.head = twin(architecture.head, tables) if architecture.head else None
+        rows["head"] = "head"
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        memory_BMD: Tensor | None = None
+        for stream, numbers in zip(self.streams, inputs, strict=True):
+            memory_BMD = stream(numbers, memory_BMD)
+        return memory_BMD if self.head is None else self.head(memory_BMD)  # type: ignore[no-any-return,return-value]
+
+
+class StreamModel(nn.Module):
+    """A door, then stages: (B, C, Y, X) or (B, N) -> (B, N, D)."""
+
+    def __init__(self, stream: Stream, tables: dict[str, Table], rows: dict[str, str], path: str) -> None:
+        super().__init__()
+        self.embed = nn.ModuleList(twin(part, tables) for part in stream.embed)
+        rows |= {f"{path}.embed.{number}": part.path for number, part in enumerate(stream.embed)}
+        self.stages = nn.ModuleList(
+            StageModel(stage, tables, rows, f"{path}.stages.{number}") for number, stage in enumerate(stream.stages)
+        )
+
+    def forward(self, x: Tensor, memory_BMD: Tensor | None) -> Tensor:
+        for door in self.embed:
+            x = door(x)
+        for stage in self.stages:
+            x = stage(x, memory_BMD)
+        return x
+
+
+class StageModel(nn.Module):
+    """A door, then blocks in their order: (B, N, D) -> (B, N', D')."""
+
+    def __init__(self, stage: Stage, tables: dict[str, Table], rows: dict[str, str], path: str) -> None:
+        super().__init__()
+        self.enter = nn.ModuleList(twin(part, tables) for part in stage.enter)
+        rows |= {f"{path}.enter.{number}": part.path for number, part in enumerate(stage.enter)}
+        self.run = nn.ModuleList()
+        for number, index in enumerate(stage.order):
+            block = stage.blocks[index]
+            self.run.append(nn.ModuleList(SubLayerModel(part, tables) for part in block.parts))
+            for position, part in enumerate(block.parts):
+                rows[f"{path}.run.{number}.{position}"] = part.path
+
+    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None) -> Tensor:
+        for door in self.enter:
+            x_BND = door(x_BND)
+        for block in self.run:
+            for sublayer in block:  # type: ignore[union-attr]
+                x_BND = sublayer(x_BND, memory_BMD)
+        return x_BND
+
+
+class SubLayerModel(nn.Module):
+    """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N, D)."""
+
+    def __init__(self, part: Part, tables: dict[str, Table]) -> None:
+        super().__init__()
+        residual: Residual | Literal["none"] = part.residual
+        self.crosses = isinstance(part.page, Cross)
+        self.inner = twin(part, tables)
+        self.place = "none" if residual == "none" else residual.place
+        normed = residual != "none" and residual.norm == "layer_norm"
+        self.norm = LayerNorm(part.place.dim) if normed else None
+        self.add = None if residual == "none" else Add()
+
+    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
+        memory = (memory_BMD,) if self.crosses else ()
+        if self.add is None:
+            return self.inner(x_BND, *memory)  # type: ignore[no-any-return]
+        if self.place == "pre":
+            return self.add(x_BND, self.inner(self._normed(x_BND), *memory))  # type: ignore[no-any-return]
+        if self.place == "post":
+            return self._normed(self.add(x_BND, self.inner(x_BND, *memory)))
+        return self.add(x_BND, self._normed(self.inner(x_BND, *memory)))  # type: ignore[no-any-return]
+
+    def _normed(self, x_BND: Tensor) -> Tensor:
+        return x_BND if self.norm is None else self.norm(x_BND)

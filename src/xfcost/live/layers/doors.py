@@ -1,0 +1,127 @@
+"""Twins of the doors: `layers/{patch,token,class_token,position,patch_merging}.py`.
+
+B batch, N tokens, D width, C channels, Y and X the grid's sides.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.layers import ClassToken, Patch, PatchMerging, Position, Token
+from xfcost.live.leaves import Add, LayerNorm, Linear, Lookup, Scale, Table
+from xfcost.mechanisms.base import Place
+
+
+class PatchProjection(nn.Conv2d):
+    """nn.Conv2d that leaves `meta` weights as they are, with tokens for output: (B, C, Y, X) -> (B, N, D)."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+    def forward(self, image_BCYX: Tensor) -> Tensor:
+        return super().forward(image_BCYX).flatten(2).transpose(1, 2)
+
+
+class PatchEmbedding(nn.Module):
+    """(B, C, Y, X) -> (B, N, D)."""
+
+    def __init__(self, page: Patch, place: Place) -> None:
+        super().__init__()
+        self.projection = PatchProjection(place.dim, place.out_dim, page.size, page.size, bias=page.bias)
+        self.norm = LayerNorm(place.out_dim) if page.norm == "layer_norm" else None
+
+    def forward(self, image_BCYX: Tensor) -> Tensor:
+        x_BND = self.projection(image_BCYX)
+        return x_BND if self.norm is None else self.norm(x_BND)  # type: ignore[no-any-return]
+
+
+class TokenEmbedding(nn.Module):
+    """(B, N) token numbers -> (B, N, D)."""
+
+    def __init__(self, page: Token, place: Place, tables: dict[str, Table]) -> None:
+        super().__init__()
+        shared = tables[page.share] if page.share else None
+        self.lookup = Lookup(place.vocabulary, place.out_dim, shared)
+        self.scale = Scale(place.out_dim**0.5) if page.scale == "sqrt_dim" else None
+
+    def forward(self, numbers_BN: Tensor) -> Tensor:
+        x_BND = self.lookup(numbers_BN)
+        return x_BND if self.scale is None else self.scale(x_BND)  # type: ignore[no-any-return]
+
+
+class Prepend(Table):
+    """The class token before the others: (B, N, D) -> (B, N+1, D)."""
+
+    def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
+        return torch.cat([self.weight.expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
+
+
+class ClassTokenDoor(nn.Module):
+    """(B, N, D) -> (B, N+1, D)."""
+
+    def __init__(self, page: ClassToken, place: Place) -> None:
+        super().__init__()
+        self.prepend = Prepend(1, 1, place.dim)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.prepend(x_BND)  # type: ignore[no-any-return]
+
+
+class PositionDoor(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    sinusoids_ND: Tensor
+
+    def __init__(self, page: Position, place: Place) -> None:
+        super().__init__()
+        tokens = place.grid.total
+        self.tokens = tokens
+        self.table = Table(page.rows(place), place.dim) if page.form == "learned" else None
+        if self.table is None:
+            self.register_buffer("sinusoids_ND", sinusoids(tokens, place.dim), persistent=False)
+        self.add = Add()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        positions_ND = self.sinusoids_ND if self.table is None else self.table()[: self.tokens]
+        return self.add(x_BND, positions_ND)  # type: ignore[no-any-return]
+
+
+def sinusoids(tokens: int, width: int) -> Tensor:
+    """sin and cos of pos/10000^(2i/d), even and odd columns (Vaswani et al. 2017, §3.5)."""
+    position_N1 = torch.arange(tokens)[:, None]
+    column_D = torch.arange(width)
+    angle_ND = position_N1 / 10000 ** (column_D // 2 * 2 / width)
+    return torch.where(column_D % 2 == 0, angle_ND.sin(), angle_ND.cos())
+
+
+class Gather(nn.Module):
+    """2×2 neighbours side by side, odd grids padded: (B, N, D) -> (B, ⌈N/4⌉, 4D)."""
+
+    def __init__(self, sides: tuple[int, int]) -> None:
+        super().__init__()
+        self.sides = sides
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x_BYXD = x_BND.unflatten(1, self.sides)
+        odd = [side % 2 for side in self.sides]
+        if any(odd):
+            x_BYXD = F.pad(x_BYXD, (0, 0, 0, odd[1], 0, odd[0]))
+        x = x_BYXD.unflatten(2, (-1, 2)).unflatten(1, (-1, 2))  # (B, Y/2, 2, X/2, 2, D)
+        return x.permute(0, 1, 3, 4, 2, 5).flatten(3).flatten(1, 2)  # columns before rows, as Swin's weights have it
+
+
+class PatchMergingDoor(nn.Module):
+    """(B, N, D) -> (B, ⌈N/4⌉, D')."""
+
+    def __init__(self, page: PatchMerging, place: Place) -> None:
+        super().__init__()
+        height, width = place.grid.sides
+        self.gather = Gather((height, width))
+        self.norm = LayerNorm(4 * place.dim)
+        self.reduction = Linear(4 * place.dim, place.out_dim, bias=False)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.reduction(self.norm(self.gather(x_BND)))  # type: ignore[no-any-return]

@@ -1,0 +1,47 @@
+"""Twins of `layers/heads.py`. B batch, N tokens, D width, V vocabulary."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.layers import Classifier, LanguageModel
+from xfcost.live.leaves import LayerNorm, Linear, Scoring, Table
+from xfcost.mechanisms.base import Place
+
+
+class Pool(nn.Module):
+    """(B, N, D) -> (B, D): the class token's vector, or the mean of all."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.form = form
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return x_BND.mean(dim=1) if self.form == "mean" else x_BND[:, 0]
+
+
+class ClassifierHead(nn.Module):
+    """(B, N, D) -> (B, classes)."""
+
+    def __init__(self, page: Classifier, place: Place) -> None:
+        super().__init__()
+        self.norm = LayerNorm(place.dim) if page.norm == "layer_norm" else None
+        self.pool = Pool(page.pool)
+        self.linear = Linear(place.dim, page.classes)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x_BND = x_BND if self.norm is None else self.norm(x_BND)
+        return self.linear(self.pool(x_BND))  # type: ignore[no-any-return]
+
+
+class LanguageModelHead(nn.Module):
+    """(B, N, D) -> (B, N, V)."""
+
+    def __init__(self, page: LanguageModel, place: Place, tables: dict[str, Table]) -> None:
+        super().__init__()
+        self.norm = LayerNorm(place.dim) if page.norm == "layer_norm" else None
+        self.linear = Scoring(place.vocabulary, place.dim, tables[page.share] if page.share else None)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x_BND = x_BND if self.norm is None else self.norm(x_BND)
+        return self.linear(x_BND)  # type: ignore[no-any-return]

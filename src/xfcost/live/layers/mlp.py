@@ -1,0 +1,23 @@
+"""Twin of `layers/mlp.py`. B batch, N tokens, D width."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.layers import Mlp
+from xfcost.live.leaves import ACTIVATIONS, Linear
+from xfcost.mechanisms.base import Place
+
+
+class FeedForward(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, page: Mlp, place: Place) -> None:
+        super().__init__()
+        hidden = page.inner(place.dim)
+        self.fc1 = Linear(place.dim, hidden, bias=page.bias)
+        self.act = ACTIVATIONS[page.act]()
+        self.fc2 = Linear(hidden, place.dim, bias=page.bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.fc2(self.act(self.fc1(x_BND)))  # type: ignore[no-any-return]

@@ -1,0 +1,149 @@
+"""The leaves of every twin: one small module per named operation. No FLOP happens outside a leaf.
+
+Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G groups (windows) beside each other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Linear(nn.Linear):
+    """nn.Linear that leaves `meta` weights as they are (there is nothing to initialise there, and it takes time)."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+class LayerNorm(nn.LayerNorm):
+    """nn.LayerNorm, likewise."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+class Table(nn.Module):
+    """A learned table, returned whole: positions, class tokens, vocabularies that several leaves share."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape))
+        if not self.weight.is_meta:
+            nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self) -> Tensor:
+        return self.weight
+
+
+class Add(nn.Module):
+    """x + y."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+
+class Scale(nn.Module):
+    """x · factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+class Scores(nn.Module):
+    """QKᵀ: (…, N, K) · (…, M, K) -> (…, N, M)."""
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.transpose(-2, -1)
+
+
+class Softmax(nn.Module):
+    """Over the keys."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return scores.softmax(dim=-1)
+
+
+class WeightedSum(nn.Module):
+    """AV: (…, N, M) · (…, M, K) -> (…, N, K)."""
+
+    def forward(self, weights: Tensor, v: Tensor) -> Tensor:
+        return weights @ v
+
+
+class CausalMask(nn.Module):
+    """-∞ where a key comes after its query."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        return scores.masked_fill(ahead, float("-inf"))
+
+
+class Fused(nn.Module):
+    """softmax(QKᵀ/√K + bias)V in one kernel, which keeps no matrix of scores where the device has such a kernel."""
+
+    def __init__(self, *, causal: bool = False) -> None:
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=self.causal)
+
+
+class Lookup(nn.Module):
+    """Rows of a table for token numbers: (B, N) -> (B, N, D). With `shared`, the table is owned elsewhere."""
+
+    def __init__(self, rows: int, columns: int, shared: Table | None = None) -> None:
+        super().__init__()
+        self.weight = None if shared else Table(rows, columns).weight
+        self.borrowed = (shared,)  # in a tuple: a module that merely uses a table must not own it
+
+    def forward(self, numbers_BN: Tensor) -> Tensor:
+        return F.embedding(numbers_BN, weight_of(self))
+
+
+class Scoring(nn.Module):
+    """x · tableᵀ: (B, N, D) -> (B, N, V), no bias. With `shared`, the table is owned elsewhere."""
+
+    def __init__(self, rows: int, columns: int, shared: Table | None = None) -> None:
+        super().__init__()
+        self.weight = None if shared else Table(rows, columns).weight
+        self.borrowed = (shared,)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return F.linear(x_BND, weight_of(self))
+
+
+def weight_of(leaf: Lookup | Scoring) -> Tensor:
+    """The leaf's own table, or the borrowed one."""
+    (shared,) = leaf.borrowed
+    return shared.weight if leaf.weight is None else leaf.weight
+
+
+class GeluTanh(nn.GELU):
+    """GELU by the tanh formula (GPT-2's)."""
+
+    def __init__(self) -> None:
+        super().__init__(approximate="tanh")
+
+
+ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "gelu_tanh": GeluTanh, "relu": nn.ReLU}
+
+
+def split_heads(x_BND: Tensor, heads: int) -> Tensor:
+    """(B, N, D) -> (B, H, N, K)."""
+    return x_BND.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def join_heads(x_BHNK: Tensor) -> Tensor:
+    """(B, H, N, K) -> (B, N, D)."""
+    return x_BHNK.transpose(1, 2).flatten(2)

@@ -1,0 +1,11 @@
+"""The torch twin of every page of `xfcost.mechanisms`, under the same file name."""
+
+from torch import nn
+
+from xfcost.live.mechanisms.cross import CrossAttention
+from xfcost.live.mechanisms.full import FullAttention
+from xfcost.live.mechanisms.window import WindowAttention
+from xfcost.mechanisms import Cross, Full, Window
+from xfcost.mechanisms.base import Page
+
+TWINS: dict[type[Page], type[nn.Module]] = {Full: FullAttention, Cross: CrossAttention, Window: WindowAttention}

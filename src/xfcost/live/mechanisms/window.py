@@ -1,0 +1,181 @@
+"""Twin of `mechanisms/window.py`. B batch, N tokens, G windows of T tokens, D width, H heads, K head width."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.live.leaves import Add, Fused, Linear, Scale, Scores, Softmax, WeightedSum
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.window import Window
+
+
+class WindowAttention(nn.Module):
+    """(B, N, D) -> (B, N, D), N in raster order."""
+
+    def __init__(self, page: Window, place: Place) -> None:
+        super().__init__()
+        sides, window = place.grid.sides, page.window(place.grid)
+        padded, shifts = page.padded(place.grid).sides, page.shifts(place.grid)
+        self.heads, self.fused = page.heads, place.fused
+        self.partition = Partition(sides, padded, window, shifts)
+        self.qkv = Linear(place.dim, 3 * place.dim, bias=page.projection_bias)
+        self.relative_bias = RelativeBias(window, page.heads) if page.bias == "relative" else None
+        self.mask = ShiftMask(padded, window, shifts) if page.shift else None
+        if place.fused:
+            self.attention = Fused()
+        else:
+            self.scale = Scale((place.dim // page.heads) ** -0.5)
+            self.scores = Scores()
+            self.add_bias = Add() if self.relative_bias is not None else None
+            self.softmax = Softmax()
+            self.weighted_sum = WeightedSum()
+        self.out = Linear(place.dim, place.dim, bias=page.projection_bias)
+        self.merge = Merge(sides, padded, window, shifts)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x_BGTD = self.partition(x_BND)
+        qkv = self.qkv(x_BGTD).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
+        q_BGHTK, k_BGHTK, v_BGHTK = qkv.unbind(0)
+        attend = self._fused if self.fused else self._eager
+        y_BGTD = attend(q_BGHTK, k_BGHTK, v_BGHTK).transpose(2, 3).flatten(3)
+        return self.merge(self.out(y_BGTD))  # type: ignore[no-any-return]
+
+    def _eager(self, q_BGHTK: Tensor, k_BGHTK: Tensor, v_BGHTK: Tensor) -> Tensor:
+        scores_BGHTT = self.scores(self.scale(q_BGHTK), k_BGHTK)
+        if self.relative_bias is not None and self.add_bias is not None:
+            scores_BGHTT = self.add_bias(scores_BGHTT, self.relative_bias())
+        if self.mask is not None:
+            scores_BGHTT = self.mask(scores_BGHTT)
+        return self.weighted_sum(self.softmax(scores_BGHTT), v_BGHTK)  # type: ignore[no-any-return]
+
+    def _fused(self, q_BGHTK: Tensor, k_BGHTK: Tensor, v_BGHTK: Tensor) -> Tensor:
+        """Windows stand beside heads, so that bias and mask are not copied for every sample of the batch."""
+        bias = self.relative_bias() if self.relative_bias is not None else None
+        if self.mask is not None:
+            bias = self.mask(bias)
+        windows = q_BGHTK.shape[1]
+        if bias is not None:
+            bias = bias.expand(windows, self.heads, -1, -1).flatten(0, 1)
+        parts = (part.flatten(1, 2) for part in (q_BGHTK, k_BGHTK, v_BGHTK))
+        return self.attention(*parts, bias).unflatten(1, (windows, self.heads))  # type: ignore[no-any-return]
+
+
+class Partition(nn.Module):
+    """Pad to whole windows, roll back by the shift, cut: (B, N, D) -> (B, G, T, D)."""
+
+    def __init__(self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> None:
+        super().__init__()
+        self.sides, self.shifts = sides, shifts
+        self.pad = [0, 0] + [n for side, more in reversed(list(zip(sides, padded, strict=True))) for n in (0, more - side)]
+        self.cut = [n for side, w in zip(padded, window, strict=True) for n in (side // w, w)]
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x = x_BND.unflatten(1, self.sides)
+        if any(self.pad):
+            x = F.pad(x, self.pad)
+        if any(self.shifts):
+            x = x.roll([-shift for shift in self.shifts], dims=list(range(1, len(self.sides) + 1)))
+        return cut_windows(x, self.cut)
+
+
+class Merge(nn.Module):
+    """The way back: (B, G, T, D) -> (B, N, D)."""
+
+    def __init__(self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> None:
+        super().__init__()
+        self.sides, self.padded, self.window, self.shifts = sides, padded, window, shifts
+
+    def forward(self, x_BGTD: Tensor) -> Tensor:
+        rank = len(self.sides)
+        counts = [side // w for side, w in zip(self.padded, self.window, strict=True)]
+        x = x_BGTD.unflatten(2, self.window).unflatten(1, counts)
+        pairs = [axis for side in range(rank) for axis in (1 + side, 1 + rank + side)]
+        x = x.permute(0, *pairs, 2 * rank + 1)
+        for side in range(rank):
+            x = x.flatten(1 + side, 2 + side)
+        if any(self.shifts):
+            x = x.roll(list(self.shifts), dims=list(range(1, rank + 1)))
+        for axis, side in enumerate(self.sides):
+            x = x.narrow(axis + 1, 0, side)
+        return x.flatten(1, rank)
+
+
+class RelativeBias(nn.Module):
+    """The learned table, looked up for every pair of a window: -> (H, T, T) (Liu et al. 2021, equation 4)."""
+
+    index_TT: Tensor
+
+    def __init__(self, window: tuple[int, ...], heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.weight = nn.Parameter(torch.empty(prod(2 * side - 1 for side in window), heads))
+        if not self.weight.is_meta:
+            nn.init.trunc_normal_(self.weight, std=0.02)
+        self.register_buffer("index_TT", relative_index(window).to(self.weight.device), persistent=False)
+
+    def forward(self) -> Tensor:
+        tokens = self.index_TT.shape[0]
+        return self.weight[self.index_TT.flatten()].unflatten(0, (tokens, tokens)).permute(2, 0, 1)
+
+
+class ShiftMask(nn.Module):
+    """-∞ where the roll brought tokens together that were not neighbours: on (…, G, H, T, T)."""
+
+    apart_GTT: Tensor
+
+    def __init__(self, padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> None:
+        super().__init__()
+        self.idle = not any(shifts)
+        device = torch.empty(0).device
+        apart = shifted_apart(padded, window, shifts).to(device)
+        self.register_buffer("apart_GTT", apart, persistent=False)
+
+    def forward(self, scores: Tensor | None) -> Tensor | None:
+        """Masked scores or bias; with neither, the pairs that may be read, as booleans."""
+        apart_GHTT = self.apart_GTT.unsqueeze(1)
+        if self.idle:
+            return scores
+        return apart_GHTT.logical_not() if scores is None else scores.masked_fill(apart_GHTT, float("-inf"))
+
+
+def cut_windows(x: Tensor, cut: list[int]) -> Tensor:
+    """(B, side, …, D) -> (B, G, T, D); `cut` holds (windows, window) for every side."""
+    rank = len(cut) // 2
+    for side in reversed(range(rank)):
+        x = x.unflatten(1 + side, (cut[2 * side], cut[2 * side + 1]))
+    counts = [1 + 2 * side for side in range(rank)]
+    inside = [2 + 2 * side for side in range(rank)]
+    return x.permute(0, *counts, *inside, 2 * rank + 1).flatten(1 + rank, 2 * rank).flatten(1, rank)
+
+
+def relative_index(window: tuple[int, ...]) -> Tensor:
+    """Which row of the table serves each pair of tokens: (T, T), on the CPU."""
+    with torch.device("cpu"):
+        places_TR = torch.tensor(list(product(*(range(side) for side in window))))
+        away_TTR = places_TR[:, None] - places_TR[None, :]
+        index_TT = torch.zeros(away_TTR.shape[:2], dtype=torch.long)
+        for axis, side in enumerate(window):
+            index_TT = index_TT * (2 * side - 1) + away_TTR[..., axis] + side - 1
+    return index_TT
+
+
+def shifted_apart(padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> Tensor:
+    """True where two tokens of a rolled window lie in different regions of the grid: (G, T, T), on the CPU."""
+    with torch.device("cpu"):
+        region = torch.zeros(1, *padded, 1, dtype=torch.long)
+        for axis, (side, w, shift) in enumerate(zip(padded, window, shifts, strict=True)):
+            along = torch.zeros(side, dtype=torch.long)
+            if shift:
+                along[side - w : side - shift] = 1
+                along[side - shift :] = 2
+            shape = [1] * (len(padded) + 2)
+            shape[axis + 1] = side
+            region = region * 3 + along.reshape(shape)
+        cut = [n for side, w in zip(padded, window, strict=True) for n in (side // w, w)]
+        region_GT = cut_windows(region, cut)[0, :, :, 0]
+        return region_GT[:, :, None] != region_GT[:, None, :]

@@ -1,0 +1,169 @@
+"""The traced account: fvcore over a real torch model, on `meta` if it stands there.
+
+`trace` takes any nn.Module with example inputs. It reads shapes from the traced graph, never from a spec; only
+`traced_rows` knows that a module stands for a row.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from fvcore.nn.jit_analysis import JitModelAnalysis
+from torch import Tensor, nn
+from torch._meta_registrations import meta_conv
+
+from xfcost.ledger import Operation
+from xfcost.live.handles import COUNTED, FREE
+
+
+class ModuleCosts(NamedTuple):
+    """What one module did itself, without its children."""
+
+    params: int
+    macs: int
+    flops: int
+    leaf: bool
+
+
+class Traced(NamedTuple):
+    """A model as its trace tells it."""
+
+    modules: dict[str, ModuleCosts]
+    """Dotted module path -> own costs; the model itself is ""."""
+    unsupported: dict[str, int]
+    """Operations that no handle knows, with how often they ran. Nothing of theirs is counted."""
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the whole model."""
+        return sum(module.macs for module in self.modules.values())
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the whole model, by the written convention."""
+        return sum(module.flops for module in self.modules.values())
+
+    @property
+    def params(self) -> int:
+        """Parameters of the whole model, shared ones once."""
+        return sum(module.params for module in self.modules.values())
+
+
+def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
+    """One trace of `model(*inputs)`, counted module by module.
+
+    Raises:
+        ValueError: the graph lacks a shape, or holds an einsum that isn't counted.
+    """
+    analysis = _Analysis(model, inputs)
+    with ExitStack() as stack:
+        if any(tensor.is_meta for tensor in inputs):
+            stack.enter_context(traced_convolutions_on_meta())
+        stack.enter_context(torch.no_grad())
+        counts = analysis.by_module_and_operator()
+    modules = {}
+    for name, module in model.named_modules():
+        own = counts[name]
+        params = sum(parameter.numel() for parameter in module.parameters(recurse=False))
+        modules[name] = ModuleCosts(params, own["macs"], own["flops"], next(module.children(), None) is None)
+    return Traced(_shared_params_once(model, modules), dict(analysis.unsupported_ops()))
+
+
+class _Analysis(JitModelAnalysis):
+    """fvcore's analysis with our handles; an operation belongs to the module that ran it, and to that one alone."""
+
+    def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        super().__init__(model, inputs)
+        self._ignored_ops = set(FREE)
+        self.set_op_handle(**COUNTED)
+        self.unsupported_ops_warnings(enabled=False)
+        self.uncalled_modules_warnings(enabled=False)
+        self.tracer_warnings("none")
+
+    def _get_all_ancestors(self, module_name: str) -> set[str]:
+        return {self.canonical_module_name(module_name)}
+
+
+def _shared_params_once(model: nn.Module, modules: dict[str, ModuleCosts]) -> dict[str, ModuleCosts]:
+    """A parameter that two modules own is counted at the first."""
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        twice = 0
+        for parameter in module.parameters(recurse=False):
+            twice += parameter.numel() if id(parameter) in seen else 0
+            seen.add(id(parameter))
+        if twice:
+            modules[name] = modules[name]._replace(params=modules[name].params - twice)
+    return modules
+
+
+@contextmanager
+def traced_convolutions_on_meta() -> Iterator[None]:
+    """Let torch.jit trace convolutions on `meta`, where torch 2.13 fails and would not record them.
+
+    Two causes: the tracer records only `aten::_convolution`, which `meta` never calls; and while a trace runs, sizes are
+    tensors, which torch's shape formula refuses. So `convolution` is sent through `_convolution`, whose shape is worked
+    out in a thread of its own, where no trace runs.
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a kernel is overridden is the point
+        library = torch.library.Library("aten", "IMPL", "Meta")
+
+        def convolution(*args: Any) -> Tensor:
+            return torch._convolution(*args, False, False, False, False)  # noqa: SLF001 - what the tracer records
+
+        def shaped(*args: Any) -> Tensor:
+            return pool.submit(meta_conv, *args[:9]).result()
+
+        library.impl("convolution", convolution)
+        library.impl("_convolution", shaped)
+        try:
+            yield
+        finally:
+            library._destroy()  # noqa: SLF001 - the documented way to take an implementation back
+
+
+def traced_rows(model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]) -> tuple[list[Operation], list[str]]:
+    """The traced account of a built spec: rows by path, and what no row owns.
+
+    `rows` maps the path of a page's module to the path of its row. Repeated blocks become one row: their costs must be
+    alike, and `times` is how many were found. What differs, stands outside a leaf or is unsupported is returned as text.
+    """
+    traced = trace(model, inputs)
+    found: dict[str, list[ModuleCosts]] = {}
+    loose = [f"{operation} ran {times} time(s) and no handle knows it" for operation, times in traced.unsupported.items()]
+    for name, costs in traced.modules.items():
+        if not costs.leaf or not name:
+            if costs.params or costs.flops:
+                loose.append(f"{name or 'the model itself'}: {costs.params} parameters, {costs.flops} FLOPs outside a leaf")
+            continue
+        path = row_path(name, rows)
+        if path is not None:
+            found.setdefault(path, []).append(costs)
+    operations = []
+    for path, costs in found.items():
+        if len(set(costs)) > 1:
+            loose.append(f"{path}: repeated blocks differ: {sorted(set(costs))}")
+        first = costs[0]
+        title = path.rpartition(".")[2]
+        operations.append(
+            Operation(path=path, title=title, times=len(costs), params=first.params, macs=first.macs, flops=first.flops)
+        )
+    return operations, loose
+
+
+def row_path(module: str, rows: dict[str, str]) -> str | None:
+    """The row of a leaf: the row of the nearest page around it, then the leaf's own name; None for no page's module."""
+    prefix = module
+    while prefix and prefix not in rows:
+        prefix = prefix.rpartition(".")[0]
+    if not prefix:
+        return None
+    return rows[prefix] if prefix == module else f"{rows[prefix]}.{module.rpartition('.')[2]}"
+
+

@@ -1,0 +1,10 @@
+"""One page per token mixer: its fields are its YAML schema, its docstring its formula, its methods its pattern and cost."""
+
+from xfcost.mechanisms.base import Mixer
+from xfcost.mechanisms.cross import Cross
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.window import Window
+
+# The written list: a mechanism is known when it stands here. The contract tests read it.
+MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window)
+Mechanism = Full | Cross | Window

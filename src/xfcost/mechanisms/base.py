@@ -1,0 +1,102 @@
+"""What every page is: a frozen struct whose fields are its YAML schema, and five questions it answers about a place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError, divisors_text
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+
+# Bounds that catch typing errors (an absurd size is refused, not built) and leave every known model far inside.
+Width = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+Heads = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+Side = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+Length = Annotated[int, msgspec.Meta(ge=1, le=2**32)]
+Rows = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Share = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a sub-layer f joins the stream: `pre` x + f(norm(x)); `post` norm(x + f(x)); `res_post` x + norm(f(x))."""
+
+    norm: Literal["layer_norm", "none"] = "layer_norm"
+    place: Literal["pre", "post", "res_post"] = "pre"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a page stands in an architecture: what comes in, and the width that must come out."""
+
+    grid: Grid
+    dim: Number
+    """Width d (channels of the image, entries of the vocabulary at a model's door)."""
+    out_dim: Number
+    memory: Grid | None = None
+    """The tokens of the other stream (the encoder's output), for cross-attention."""
+    memory_dim: Number | None = None
+    vocabulary: Number | None = None
+    fused: bool = False
+    """Is attention executed as one fused kernel? An execution choice: same MACs, another memory."""
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """A named thing in a spec. Subclasses are pages; `kind` is their tag."""
+
+    kind: ClassVar[str] = ""
+
+    def check(self, place: Place) -> None:
+        """Raise PageError, naming the field, where the page can't stand at `place`."""
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        """The grid and the width that come out; by default those that came in."""
+        return place.grid, place.dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        """The closed-form rows of one sample, their path being the operation's own name, in the order they run."""
+        raise NotImplementedError
+
+    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
+        """Shared tables that the page uses: name -> (rows, columns)."""
+        return {}
+
+    def notes(self, place: Place) -> Iterator[str]:
+        """What a reader must be told of the page at this place (padding, clipping, tables bound to the resolution)."""
+        return iter(())
+
+
+class SubLayer(Page):
+    """A page that can stand in a block: by default residual, as its stage or spec says."""
+
+    residual: Residual | Literal["none"] | None = None
+
+
+class Mixer(SubLayer):
+    """A sub-layer that mixes tokens."""
+
+    def label(self) -> str:
+        """How the field names it, short (`W-MSA`)."""
+        raise NotImplementedError
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """The tokens that `token` reads: the truth for every other view."""
+        raise NotImplementedError
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        """Query-key pairs per head that the pattern allows, in closed form: the sum of len(reads) over all tokens."""
+        raise NotImplementedError
+
+
+def check_heads(heads: int, head_dim: int | None, width: int) -> None:
+    """Heads must divide the width, unless the head's own width is given."""
+    if head_dim is None and width % heads:
+        raise PageError("heads", f"{heads} does not divide the width {width}; it could be {divisors_text(width)}")
+
+
+def tag_of(page: type[Page]) -> str:
+    """The page's `kind`, as it is written in YAML."""
+    config: Any = page.__struct_config__
+    return str(config.tag)

@@ -1,0 +1,66 @@
+"""Cross-attention: every token of the decoder reads every token of the encoder's output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Heads, Mixer, Place, Width, check_heads
+from xfcost.mechanisms.rows import attention_core, linear
+
+
+class Cross(Mixer, frozen=True, kw_only=True, tag="cross"):
+    """Encoder-decoder attention (Vaswani et al. 2017, §3.2.3): queries from here, keys and values from the memory.
+
+    N tokens here, M in the memory, width d, h heads of width d_k = d/h.
+
+        q             N·d·h·d_k MACs
+        kv            M·d·2h·d_k MACs
+        scores        N·M·h·d_k MACs, h·N·M entries kept
+        weighted_sum  N·M·h·d_k MACs
+        out           N·h·d_k·d MACs
+    """
+
+    heads: Heads
+    head_dim: Width | None = None
+    """d_k; d/h where it isn't given."""
+    projection_bias: bool = True
+
+    def check(self, place: Place) -> None:
+        if place.memory is None:
+            raise PageError("kind", "'cross' reads an encoder's output, and there is no `encoder:` here; use 'full'")
+        check_heads(self.heads, self.head_dim, place.dim)
+
+    def label(self) -> str:
+        return "Cross-attention"
+
+    def inner(self, width: Number) -> Number:
+        """h·d_k, the width of all heads together."""
+        return width if self.head_dim is None else self.heads * self.head_dim
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """Tokens of the memory."""
+        return range(memory.total if memory else 0)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * (memory.total if memory else 0)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        memory, inner = place.memory or place.grid, self.inner(d)
+        yield linear("q", "Q projection", n, d, inner, bias=self.projection_bias)
+        yield linear("kv", "K, V projections", memory.total, place.memory_dim or d, 2 * inner, bias=self.projection_bias)
+        yield from attention_core(
+            queries=n,
+            keys=memory.total,
+            heads=self.heads,
+            inner=inner,
+            mixing="global",
+            reads="M",
+            pairs=self.pairs(place.grid, memory),
+            fused=place.fused,
+        )
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

@@ -1,0 +1,67 @@
+"""Full softmax attention: every token reads every token (or, causal, every token up to itself)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xfcost.arithmetic import Number
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Heads, Mixer, Place, Width, check_heads
+from xfcost.mechanisms.rows import attention_core, linear
+
+
+class Full(Mixer, frozen=True, kw_only=True, tag="full"):
+    """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, §3.2).
+
+    N tokens (extra ones included), width d, h heads of width d_k = d/h.
+
+        qkv           N·d·3h·d_k MACs, 3·d·h·d_k + 3h·d_k parameters
+        scores        N²·h·d_k MACs, h·N² entries kept
+        softmax       h·N² elements
+        weighted_sum  N²·h·d_k MACs
+        out           N·h·d_k·d MACs, h·d_k·d + d parameters
+
+    Causal attention computes the same dense product and masks it; `pairs` tells how many scores survive, N(N+1)/2.
+    """
+
+    heads: Heads
+    head_dim: Width | None = None
+    """d_k; d/h where it isn't given."""
+    causal: bool | None = None
+    """Does a token read only tokens up to itself? Where it isn't given: as the stream (a decoder is causal)."""
+    projection_bias: bool = True
+
+    def check(self, place: Place) -> None:
+        check_heads(self.heads, self.head_dim, place.dim)
+
+    def label(self) -> str:
+        return "Causal self-attention" if self.causal else "Self-attention"
+
+    def inner(self, width: Number) -> Number:
+        """h·d_k, the width of all heads together."""
+        return width if self.head_dim is None else self.heads * self.head_dim
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(token + 1) if self.causal else range(grid.total)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        n = grid.total
+        return n * (n + 1) // 2 if self.causal else n * n
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        inner = self.inner(d)
+        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        yield from attention_core(
+            queries=n,
+            keys=n,
+            heads=self.heads,
+            inner=inner,
+            mixing="global",
+            reads="N",
+            pairs=self.pairs(place.grid),
+            fused=place.fused,
+            masked=bool(self.causal),
+        )
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

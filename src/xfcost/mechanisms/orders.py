@@ -1,0 +1,1 @@
+ORDERS: dict[tuple[str, str], str] = {}

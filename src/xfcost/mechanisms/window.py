@@ -1,0 +1,153 @@
+"""Window attention: a token reads the tokens of its window, whose size does not grow with N."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Annotated, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div, lesser, round_up
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
+from xfcost.mechanisms.rows import attention_core, linear, move
+
+
+class Window(Mixer, frozen=True, kw_only=True, tag="window"):
+    """W-MSA and, shifted, SW-MSA: softmax attention inside W×W windows (Liu et al. 2021, §3.2).
+
+    N tokens on a grid, width d, h heads. The grid is padded up to whole windows, P windows of T = W² tokens; all P·T
+    tokens are projected and attended over, as in the public implementations. A window never exceeds the grid: a side
+    that is not longer than the window is one window, which is then not shifted.
+
+        qkv            P·T·d·3d MACs
+        scores         P·T²·d MACs, P·h·T² entries kept
+        relative_bias  a table of (2W-1)² entries per head, added to P·h·T² scores
+        weighted_sum   P·T²·d MACs
+        out            P·T·d² MACs
+
+    A shifted window rolls the grid by `shift` and masks pairs that the roll brought together.
+    """
+
+    heads: Heads
+    size: Side = 7
+    shift: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
+    bias: Literal["relative", "none"] = "relative"
+    projection_bias: bool = True
+
+    def check(self, place: Place) -> None:
+        check_heads(self.heads, None, place.dim)
+        if place.grid.extra:
+            raise PageError("kind", f"windows tile a grid, and {place.grid.extra} extra token(s) stand outside it here")
+        if self.shift >= self.size:
+            raise PageError("shift", f"{self.shift} is not below the window's size {self.size}; usual is {self.size // 2}")
+
+    def label(self) -> str:
+        return "SW-MSA" if self.shift else "W-MSA"
+
+    def window(self, grid: Grid) -> tuple[Number, ...]:
+        """The window's sides on this grid."""
+        return tuple(lesser(self.size, side) for side in grid.sides)
+
+    def shifts(self, grid: Grid) -> tuple[Number, ...]:
+        """The shift along each side: none where one window covers it."""
+        return tuple(self.shift * lesser(1, side - lesser(self.size, side)) for side in grid.sides)
+
+    def padded(self, grid: Grid) -> Grid:
+        """The grid padded up to whole windows."""
+        return Grid(tuple(round_up(side, window) for side, window in zip(grid.sides, self.window(grid), strict=True)))
+
+    def _segments(self, side: int, window: int, shift: int) -> list[range]:
+        """The runs of one side whose tokens share a window: shifted windows begin at `shift` and a cut one at each end."""
+        edges = [0, *range(shift or window, side, window), side]
+        return [range(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """The grid's own tokens in the window of `token`; padding, which is no token, is left out."""
+        runs = []
+        for side, window, shift, place in zip(
+            grid.sides, self.window(grid), self.shifts(grid), _unravel(token, grid.sides), strict=True
+        ):
+            runs.append(next(run for run in self._segments(side, window, shift) if place in run))
+        tokens = [0]
+        for run, side in zip(runs, grid.sides, strict=True):
+            tokens = [before * side + place for before in tokens for place in run]
+        return tokens
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        """∏ over the sides of Σ (length of a run)²: a window is a product of runs."""
+        return prod(
+            _squares(side, window, shift)
+            for side, window, shift in zip(grid.sides, self.window(grid), self.shifts(grid), strict=True)
+        )
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        d, h = place.dim, self.heads
+        sides = self.window(place.grid)
+        padded = self.padded(place.grid).tokens
+        window = prod(sides)
+        biased, masked = self.bias == "relative", self.shift > 0
+        yield move("partition", "Pad, roll, cut into windows")
+        yield linear("qkv", "Q, K, V projections", padded, d, 3 * d, bias=self.projection_bias)
+        if biased:
+            yield Operation(
+                path="relative_bias",
+                title="Relative position bias table",
+                mixing="local",
+                reads="W²",
+                reads_tokens=window,
+                params=prod(tuple(2 * side - 1 for side in sides)) * h,
+            )
+        if masked and place.fused:
+            yield Operation(path="mask", title="Mask", mixing="local", reads="W²", reads_tokens=window)
+        yield from attention_core(
+            queries=window,
+            keys=window,
+            groups=prod(tuple(ceil_div(side, w) for side, w in zip(place.grid.sides, sides, strict=True))),
+            heads=h,
+            inner=d,
+            mixing="local",
+            reads="W²",
+            pairs=self.pairs(place.grid),
+            fused=place.fused,
+            biased=biased,
+            masked=masked,
+        )
+        yield linear("out", "Output projection W_O", padded, d, d, bias=self.projection_bias)
+        yield move("merge", "Join windows, roll back, crop")
+
+    def notes(self, place: Place) -> Iterator[str]:
+        window, padded = self.window(place.grid), self.padded(place.grid)
+        if any(side < self.size for side in window):
+            yield (
+                f"window {self.size}×{self.size} clipped to the {_times(window)} grid, not shifted"
+                + ("; its bias table, and so the parameters, depend on the resolution" if self.bias == "relative" else "")
+            )
+        if padded.sides != place.grid.sides:
+            more = padded.tokens - place.grid.tokens
+            yield (
+                f"grid {_times(place.grid.sides)} padded to {_times(padded.sides)} for windows of {_times(window)}: "
+                f"{more} padding tokens are projected and attended over, and counted"
+            )
+
+
+def _unravel(token: int, sides: tuple[int, ...]) -> tuple[int, ...]:
+    place = []
+    for side in reversed(sides):
+        token, rest = divmod(token, side)
+        place.append(rest)
+    return tuple(reversed(place))
+
+
+def _squares(side: Number, window: Number, shift: Number) -> Number:
+    """Σ length² of the runs of one side, in closed form: a first run of `shift`, whole windows, a rest."""
+    whole = (side - shift) // window
+    rest = side - shift - whole * window
+    return shift * shift + whole * window * window + rest * rest
+
+
+def _times(sides: tuple[Number, ...]) -> str:
+    return "×".join(str(side) for side in sides)

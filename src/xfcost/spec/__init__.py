@@ -1,0 +1,7 @@
+"""YAML -> Architecture: reading with lines, the grammar, presets and `extends`, and the walk that places every page."""
+
+from xfcost.spec.architecture import Architecture, Block, Part, Stage, Stream
+from xfcost.spec.grammar import Spec
+from xfcost.spec.load import load, preset_names
+
+__all__ = ["Architecture", "Block", "Part", "Spec", "Stage", "Stream", "load", "preset_names"]

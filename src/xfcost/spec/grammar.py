@@ -1,0 +1,100 @@
+"""The grammar of a spec file, as types: what `xfcost schema` prints and what every file is checked against."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from xfcost.layers import AnyEmbed, AnyEnter, AnyHead, AnySubLayer
+from xfcost.mechanisms import Mechanism
+from xfcost.mechanisms.base import Length, Residual, Rows, Side, Width
+
+
+class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
+    """Pixels: height and width (one number for a square), and channels."""
+
+    # Not tuple[Side, Side]: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
+    size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)] = 224
+    channels: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 3
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """(height, width)."""
+        if isinstance(self.size, int):
+            return self.size, self.size
+        height, width = self.size
+        return height, width
+
+
+class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tokens"):
+    """Token numbers below `vocabulary`; `length` is N where `--N` doesn't say otherwise."""
+
+    vocabulary: Rows
+    length: Length = 512
+
+
+AnyInput = ImageInput | TokenInput
+BlockSpec = Annotated[list[Mechanism | AnySubLayer], msgspec.Meta(min_length=1)]
+Repeat = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`{repeat: k, blocks: [...]}`: blocks, or groups of them, k times over."""
+
+    blocks: Annotated[list[BlockSpec | Group], msgspec.Meta(min_length=1)]
+    repeat: Repeat = 1
+
+
+class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run of blocks at one width: exactly one of `block`, `pattern` (both with `depth`) and `blocks`."""
+
+    dim: Width
+    depth: Repeat | None = None
+    """Number of blocks, for `block` and `pattern`."""
+    block: BlockSpec | None = None
+    """One block, repeated."""
+    pattern: Annotated[list[BlockSpec], msgspec.Meta(min_length=1)] | None = None
+    """Several blocks, cycled until `depth` of them stand."""
+    blocks: Annotated[list[BlockSpec | Group], msgspec.Meta(min_length=1)] | None = None
+    """Blocks and nested groups, as written."""
+    enter: list[AnyEnter] = []
+    residual: Residual | Literal["none"] | None = None
+
+
+class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An encoder or a decoder: its own door and stages."""
+
+    embed: list[AnyEmbed] = []
+    stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)]
+    input: AnyInput | None = None
+    """Where it isn't given: the spec's."""
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Figures as printed, with their source and their convention."""
+
+    params: float | None = None
+    macs: float | None = None
+    flops: float | None = None
+    source: str
+    convention: str | None = None
+    note: str | None = None
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One architecture, alone and completely; or, with `extends`, a variant of another."""
+
+    name: str
+    input: AnyInput
+    embed: list[AnyEmbed] = []
+    stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)] | None = None
+    encoder: StreamSpec | None = None
+    decoder: StreamSpec | None = None
+    head: AnyHead | None = None
+    residual: Residual | Literal["none"] = Residual()
+    paper: str | None = None
+    notes: str | None = None
+    published: list[Published] = []
+    extends: str | None = None
+    """A preset or a file (relative to this one) whose keys stand where this file gives none; lists are replaced whole."""

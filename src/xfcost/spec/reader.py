@@ -1,0 +1,188 @@
+"""YAML text -> plain Python with the line of every value. A spec can't run code, and can't be a bomb.
+
+Only the data of YAML 1.2's core schema is read: no tags, no merge keys, no duplicate keys; `1e-5` is a number and
+`no` is a string. Values are capped in number and depth, so that aliases cannot multiply without end.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from xfcost.errors import SpecError
+
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # a PyYAML built without libyaml: the same loader, slower
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
+YamlPath = tuple[str | int, ...]
+
+MOST_BYTES: Final = 1_000_000
+MOST_VALUES: Final = 20_000
+MOST_DEPTH: Final = 60
+_INT: Final = re.compile(r"[-+]?[0-9][0-9_]*\Z")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_WORDS: Final = {"null": None, "~": None, "": None, "true": True, "false": False}
+_PLAIN_TAGS: Final = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
+
+
+class Source:
+    """Where values came from: the file's name as the user wrote it, and the line of every path."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: dict[YamlPath, tuple[str, int]] = {}
+
+    def where(self, path: YamlPath) -> str:
+        """`toy.yaml:14`, the line of `path` or of the nearest thing around it."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self.lines:
+                name, line = self.lines[path[:length]]
+                return f"{name}:{line}" if line else name
+        return f"{self.name}:1"
+
+    def error(self, path: YamlPath, message: str) -> SpecError:
+        """The error `file:line path: message`."""
+        text = path_text(path)
+        return SpecError(f"{self.where(path)} {text}: {message}" if text else f"{self.where(path)} {message}")
+
+
+def path_text(path: YamlPath) -> str:
+    """`stages[1].block[0].heads`."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else (f".{step}" if text else step)
+    return text
+
+
+def read_file(file: Path, name: str) -> str:
+    """The text of a spec file.
+
+    Raises:
+        SpecError: it is missing, a directory, too large, not readable or not UTF-8 text.
+    """
+    try:
+        if file.is_dir():
+            raise SpecError(f"{name}: is a directory; expected a YAML file")
+        with file.open("rb") as stream:
+            raw = stream.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise SpecError(f"{name}: no such file; `xfcost list` shows the presets, `xfcost show vit` one to start from") from None
+    except (OSError, ValueError) as error:
+        raise SpecError(f"{name}: can't be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(raw) > MOST_BYTES:
+        raise SpecError(f"{name}: is larger than {MOST_BYTES:,} bytes; a spec is a page of YAML")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{name}: is not UTF-8 text (byte {error.start}); expected a YAML file") from None
+
+
+def read(text: str, name: str) -> tuple[dict[str, Any], Source]:
+    """The mapping that `text` holds, and where everything in it stands.
+
+    Raises:
+        SpecError: it is no YAML, or not plain data, or not one mapping.
+    """
+    source = Source(name)
+    node = _compose(text, source)
+    if node is None:
+        raise SpecError(f"{name}:1 is empty; expected a mapping with `input`, `embed`, `stages` and `head`")
+    source.lines[()] = (name, node.start_mark.line + 1)
+    if not isinstance(node, yaml.MappingNode):
+        kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
+        raise SpecError(f"{source.where(())} {kind} at top level; expected a mapping with `input`, `embed`, `stages`, `head`")
+    value = _Builder(source).build(node, ())
+    return value, source
+
+
+def read_value(text: str) -> Any:
+    """One value from the command line (`--set key=VALUE`), by the same rules."""
+    source = Source("--set")
+    node = _compose(text, source)
+    return None if node is None else _Builder(source).build(node, ())
+
+
+def _compose(text: str, source: Source) -> yaml.Node | None:
+    try:
+        loader = _Loader(text)
+        try:
+            return loader.get_single_node()
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it can't be parsed"
+        raise SpecError(f"{source.name}:{line} is not valid YAML: {problem}") from None
+    except RecursionError:
+        raise SpecError(f"{source.name}:1 is nested too deeply; expected at most {MOST_DEPTH} levels") from None
+
+
+class _Builder:
+    """Nodes -> values, counting them and noting their lines."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.values = 0
+
+    def build(self, node: yaml.Node, path: YamlPath) -> Any:
+        self.source.lines.setdefault(path, (self.source.name, node.start_mark.line + 1))
+        self.values += 1
+        if self.values > MOST_VALUES:
+            raise self.source.error(path, f"more than {MOST_VALUES:,} values once aliases are followed; write a smaller spec")
+        if len(path) > MOST_DEPTH:
+            raise self.source.error(path[:3], f"nested deeper than {MOST_DEPTH} levels (an alias to itself?)")
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            self._refuse_tag(node, path)
+            return [self.build(item, (*path, number)) for number, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: YamlPath) -> dict[str, Any]:
+        self._refuse_tag(node, path)
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.source.lines[(*path, "?")] = (self.source.name, line)
+                raise self.source.error((*path, "?"), "a key must be a word")
+            key = str(key_node.value)
+            here = (*path, key)
+            if key in result:
+                first = self.source.where(here)
+                self.source.lines[here] = (self.source.name, line)
+                raise self.source.error(here, f"the key stands twice (first at {first}); keep one of them")
+            if key == "<<":
+                self.source.lines[here] = (self.source.name, line)
+                raise self.source.error(here, "merge keys are not read; write the keys out, or use `extends`")
+            self.source.lines[here] = (self.source.name, line)
+            result[key] = self.build(value_node, here)
+        return result
+
+    def _scalar(self, node: yaml.Node, path: YamlPath) -> Any:
+        text = node.value
+        if node.style:  # quoted or a block: text, whatever it looks like
+            self._refuse_tag(node, path)
+            return text
+        if not node.tag.startswith("tag:yaml.org,2002:") or "python" in node.tag:
+            self._refuse_tag(node, path)
+        if text.lower() in _WORDS:
+            return _WORDS[text.lower()]
+        try:
+            if _INT.match(text):
+                return int(text.replace("_", ""))
+            if _FLOAT.match(text):
+                return float(text.replace("_", ""))
+        except ValueError:
+            raise self.source.error(path, f"a number of {len(text)} digits is too large") from None
+        return text
+
+    def _refuse_tag(self, node: yaml.Node, path: YamlPath) -> None:
+        if node.tag not in _PLAIN_TAGS:
+            raise self.source.error(path, f"the tag {node.tag!r} is not read: a spec is plain data and can't run code")
