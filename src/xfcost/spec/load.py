@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -202,16 +202,3 @@ def _value_at(data: Any, path: YamlPath) -> Any:
 def _short(value: Any, most: int = 60) -> str:
     text = repr(value)
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-def texts(name: str) -> Iterator[tuple[str, str]]:
-    """(file name, YAML text) of a spec and of everything it extends, for `xfcost show`."""
-    base: Path | None = None
-    while True:
-        path, shown = find(name, base)
-        text = read_file(path, shown)
-        yield shown, text
-        data, _ = read(text, shown)
-        if not data.get("extends"):
-            return
-        name, base = data["extends"], path

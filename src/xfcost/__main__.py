@@ -1,0 +1,5 @@
+"""`python -m xfcost`."""
+
+from xfcost.cli import main
+
+main()

@@ -1,0 +1,140 @@
+"""The Python face of the commands: the same ledgers, without a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from xfcost.comparison import Comparison, compared
+from xfcost.counted import count
+from xfcost.errors import UsageError, nearest
+from xfcost.ledger import Ledger
+from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.load import Loaded, load
+from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
+
+if TYPE_CHECKING:
+    import torch
+
+    from xfcost.live.trace import Traced
+
+Attention = Literal["eager", "fused"]
+Progress = Callable[[str], None]
+MOST_BATCH = 2**24
+
+
+def analyze(  # noqa: PLR0913 - the options of the command
+    spec: str,
+    *,
+    N: int | str | Sequence[int] | None = None,
+    batch: int = 1,
+    dtype: str = "float32",
+    attention: Attention = "eager",
+    settings: Sequence[str] = (),
+    trace: bool = True,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> Ledger:
+    """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
+
+    Args:
+        spec: a preset's name or a path to a YAML file.
+        N: tokens of the first stage (for an encoder-decoder one number for both, or two); the spec's own by default.
+        batch: samples; costs scale with it, parameters don't.
+        dtype: float32, float64, bfloat16 or float16 (fp32, fp64, bf16, fp16).
+        attention: `eager` keeps the matrix of scores, `fused` runs one kernel that doesn't.
+        settings: overrides, `key.path=value` each.
+        trace: False answers without importing torch.
+        device: `cpu`, `cuda` or `mps` also runs the model.
+        progress: called with a line of text before each long step.
+
+    Returns:
+        A Ledger: rows, totals, and with a trace `agreement`.
+
+    Raises:
+        XfcostError: bad input; the message says what was expected and how to mend it.
+    """
+    loaded = load(spec, settings)
+    run = make_run(N=N, batch=batch, dtype=dtype, attention=attention)
+    return account(loaded, run, trace=trace, device=device, progress=progress)
+
+
+def compare(  # noqa: PLR0913 - the options of the command
+    *specs: str,
+    N: int | str | Sequence[int] | None = None,
+    batch: int = 1,
+    dtype: str = "float32",
+    attention: Attention = "eager",
+    settings: Sequence[str] = (),
+    trace: bool = True,
+    device: str | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers. See `analyze`."""
+    if len(specs) < 2:  # noqa: PLR2004 - a comparison has two sides
+        raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
+    run = make_run(N=N, batch=batch, dtype=dtype, attention=attention)
+    loaded = [load(spec, settings) for spec in specs]
+    ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
+    return compared(loaded, ledgers, run)
+
+
+def account(
+    loaded: Loaded, run: Run, *, trace: bool = True, device: str | None = None, progress: Progress | None = None
+) -> Ledger:
+    """The ledger of one loaded spec."""
+    say = progress or (lambda text: None)
+    architecture = place(loaded, run)
+    ledger = count(architecture)
+    if trace:
+        say(f"tracing {ledger.facts.name} …")
+        ledger = _traced(architecture, ledger)
+    if device is not None:
+        ledger = _timed(architecture, ledger, device, say)
+    return ledger
+
+
+def _traced(architecture: Architecture, ledger: Ledger) -> Ledger:
+    from xfcost.live.account import traced
+
+    return traced(architecture, ledger)
+
+
+def _timed(architecture: Architecture, ledger: Ledger, device: str, say: Progress) -> Ledger:
+    from xfcost.live.account import timed
+
+    return timed(architecture, ledger, device, say)
+
+
+def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
+    """Trace any torch module: MACs, FLOPs and parameters module by module, and what no handle knew."""
+    from xfcost.live.trace import trace as trace_module
+
+    return trace_module(model, inputs)
+
+
+def make_run(*, N: Any = None, batch: int = 1, dtype: str = "float32", attention: str = "eager") -> Run:
+    """The checked run: N as one number or one per stream, a batch, a dtype by any of its names, an execution.
+
+    Raises:
+        UsageError: any of them can't be.
+    """
+    name = DTYPE_NAMES.get(dtype, dtype)
+    if name not in BYTES_PER_ELEMENT:
+        raise UsageError(f"--dtype {dtype}: {nearest(dtype, [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
+    if attention not in get_args(Attention):
+        raise UsageError(f"--attention {attention}: expected eager or fused")
+    if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MOST_BATCH:
+        raise UsageError(f"--batch {batch}: expected a whole number from 1 to {MOST_BATCH}")
+    return Run(tokens=token_numbers(N), batch=batch, dtype=name, attention=attention)  # type: ignore[arg-type]
+
+
+def token_numbers(N: Any) -> tuple[int, ...] | None:
+    """784, "784", "512,128" or (512, 128) -> a tuple; None stays None."""
+    if N is None:
+        return None
+    parts = [N] if isinstance(N, int) else N.split(",") if isinstance(N, str) else list(N)
+    try:
+        return tuple(int(part) for part in parts)
+    except (TypeError, ValueError):
+        raise UsageError(f"--N {N}: expected a whole number of tokens, as in --N 784 (or --N source,target)") from None

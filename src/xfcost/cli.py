@@ -1,0 +1,98 @@
+"""The typer app. Commands are looked up by name and imported when they are invoked; errors are caught here, once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from xfcost.errors import XfcostError
+
+if TYPE_CHECKING:
+    from typer.core import TyperCommand
+
+# In the order of the help: name -> module in `commands/`.
+COMMANDS: Final = {
+    "analyze": "analyze",
+    "compare": "compare",
+    "plot": "plot",
+    "diagram": "diagram",
+    "glance": "glance",
+    "list": "list_",
+    "show": "show",
+    "schema": "schema",
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group that imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The written list."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, its module imported now."""
+        return command(cmd_name) if cmd_name in COMMANDS else None
+
+
+def command(name: str) -> TyperCommand:
+    """The command `name`: the function `run` of its module, whose docstring is the help."""
+    module = import_module(f"xfcost.commands.{COMMANDS[name]}")
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    single.command(name)(module.run)
+    return typer.main.get_command(single)  # type: ignore[return-value]
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="xfcost",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:  # noqa: FBT001 - typer's callback
+    if value:
+        from xfcost import __version__
+
+        typer.echo(f"xfcost {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),  # noqa: FBT001
+) -> None:
+    """What does an architecture cost, where does the cost sit, how does it grow with N, and is the answer true?
+
+    SPEC is a preset (`xfcost list` shows them) or a path to a YAML file.
+    """
+
+
+def main() -> None:
+    """The console script: errors of the user's making become one message and exit code 2."""
+    try:
+        app()
+    except XfcostError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the one place that talks about errors
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
+
+
+def _drop_output() -> None:
+    """The reader went away: what is still buffered goes nowhere, without a message."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

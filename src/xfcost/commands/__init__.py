@@ -1,0 +1,1 @@
+"""One verb per file; the docstring of its `run` is its help."""

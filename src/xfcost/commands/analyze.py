@@ -1,0 +1,56 @@
+"""`xfcost analyze`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from xfcost.commands import options
+from xfcost.commands.options import Attention, Batch, Device, Dtype, Force, FormatOption, NoTrace, Output, Settings, Tokens
+from xfcost.errors import UsageError
+
+VIEWS = ("operation", "block", "stage", "mixing")
+
+
+def run(  # noqa: PLR0913 - options
+    spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
+    N: Tokens = None,
+    batch: Batch = 1,
+    dtype: Dtype = "float32",
+    attention: Attention = "eager",
+    settings: Settings = None,
+    by: Annotated[str | None, typer.Option("--by", help="Group rows: operation, block, stage or mixing.")] = None,
+    no_trace: NoTrace = False,
+    device: Device = None,
+    format_: FormatOption = None,
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Count a system operation by operation, trace the real model, and say whether the two agree."""
+    from xfcost.api import analyze
+    from xfcost.report.output import check_target
+
+    if by is not None and by not in VIEWS:
+        raise UsageError(f"--by {by}: expected one of {', '.join(VIEWS)}")
+    form = options.chosen_format(format_, output)
+    check_target(output, force=force)
+    ledger = analyze(
+        spec,
+        N=N,
+        batch=batch,
+        dtype=dtype,
+        attention=attention,  # type: ignore[arg-type]
+        settings=settings or (),
+        trace=not no_trace,
+        device=device,
+        progress=options.progress,
+    )
+    if form == "table" and output is None:
+        from xfcost.report.table import print_ledger
+
+        print_ledger(ledger, by)
+        return
+    from xfcost.report.export import ledger_text
+
+    options.deliver(ledger_text(ledger, form, by), output, force=force)

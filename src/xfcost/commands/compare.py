@@ -1,0 +1,50 @@
+"""`xfcost compare`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from xfcost.commands import options
+from xfcost.commands.options import Attention, Batch, Device, Dtype, Force, FormatOption, NoTrace, Output, Settings, Tokens
+
+
+def run(  # noqa: PLR0913 - options
+    specs: Annotated[list[str], typer.Argument(help="Two presets or paths, or more.")],
+    N: Tokens = None,
+    batch: Batch = 1,
+    dtype: Dtype = "float32",
+    attention: Attention = "eager",
+    settings: Settings = None,
+    no_trace: NoTrace = False,
+    device: Device = None,
+    format_: FormatOption = None,
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Set systems side by side at the same N: costs, ratios, how they grow, and where one overtakes another."""
+    from xfcost.api import compare
+    from xfcost.report.output import check_target
+
+    form = options.chosen_format(format_, output)
+    check_target(output, force=force)
+    comparison = compare(
+        *specs,
+        N=N,
+        batch=batch,
+        dtype=dtype,
+        attention=attention,  # type: ignore[arg-type]
+        settings=settings or (),
+        trace=not no_trace,
+        device=device,
+        progress=options.progress,
+    )
+    if form == "table" and output is None:
+        from xfcost.report.compare import print_comparison
+
+        print_comparison(comparison)
+        return
+    from xfcost.report.export import comparison_text
+
+    options.deliver(comparison_text(comparison, form), output, force=force)

@@ -1,0 +1,75 @@
+"""The options that several commands share, written once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from xfcost.errors import UsageError
+from xfcost.report.output import Format, write_whole
+
+Tokens = Annotated[
+    str | None,
+    typer.Option("--N", metavar="INT", help="Tokens of the first stage; image specs take the grid nearest to square."),
+]
+Batch = Annotated[int, typer.Option("--batch", help="Samples.")]
+Dtype = Annotated[str, typer.Option("--dtype", help="float32, float16, bfloat16 or float64.")]
+Attention = Annotated[str, typer.Option("--attention", help="eager (keeps the score matrix) or fused (one kernel).")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set stages.0.depth=4. Repeatable."),
+]
+NoTrace = Annotated[bool, typer.Option("--no-trace", help="Closed form alone: no torch is imported.")]
+Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
+FormatOption = Annotated[str | None, typer.Option("--format", help="table, json, csv, markdown or latex.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
+]
+Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]
+
+FORMATS: Final = ("table", "json", "csv", "markdown", "latex")
+ENDINGS: Final[dict[str, Format]] = {
+    ".json": "json",
+    ".csv": "csv",
+    ".md": "markdown",
+    ".tex": "latex",
+    ".txt": "table",
+}
+
+
+def chosen_format(name: str | None, output: Path | None) -> Format:
+    """The format that `--format` names, else the one of the file's ending, else a table.
+
+    Raises:
+        UsageError: an unknown format or ending.
+    """
+    if name is not None:
+        if name not in FORMATS:
+            raise UsageError(f"--format {name}: expected one of {', '.join(FORMATS)}")
+        return name  # type: ignore[return-value]
+    if output is None:
+        return "table"
+    if output.suffix not in ENDINGS:
+        raise UsageError(f"-o {output}: the ending says the format; expected one of {', '.join(ENDINGS)}, or give --format")
+    return ENDINGS[output.suffix]
+
+
+def progress(text: str) -> None:
+    """A line of talk, on stderr."""
+    typer.echo(text, err=True)
+
+
+def deliver(text: str, output: Path | None, *, force: bool) -> None:
+    """`text` to stdout, or whole to a file (or not at all), with a last line on stderr that says so."""
+    if output is None:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+        return
+    write_whole(output, text.encode("utf-8") if text.endswith("\n") else f"{text}\n".encode(), force=force)
+    progress(f"Wrote {output}")
+
+

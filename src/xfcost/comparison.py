@@ -1,0 +1,185 @@
+"""Several ledgers at one N: ratios against the first, growth exponents, and where one system overtakes another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
+from typing import Any, Final
+
+import msgspec
+
+from xfcost.counted import count
+from xfcost.errors import XfcostError
+from xfcost.ledger import MIXINGS, Ledger, growth_exponent
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import Loaded
+
+# Sides of the square grids on which crossovers are looked for (N = 16 … 1 048 576), before each is narrowed down.
+_SIDES: Final = (4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 1024)
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What `xfcost compare` says."""
+
+    ledgers: tuple[Ledger, ...]
+    names: tuple[str, ...]
+    """One distinct name per system."""
+    figures: dict[str, dict[str, int | float | None]]
+    """System -> quantity -> value."""
+    ratios: dict[str, dict[str, float | None]]
+    """System -> quantity -> its value over the first system's."""
+    growth: dict[str, dict[str, float | None]]
+    """System -> quantity -> exponent in N, between N and 4N (2N for sequences)."""
+    crossovers: tuple[dict[str, Any], ...]
+    """{quantity, systems, N, cheaper_below, cheaper_above}"""
+    searched: tuple[int, int]
+    """The N between which crossovers were looked for."""
+
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows."""
+        from xfcost.report.compare import comparison_html
+
+        return comparison_html(self)
+
+    def to_json(self) -> str:
+        """The JSON object of `xfcost compare --format json`."""
+        from xfcost.report.export import comparison_json
+
+        return comparison_json(self)
+
+
+def mixing_macs(ledger: Ledger) -> int:
+    """MACs of all operations that mix tokens."""
+    return ledger.total("macs", lambda row: row.mixing != "per-token") or 0
+
+
+def first_scores(ledger: Ledger) -> int | None:
+    """Score dot products per head and sample, in the first block that has any (of an eager ledger)."""
+    for row in ledger.rows:
+        if row.operation == "scores":
+            return row.attention_entries // ((row.heads or 1) * ledger.facts.batch)
+    return None
+
+
+CURVES: Final[dict[str, Callable[[Ledger], int]]] = {
+    "macs": lambda ledger: ledger.total("macs") or 0,
+    "mixing_macs": mixing_macs,
+    "attention_bytes": lambda ledger: ledger.attention_memory()["all_layers"],
+}
+
+
+def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> Comparison:
+    """The comparison of systems that were counted (and traced, timed) already."""
+    names = distinct([ledger.facts.name for ledger in ledgers])
+    figures = {
+        name: _figures(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)
+    }
+    base = figures[names[0]]
+    ratios = {
+        name: {quantity: _over(value, base[quantity]) for quantity, value in values.items()}
+        for name, values in figures.items()
+    }
+    found, searched = _crossovers(names, loaded, run)
+    return Comparison(
+        ledgers=tuple(ledgers),
+        names=tuple(names),
+        figures=figures,
+        ratios=ratios,
+        growth={name: _growth(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)},
+        crossovers=tuple(found),
+        searched=searched,
+    )
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Names, the second of the same name marked `#2`."""
+    result: list[str] = []
+    for name in names:
+        number = 1 + sum(1 for known in result if known == name or known.startswith(f"{name} #"))
+        result.append(name if number == 1 else f"{name} #{number}")
+    return result
+
+
+def counted_at(loaded: Loaded, run: Run, tokens: int | None) -> Ledger:
+    """The counted account at another N, in eager execution or fused as `run` says."""
+    return count(place(loaded, run if tokens is None else run._replace(tokens=(tokens,))))
+
+
+def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
+    eager = run._replace(attention="eager")
+    on_grid = count(place(loaded, eager._replace(extra_tokens=False)))
+    memory = ledger.attention_memory()
+    figures: dict[str, int | float | None] = {"params": ledger.total("params"), "macs": ledger.total("macs")}
+    for kind in MIXINGS:
+        figures[f"macs_{kind}"] = ledger.total("macs", lambda row, kind=kind: row.mixing == kind) or 0  # type: ignore[misc]
+    figures["mixing_macs"] = mixing_macs(ledger)
+    figures["flops"] = ledger.total("flops")
+    figures["score_dot_products"] = first_scores(on_grid)
+    figures["score_dot_products_with_extra_tokens"] = first_scores(count(place(loaded, eager)))
+    figures["attention_bytes"] = memory["all_layers"]
+    figures["attention_peak_bytes"] = memory["peak"]
+    figures["traced_macs"] = ledger.total("traced_macs")
+    figures["seconds"] = ledger.timing.seconds if ledger.timing else None
+    return figures
+
+
+def _over(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None
+
+
+def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]:
+    tokens = ledger.facts.grid_tokens
+    factor = 2 if len(place(loaded, run).grid.sides) == 1 else 4
+    try:
+        more = counted_at(loaded, run, factor * tokens)
+    except XfcostError:  # N is at the limit of a learned position table: look back instead of ahead
+        more, ledger = ledger, counted_at(loaded, run, max(tokens // factor, 1))
+        factor = tokens / max(tokens // factor, 1)  # type: ignore[assignment]
+    return {name: growth_exponent(curve(ledger), curve(more), factor) for name, curve in CURVES.items()}
+
+
+def _crossovers(
+    names: Sequence[str], loaded: Sequence[Loaded], run: Run
+) -> tuple[list[dict[str, Any]], tuple[int, int]]:
+    """Where the order of two systems changes, on square grids; narrowed to neighbouring sides."""
+    known: dict[tuple[int, int], dict[str, int] | None] = {}
+
+    def costs(system: int, side: int) -> dict[str, int] | None:
+        if (system, side) not in known:
+            try:
+                ledger = counted_at(loaded[system], run, side * side)
+                known[system, side] = {name: curve(ledger) for name, curve in CURVES.items()}
+            except XfcostError:  # this N can't be for this system
+                known[system, side] = None
+        return known[system, side]
+
+    def sign(quantity: str, pair: tuple[int, int], side: int) -> int | None:
+        first, second = costs(pair[0], side), costs(pair[1], side)
+        if first is None or second is None:
+            return None
+        return (first[quantity] > second[quantity]) - (first[quantity] < second[quantity])
+
+    found = []
+    sides = [side for side in _SIDES if all(costs(number, side) is not None for number in range(len(loaded)))]
+    for pair in combinations(range(len(loaded)), 2):
+        for quantity in CURVES:
+            for low, high in zip(sides, sides[1:], strict=False):
+                before, after = sign(quantity, pair, low), sign(quantity, pair, high)
+                if not before or not after or before == after:
+                    continue
+                side = _narrow(lambda at, q=quantity, p=pair: sign(q, p, at), low, high, before)  # type: ignore[misc]
+                cheaper = (names[pair[0]], names[pair[1]]) if before < 0 else (names[pair[1]], names[pair[0]])
+                found.append({"quantity": quantity, "systems": [names[pair[0]], names[pair[1]]], "N": side * side})
+                found[-1] |= {"cheaper_below": cheaper[0], "cheaper_above": cheaper[1]}
+    return found, (sides[0] ** 2, sides[-1] ** 2) if sides else (0, 0)
+
+
+def _narrow(sign: Callable[[int], int | None], low: int, high: int, before: int) -> int:
+    """The least side above `low` at which the sign is no longer `before`."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if sign(middle) == before:
+            low = middle
+        else:
+            high = middle
+    return high

@@ -1,0 +1,147 @@
+"""The timed account: the real model's forward on a real device, and where the seconds go."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch import nn
+from torch.utils import benchmark
+
+from xfcost.errors import DeviceError
+from xfcost.ledger import Timing
+from xfcost.live.build import Live
+from xfcost.live.memory import peak_bytes
+from xfcost.live.trace import row_path
+
+DEVICES: Final = ("cpu", "cuda", "mps")
+# Seconds for which forwards are repeated; a longer forward runs at least _FEWEST times.
+_MEASURE_SECONDS: Final = 1.0
+_FEWEST: Final = 3
+_HOOKED_RUNS: Final = 3
+
+Clock = Callable[[], float]
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that isn't there.
+
+    Raises:
+        DeviceError: with the devices that are.
+    """
+    there = available()
+    kind, _, index = device.partition(":")
+    if kind in there and (not index or (kind == "cuda" and index.isdigit() and int(index) < torch.cuda.device_count())):
+        return
+    why = "there is no such device here" if kind in DEVICES else f"expected one of {', '.join(DEVICES)}"
+    raise DeviceError(f"--device {device}: {why}; this machine has {', '.join(there)}")
+
+
+def available() -> list[str]:
+    """The devices of this machine."""
+    there = ["cpu"]
+    if torch.cuda.is_available():
+        there.append("cuda")
+    if torch.backends.mps.is_available():
+        there.append("mps")
+    return there
+
+
+def time_model(live: Live, device: str, predicted: int, say: Callable[[str], None]) -> tuple[dict[str, float], Timing]:
+    """Median seconds of a forward, their interquartile range, peak bytes, and seconds per row (for one block)."""
+    name = type(live.model).__name__
+    say(f"timing on {device} …")
+    with torch.no_grad():
+        timer = benchmark.Timer("model(*inputs)", globals={"model": live.model, "inputs": live.inputs}, label=name)
+        measured = timer.blocked_autorange(min_run_time=_MEASURE_SECONDS)
+        times = list(measured.times)
+        while len(times) < _FEWEST:
+            times += timer.timeit(1).times
+        say(f"timing each operation on {device} …")
+        rows = time_rows(live, device)
+    timing = Timing(
+        device=device,
+        machine=machine(device),
+        seconds=statistics.median(times),
+        spread=_spread(times),
+        runs=measured.number_per_run * len(times),
+        threads=torch.get_num_threads(),
+        peak_bytes=_peak(live, device),
+        predicted_peak_bytes=predicted,
+    )
+    return rows, timing
+
+
+def _spread(times: list[float]) -> float:
+    """The interquartile range."""
+    low, _, high = statistics.quantiles(times, n=4, method="inclusive")
+    return high - low
+
+
+def _peak(live: Live, device: str) -> int:
+    """Peak bytes of one forward: the device's own figure on CUDA, live tensors elsewhere."""
+    if not device.startswith("cuda"):
+        return peak_bytes(live.model, live.inputs)
+    torch.cuda.reset_peak_memory_stats(device)
+    with torch.no_grad():
+        live.model(*live.inputs)
+    torch.cuda.synchronize(device)
+    return int(torch.cuda.max_memory_allocated(device))
+
+
+def time_rows(live: Live, device: str, clock: Clock = time.perf_counter) -> dict[str, float]:
+    """Seconds per row and block: the median over a few forwards of what a row's leaves took, by forward hooks.
+
+    The hooks wait for the device, so that the sum is a little above the time of a plain forward.
+    """
+    wait = _waiter(device)
+    started: dict[str, float] = {}
+    took: dict[str, list[float]] = {}
+
+    def begin(name: str) -> Callable[[nn.Module, object], None]:
+        def hook(module: nn.Module, inputs: object) -> None:
+            wait()
+            started[name] = clock()
+
+        return hook
+
+    def finish(name: str, path: str) -> Callable[[nn.Module, object, object], None]:
+        def hook(module: nn.Module, inputs: object, outputs: object) -> None:
+            wait()
+            took.setdefault(path, []).append(clock() - started[name])
+
+        return hook
+
+    handles = []
+    for name, module in live.model.named_modules():
+        path = row_path(name, live.rows)
+        if path is not None and next(module.children(), None) is None:
+            handles.append(module.register_forward_pre_hook(begin(name)))
+            handles.append(module.register_forward_hook(finish(name, path)))
+    try:
+        with torch.no_grad():
+            for _ in range(_HOOKED_RUNS):
+                live.model(*live.inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {path: statistics.median(times) for path, times in took.items()}
+
+
+def _waiter(device: str) -> Callable[[], None]:
+    if device.startswith("cuda"):
+        return lambda: torch.cuda.synchronize(device)
+    if device == "mps":
+        return torch.mps.synchronize
+    return lambda: None
+
+
+def machine(device: str) -> str:
+    """What ran it: the GPU's name, or the processor's."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()

@@ -1,0 +1,92 @@
+"""Peak memory of a forward pass: walked on `meta` before anything runs, or measured while it runs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import psutil
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from xfcost.errors import DeviceError
+from xfcost.units import size
+
+# Left for the process itself and for the allocator's rounding.
+_HEADROOM: Final = 0.9
+
+
+class LiveBytes(TorchDispatchMode):
+    """Bytes of tensor storage that are alive, and their peak: an exact walk on `meta`, a measurement on a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.peak = 0
+        self._seen: dict[int, int] = {}
+
+    def see(self, tensor: Tensor) -> None:
+        """Count a tensor's storage, once, until it dies."""
+        storage = tensor.untyped_storage()
+        key, held = storage._cdata, storage.nbytes()  # noqa: SLF001 - the storage's identity
+        if key in self._seen:
+            return
+        self._seen[key] = held
+        self.now += held
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self.now -= self._seen.pop(key, 0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for value in tree_iter(result):
+            if isinstance(value, Tensor):
+                self.see(value)
+        return result
+
+
+@contextmanager
+def watched(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[LiveBytes]:
+    """LiveBytes with the model's parameters, buffers and inputs counted already."""
+    live = LiveBytes()
+    for tensor in (*model.parameters(), *model.buffers(), *inputs):
+        live.see(tensor)
+    with live:
+        yield live
+
+
+def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
+    """Peak bytes of tensors alive during one forward, parameters, buffers and inputs included.
+
+    On `meta` nothing is allocated, and a fused kernel that keeps no matrix of scores is walked as the plain formula.
+    """
+    with watched(model, inputs) as live, torch.no_grad():
+        model(*inputs)
+    return live.peak
+
+
+def check_room(needed: int, device: str, name: str) -> None:
+    """Refuse what can't fit, before it is built.
+
+    Raises:
+        DeviceError: `needed` bytes are more than the device has free.
+    """
+    free = free_bytes(device)
+    if needed > free * _HEADROOM:
+        raise DeviceError(
+            f"{name} needs {needed:,} bytes ({size(needed)}) for one forward on {device}, which has {size(free)} free; "
+            "take a smaller --N, --batch or --dtype, --attention fused, or leave --device out (counting needs no memory)"
+        )
+
+
+def free_bytes(device: str) -> int:
+    """Bytes that a forward could take on `device` now."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)

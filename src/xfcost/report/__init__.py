@@ -1,0 +1,1 @@
+"""Ledger -> text, file or figure. Reports never measure."""

@@ -1,0 +1,165 @@
+"""Ledger -> JSON, CSV, Markdown, LaTeX: raw numbers for programs, rounded ones for papers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from xfcost import units
+from xfcost.comparison import Comparison
+from xfcost.ledger import COUNTED, MIXINGS, TRACED, Ledger, Operation
+from xfcost.report.output import Format
+
+_FIELDS: Final = (
+    "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
+    "times", "params", "macs", "flops", "attention_entries", "heads", "pairs", "shared",
+    "traced_params", "traced_macs", "traced_flops", "seconds",
+)  # fmt: skip
+
+
+def records(ledger: Ledger) -> list[dict[str, Any]]:
+    """One plain dict per row, in the order of the CSV's columns."""
+    return [{field: getattr(row, field) for field in _FIELDS} for row in ledger.rows]
+
+
+def grouped(ledger: Ledger, by: str) -> list[dict[str, Any]]:
+    """One plain dict per group: its totals over all blocks."""
+    result = []
+    for name, rows in ledger.by(by).items():  # type: ignore[arg-type]
+        part = ledger.part(rows)
+        result.append({by: name} | {quantity: part.total(quantity) for quantity in (*COUNTED, *TRACED)})
+    return result
+
+
+def ledger_object(ledger: Ledger) -> dict[str, Any]:
+    """The object of `--format json` (DESIGN: "The command line")."""
+    facts = ledger.facts
+    by_mixing = {}
+    for kind in MIXINGS:
+        part = ledger.part(row for row in ledger.rows if row.mixing == kind)
+        by_mixing[kind] = {quantity: part.total(quantity) or 0 for quantity in COUNTED}
+        by_mixing[kind] |= {quantity: part.total(quantity) for quantity in TRACED}
+    return {
+        "name": facts.name,
+        "spec": facts.source,
+        "paper": facts.paper,
+        "tokens": facts.grid_tokens,
+        "extra_tokens": facts.extra_tokens,
+        "grid": facts.tokens,
+        "batch": facts.batch,
+        "dtype": facts.dtype,
+        "attention": facts.attention,
+        "totals": ledger.totals(),
+        "attention_memory": ledger.attention_memory(),
+        "by_mixing": by_mixing,
+        "operations": records(ledger),
+        "agreement": msgspec.to_builtins(ledger.agreement),
+        "published": ledger.published_beside_ours(),
+        "timing": msgspec.to_builtins(ledger.timing),
+        "notes": list(facts.notes),
+    }
+
+
+def comparison_object(comparison: Comparison) -> dict[str, Any]:
+    """The object of `compare --format json`."""
+    tokens = {ledger.facts.grid_tokens for ledger in comparison.ledgers}
+    return {
+        "N": tokens.pop() if len(tokens) == 1 else None,
+        "systems": [ledger_object(ledger) for ledger in comparison.ledgers],
+        "figures": comparison.figures,
+        "ratios": comparison.ratios,
+        "growth": comparison.growth,
+        "crossovers": list(comparison.crossovers),
+        "crossovers_searched": list(comparison.searched),
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def ledger_json(ledger: Ledger) -> str:
+    """`--format json`."""
+    return _json(ledger_object(ledger))
+
+
+def comparison_json(comparison: Comparison) -> str:
+    """`compare --format json`."""
+    return _json(comparison_object(comparison))
+
+
+def ledger_text(ledger: Ledger, form: Format, by: str | None = None) -> str:
+    """The report of `analyze` in a format."""
+    if form == "json":
+        return ledger_json(ledger)
+    rows = grouped(ledger, by) if by else records(ledger)
+    if form == "csv":
+        return to_csv(rows)
+    if form == "table":
+        from xfcost.report.table import ledger_plain
+
+        return ledger_plain(ledger, by)
+    return to_markup(_rounded(ledger, by), form)
+
+
+def comparison_text(comparison: Comparison, form: Format) -> str:
+    """The report of `compare` in a format."""
+    if form == "json":
+        return comparison_json(comparison)
+    if form == "csv":
+        return to_csv([{"system": name} | values for name, values in comparison.figures.items()])
+    if form == "table":
+        from xfcost.report.compare import comparison_plain
+
+        return comparison_plain(comparison)
+    from xfcost.report.compare import figure_rows
+
+    return to_markup([dict(zip(("", *comparison.names), row, strict=True)) for row in figure_rows(comparison)], form)
+
+
+def to_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """Raw numbers; a missing value is an empty field, and zero is 0."""
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def to_markup(rows: Iterable[dict[str, str]], form: Format) -> str:
+    """Markdown or LaTeX of rows that are text already."""
+    from tabulate import tabulate
+
+    style = "github" if form == "markdown" else "latex_booktabs"
+    return str(tabulate(list(rows), headers="keys", tablefmt=style, disable_numparse=True)) + "\n"
+
+
+def _rounded(ledger: Ledger, by: str | None) -> list[dict[str, str]]:
+    """Rows for a paper: text, totals over all blocks."""
+    if by:
+        return [
+            {by: group[by], "params": units.count(group["params"]), "MACs": units.count(group["macs"])}
+            | {"FLOPs": units.count(group["flops"]), "traced MACs": units.count(group["traced_macs"])}
+            for group in grouped(ledger, by)
+        ]
+    return [_rounded_row(row) for row in ledger.rows]
+
+
+def _rounded_row(row: Operation) -> dict[str, str]:
+    return {
+        "block": row.block,
+        "operation": row.title,
+        "mixing": row.mixing,
+        "order": row.order or units.DASH,
+        "reads": row.reads or units.DASH,
+        "times": str(row.times),
+        "params": units.count(row.params),
+        "MACs": units.count(row.macs),
+        "FLOPs": units.count(row.flops),
+        "traced MACs": units.count(row.traced_macs),
+    }

@@ -1,0 +1,53 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from xfcost.errors import OutputError
+
+Format = Literal["table", "json", "csv", "markdown", "latex"]
+
+
+def check_target(path: Path | None, *, force: bool) -> None:
+    """Refuse a target that can't be written, before any work is done.
+
+    Raises:
+        OutputError: it exists (without `force`), is a directory, or its folder is missing or not writable.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise OutputError(f"-o {path}: is a directory; expected a file")
+    if path.exists() and not force:
+        raise OutputError(f"-o {path}: already exists; take another name, or --force to overwrite it")
+    folder = path.parent
+    if not folder.is_dir():
+        raise OutputError(f"-o {path}: there is no folder {folder}; make it first")
+    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise OutputError(f"-o {path}: can't be written: permission denied")
+
+
+def write_whole(path: Path, content: bytes, *, force: bool) -> None:
+    """Write `content` beside the target and move it there in one step.
+
+    Raises:
+        OutputError: it can't be written; nothing is left behind.
+    """
+    check_target(path, force=force)
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise OutputError(f"-o {path}: can't be written: {error.strerror or error}") from None

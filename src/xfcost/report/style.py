@@ -1,0 +1,16 @@
+"""One look for tables, plots and diagrams: the lecture's colours, and the words that say the same without colour."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from xfcost.ledger import Mixing
+
+# Terminal styles: blue per-token, red global, green local.
+TERMINAL: Final[dict[Mixing, str]] = {"per-token": "blue", "local": "green", "global": "red"}
+# The same for figures, dark enough to be read on white and apart for colour-blind eyes.
+FIGURE: Final[dict[Mixing, str]] = {"per-token": "#2c6fbb", "local": "#2e8b57", "global": "#c0392b"}
+# One colour per system in a plot.
+SYSTEMS: Final = ("#2c6fbb", "#c0392b", "#2e8b57", "#8e5ea2", "#d98c21", "#4d4d4d", "#17a2b8", "#b5651d")
+WORDS: Final[dict[Mixing, str]] = {"per-token": "per-token", "local": "local mixing", "global": "global mixing"}
+PLAIN_WIDTH: Final = 100

@@ -1,0 +1,41 @@
+"""A spec as text: as it was written, or whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from xfcost.spec.load import find, load
+from xfcost.spec.reader import read, read_file
+
+
+def texts(name: str) -> Iterator[tuple[str, str]]:
+    """(file name, YAML text) of a spec and of everything it extends, for `xfcost show`."""
+    base: Path | None = None
+    while True:
+        path, shown = find(name, base)
+        text = read_file(path, shown)
+        yield shown, text
+        data, _ = read(text, shown)
+        if not data.get("extends"):
+            return
+        name, base = data["extends"], path
+
+
+def full_yaml(name: str) -> str:
+    """The whole spec as one YAML text: `extends` followed, every default written out."""
+    import yaml
+
+    loaded = load(name)
+    data = msgspec.to_builtins(loaded.spec)
+    data.pop("extends", None)
+    return yaml.safe_dump(_without_none(data), sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None and item != []}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value
