@@ -38,7 +38,7 @@ def _placed(row: Operation, part: Part, *, stage: str, block: str, times: int, b
     return msgspec.structs.replace(
         row,
         path=f"{part.path}.{row.path}",
-        order=ORDERS.get((tag_of(type(part.page)), row.path)) or ORDERS.get(("residual", row.path)),
+        order=_order(row, part),
         stage=stage,
         block=block,
         times=times,
@@ -46,6 +46,13 @@ def _placed(row: Operation, part: Part, *, stage: str, block: str, times: int, b
         flops=row.flops * batch,
         attention_entries=row.attention_entries * batch,
     )
+
+
+def _order(row: Operation, part: Part) -> str | None:
+    """The row's order in letters; none for what only moves data (with these options of its page)."""
+    if not (row.macs or row.flops or row.params):
+        return None
+    return ORDERS.get((tag_of(type(part.page)), row.path)) or ORDERS.get(("residual", row.path))
 
 
 def facts(architecture: Architecture) -> Facts:

@@ -1,0 +1,211 @@
+"""Derive every operation's order in letters from its page's own formula, and write src/xfcost/mechanisms/orders.py.
+
+    python tools/derive_orders.py           write the file
+    python tools/derive_orders.py --check   exit 1 where the file is not what the formulas give
+
+Pages are asked for their rows with sympy symbols in place of numbers, N tokens standing on a square grid. Of a row's
+MACs (else FLOPs, else parameters) the leading term in N is kept, without its numeric factor.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import sympy
+
+from xfcost.grid import Grid
+from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.layers.class_token import ClassToken
+from xfcost.layers.heads import Classifier, LanguageModel
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.patch import Patch
+from xfcost.layers.patch_merging import PatchMerging
+from xfcost.layers.position import Position
+from xfcost.layers.residual import wrapped
+from xfcost.layers.token import Token
+from xfcost.ledger import Operation
+from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
+from xfcost.mechanisms.base import Page, Place, Residual, tag_of
+
+FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
+COMMAND = "python tools/derive_orders.py"
+
+# The letters, in the order in which a product is written: O(h·N²), O(N·W²·d).
+LETTERS = {
+    "h": "heads",
+    "N": "tokens",
+    "M": "tokens of the memory (cross-attention)",
+    "W": "side of a window",
+    "P": "side of a patch",
+    "C": "channels of the image",
+    "V": "entries of the vocabulary",
+    "L": "rows of a position table that is not as long as the input",
+    "K": "classes",
+    "d": "width",
+}
+SYMBOLS: dict[str, Any] = {letter: sympy.Symbol(letter, integer=True, positive=True) for letter in LETTERS}
+h, N, M, W, P, C, V, L, K, d = SYMBOLS.values()
+# s = √N, the side of the square grid: formulas round it, so it is an integer of its own.
+s = sympy.Symbol("s", integer=True, positive=True)
+S = sympy.Symbol("S", integer=True, positive=True)  # a shift
+
+SQUARE = Grid((s, s))
+
+
+def _place(**given: Any) -> Place:
+    return Place(**({"grid": SQUARE, "dim": d, "out_dim": d} | given))
+
+
+def _both(place: Place, *pages: Page) -> list[tuple[Page, Place]]:
+    """`pages` at `place`, eager and fused."""
+    return [(page, spot) for page in pages for spot in (place, msgspec.structs.replace(place, fused=True))]
+
+
+# Every page in letters, with the options that bring other rows. A page that is missing here fails the derivation.
+EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
+    Full: _both(_place(), Full(heads=h), Full(heads=h, causal=True)),
+    Cross: _both(_place(memory=Grid((M,)), memory_dim=d), Cross(heads=h)),
+    Window: _both(_place(), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
+    Mlp: [(Mlp(), _place())],
+    Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],
+    Token: [(Token(scale="sqrt_dim"), _place(dim=V, vocabulary=V))],
+    ClassToken: [(ClassToken(), _place())],
+    Position: [(Position(), _place()), (Position(length=L), _place())],
+    PatchMerging: [(PatchMerging(), _place(out_dim=2 * d))],
+    Classifier: [(Classifier(pool=pool, classes=K), _place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],
+    LanguageModel: [(LanguageModel(), _place(vocabulary=V))],
+}
+
+
+def orders() -> dict[tuple[str, str], str]:
+    """(page's kind or "residual", row) -> order, for every row that costs something and whose options agree on it.
+
+    Raises:
+        LookupError: a page of the written lists has no example above.
+    """
+    found: dict[tuple[str, str], set[str]] = {}
+    for page in (*MECHANISMS, *SUBLAYERS, *EMBEDS, *ENTERS, *HEADS):
+        if page not in EXAMPLES:
+            raise LookupError(f"{page.__name__} has no example in tools/derive_orders.py")
+        for example, place in EXAMPLES[page]:
+            for row in example.operations(place):
+                _note(found, (tag_of(page), row.path), row)
+    for row in _residual_rows():
+        _note(found, ("residual", row.path), row)
+    return {key: texts.pop() for key, texts in found.items() if len(texts) == 1}
+
+
+def _residual_rows() -> Iterator[Operation]:
+    inner = {row.path for row in Mlp().operations(_place())}
+    yield from (row for row in wrapped(Mlp(), Residual(), _place()) if row.path not in inner)
+
+
+def _note(found: dict[tuple[str, str], set[str]], key: tuple[str, str], row: Operation) -> None:
+    work = row.macs or row.flops
+    if work or row.params:
+        found.setdefault(key, set()).add(order(work) if work else f"{order(row.params)} parameters")
+
+
+def order(cost: Any) -> str:
+    """`O(N·W²·d)`, the leading term of `cost` in N, through roundings, without numeric factors.
+
+    In the other letters a term goes where another term has every letter in at least the same power.
+    """
+    leading = _leading(_unrounded(sympy.sympify(cost)))
+    others = [symbol for symbol in SYMBOLS.values() if symbol is not N]
+    terms = {tuple(sympy.degree(term, letter) for letter in others) for term in leading.as_ordered_terms()}
+    kept = [term for term in terms if not any(_below(term, other) for other in terms)]
+    grows = sympy.degree(leading.subs(N, s**2), s)
+    return f"O({' + '.join(_product(powers, grows) for powers in sorted(kept, reverse=True))})"
+
+
+def _below(powers: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return powers != other and all(a <= b for a, b in zip(powers, other, strict=True))
+
+
+def _unrounded(cost: Any) -> Any:
+    """`cost` as it is for many tokens: |x| by the sign x then has, ⌊x⌋ without its rounding where x grows."""
+    cost = cost.replace(sympy.Abs, lambda x: x if _limit(x) is sympy.oo or _limit(x).is_nonnegative else -x)
+    for rounding in (sympy.floor, sympy.ceiling):
+        cost = cost.replace(rounding, lambda x, rounding=rounding: x if _limit(x).is_infinite else rounding(_limit(x)))
+    return sympy.expand(cost)
+
+
+def _limit(x: Any) -> Any:
+    """The limit of x for s → ∞: by the sign of the leading coefficient, so that other letters may stand in x."""
+    x = sympy.expand(x)
+    degree = sympy.degree(x, s) if x.has(s) else 0
+    if degree <= 0:
+        return x.coeff(s, 0) if x.has(s) else x
+    return sympy.oo * sympy.sign(x.coeff(s, degree))
+
+
+def _leading(cost: Any) -> Any:
+    degree = sympy.degree(cost, s) if cost.has(s) else 0
+    return sympy.expand(cost.coeff(s, degree) * N ** sympy.Rational(degree, 2))
+
+
+def _product(powers: tuple[int, ...], twice: int) -> str:
+    """Powers of every letter but N, and twice N's, as `h·N²`."""
+    others = iter(powers)
+    factors = []
+    for letter in LETTERS:
+        if letter == "N":
+            whole, half = divmod(twice, 2)
+            factors.append(_power("N", whole) + ("√N" if half else ""))
+        else:
+            factors.append(_power(letter, next(others)))
+    return "·".join(factor for factor in factors if factor) or "1"
+
+
+def _power(letter: str, power: int) -> str:
+    raised = "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(power))
+    return "" if power == 0 else letter if power == 1 else letter + raised
+
+
+def text() -> str:
+    """The generated file."""
+    rows = [f'    ("{kind}", "{row}"): "{found}",' for (kind, row), found in orders().items()]
+    letters = [f'    "{letter}": "{meaning}",' for letter, meaning in LETTERS.items()]
+    return "\n".join(
+        [
+            '"""Orders in letters, row by row: the leading term in N of its MACs, else FLOPs, else parameters.',
+            "",
+            f"Generated by `{COMMAND}` from the pages' own formulas; a test compares. Don't edit it.",
+            '"""',
+            "",
+            "from __future__ import annotations",
+            "",
+            "from typing import Final",
+            "",
+            "LETTERS: Final[dict[str, str]] = {",
+            *letters,
+            "}",
+            "",
+            "# (kind of the page, name of the operation) -> order; what moves data alone has none.",
+            "ORDERS: Final[dict[tuple[str, str], str]] = {",
+            *rows,
+            "}",
+            "",
+        ]
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Write the file, or with --check compare it."""
+    derived = text()
+    if "--check" in arguments:
+        same = FILE.read_text(encoding="utf-8") == derived
+        print("orders.py is what the formulas give" if same else f"orders.py is stale: run `{COMMAND}`")
+        return 0 if same else 1
+    FILE.write_text(derived, encoding="utf-8")
+    print(f"wrote {FILE}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
