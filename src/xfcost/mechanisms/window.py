@@ -95,7 +95,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         if biased:
             yield Operation(
                 path="relative_bias",
-                title="Relative position bias table",
+                title="Relative position bias",
                 mixing="local",
                 reads="W²",
                 reads_tokens=window,

@@ -37,7 +37,7 @@ def preset_files() -> dict[str, Path]:
     """Preset name -> file, in the gallery's order (family by family)."""
     found: dict[str, Path] = {}
     for folder in sorted(entry.path for entry in os.scandir(gallery()) if entry.is_dir()):
-        for name in sorted(os.listdir(folder), key=_natural):
+        for name in sorted(os.listdir(folder), key=lambda name: _natural(name.partition(".")[0])):
             stem, ending = os.path.splitext(name)
             if ending == ".yaml":
                 found[stem] = Path(folder, name)

@@ -1,0 +1,148 @@
+"""Comparison -> rich tables: figures side by side, ratios against the first, growth, crossovers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from xfcost import units
+from xfcost.comparison import Comparison
+from xfcost.report.console import plain_text, rich_html, screen
+from xfcost.report.style import TERMINAL
+from xfcost.report.table import agreement_texts
+
+_EXTRA: Final = "score_dot_products_with_extra_tokens"
+_EXPONENTS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
+# quantity -> (words, style)
+_LINES: Final[dict[str, tuple[str, str]]] = {
+    "params": ("parameters", ""),
+    "macs": ("MACs", "bold"),
+    "macs_per-token": ("  per-token", TERMINAL["per-token"]),
+    "macs_local": ("  local mixing", TERMINAL["local"]),
+    "macs_global": ("  global mixing", TERMINAL["global"]),
+    "traced_macs": ("traced MACs", ""),
+    "flops": ("FLOPs", ""),
+    "score_dot_products": ("score dot products", ""),
+    _EXTRA: ("  with extra tokens", ""),
+    "attention_bytes": ("attention memory, all layers", ""),
+    "attention_peak_bytes": ("attention memory, peak", ""),
+    "seconds": ("time of a forward", ""),
+}
+_EXACT: Final = ("score_dot_products", _EXTRA)
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """The report of `compare` on the terminal."""
+    screen().print(report(comparison))
+
+
+def comparison_plain(comparison: Comparison) -> str:
+    """The same as text without colour."""
+    return plain_text(lambda width: report(comparison))
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """The same for a notebook."""
+    return rich_html(lambda width: report(comparison))
+
+
+def report(comparison: Comparison) -> Group:
+    """Everything that `compare` says."""
+    parts: list[RenderableType] = [header(comparison), Text(), figures_table(comparison), Text(), *growth_texts(comparison)]
+    parts += [Text(), *crossover_texts(comparison), Text(), *endnotes(comparison)]
+    return Group(*parts)
+
+
+def header(comparison: Comparison) -> Text:
+    """One line per system."""
+    text = Text()
+    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        facts = ledger.facts
+        text.append(name, style="bold")
+        text.append(f"   tokens {facts.tokens}   batch {facts.batch}   {facts.dtype}   attention {facts.attention}\n")
+    text.rstrip()
+    return text
+
+
+def figure_rows(comparison: Comparison) -> list[list[str]]:
+    """Words, then one text per system, the ratio against the first beside the figure."""
+    return [row for _, row in _figures(comparison)]
+
+
+def _figures(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
+    for quantity, (words, _) in _LINES.items():
+        values = [comparison.figures[name][quantity] for name in comparison.names]
+        if all(value is None for value in values) or (quantity.startswith("macs_") and not any(values)):
+            continue
+        plain = [comparison.figures[name]["score_dot_products"] for name in comparison.names]
+        if quantity == _EXTRA and values == plain:
+            continue
+        cells = []
+        for name, value in zip(comparison.names, values, strict=True):
+            ratio = comparison.ratios[name][quantity] if name != comparison.names[0] else None
+            cells.append(_figure(quantity, value) + (f"  {against(ratio)}" if ratio else ""))
+        yield quantity, [words, *cells]
+
+
+def _figure(quantity: str, value: float | None) -> str:
+    if quantity == "seconds":
+        return units.seconds(value)
+    if quantity.endswith("_bytes"):
+        return units.size(None if value is None else int(value))
+    if quantity in _EXACT:
+        return units.exact(None if value is None else int(value))
+    return units.count(value)
+
+
+def against(ratio: float) -> str:
+    """`(16× less)`, `(1.28× more)`, `(same)`: how a figure stands to the first system's."""
+    if ratio == 1:
+        return "(same)"
+    return f"({units.ratio(1 / ratio)} less)" if ratio < 1 else f"({units.ratio(ratio)} more)"
+
+
+def figures_table(comparison: Comparison) -> Table:
+    """Figures side by side."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    for name in comparison.names:
+        table.add_column(name, justify="right")
+    for quantity, row in _figures(comparison):
+        table.add_row(*row, style=_LINES[quantity][1])
+    return table
+
+
+def growth_texts(comparison: Comparison) -> Iterator[Text]:
+    """Growth exponents in N, system by system."""
+    yield Text("growth in N (cost ~ N^e, here)", style="bold")
+    width = max(len(name) for name in comparison.names)
+    for name in comparison.names:
+        exponents = ", ".join(
+            f"{words} {units.DASH if comparison.growth[name][quantity] is None else format(comparison.growth[name][quantity], '.2f')}"
+            for quantity, words in _EXPONENTS.items()
+        )
+        yield Text(f"  {name:<{width}}  {exponents}")
+
+
+def crossover_texts(comparison: Comparison) -> Iterator[Text]:
+    """The N at which one overtakes the other, or that none does."""
+    low, high = comparison.searched
+    yield Text(f"crossovers (square grids, N from {low:,} to {high:,})", style="bold")
+    for found in comparison.crossovers:
+        words = _EXPONENTS[found["quantity"]]
+        yield Text(f"  {words}: {found['cheaper_below']} costs less up to N = {found['N']:,}, from there {found['cheaper_above']}")
+    if not comparison.crossovers:
+        yield Text("  none: the order in MACs, mixing MACs and attention memory stays the same throughout")
+
+
+def endnotes(comparison: Comparison) -> Iterator[Text]:
+    """Agreement and notes, each with its system's name; what the rows mean."""
+    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        for text in (*agreement_texts(ledger), *(Text(f"note: {note}") for note in ledger.facts.notes)):
+            yield Text.assemble(f"{name}: ", text)
+    yield Text("score dot products: per head, in the first block that has scores, on the grid's own tokens", style="dim")
+    yield Text("1 MAC = 1 multiply-add of the dense product that runs; FLOPs = 2·MACs + element-wise", style="dim")

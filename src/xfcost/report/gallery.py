@@ -1,0 +1,63 @@
+"""The gallery: what `xfcost list` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from xfcost import units
+from xfcost.counted import count
+from xfcost.report.console import screen
+from xfcost.report.export import to_csv, to_markup
+from xfcost.report.output import Format
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load, preset_files
+
+_QUANTITIES = ("params", "macs")
+
+
+def gallery_rows(*, totals: bool) -> list[dict[str, Any]]:
+    """One plain dict per preset: family, preset, and with `totals` its name, tokens, parameters and MACs (raw)."""
+    rows = []
+    for preset, file in preset_files().items():
+        row: dict[str, Any] = {"family": file.parent.name, "preset": preset}
+        if totals:
+            ledger = count(place(load(preset), Run()))
+            row |= {"name": ledger.facts.name, "tokens": ledger.facts.tokens}
+            row |= {quantity: ledger.total(quantity) for quantity in _QUANTITIES}
+        rows.append(row)
+    return rows
+
+
+def print_gallery(rows: list[dict[str, Any]]) -> None:
+    """Families with their presets, or with totals one line per preset."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    if "name" not in rows[0]:
+        table.add_column("family", style="bold")
+        table.add_column("presets")
+        families: dict[str, list[str]] = {}
+        for row in rows:
+            families.setdefault(row["family"], []).append(row["preset"])
+        for family, presets in families.items():
+            table.add_row(family, "  ".join(presets))
+        screen().print(table)
+        return
+    for title in ("preset", "name", "tokens"):
+        table.add_column(title)
+    for title in ("parameters", "MACs"):
+        table.add_column(title, justify="right")
+    for row in rows:
+        table.add_row(row["preset"], row["name"], row["tokens"], *(units.count(row[quantity]) for quantity in _QUANTITIES))
+    screen().print(table)
+
+
+def gallery_text(rows: list[dict[str, Any]], form: Format) -> str:
+    """The same for programs."""
+    if form == "json":
+        import json
+
+        return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    if form == "csv":
+        return to_csv(rows)
+    return to_markup([{key: str(value) for key, value in row.items()} for row in rows], form)

@@ -1,0 +1,234 @@
+"""Ledger -> rich tables: header, operations block by block, totals by mixing kind, attention memory, figures in print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from xfcost import units
+from xfcost.ledger import MIXINGS, Ledger, Operation
+from xfcost.report.console import plain_text, rich_html, screen
+from xfcost.report.export import grouped
+from xfcost.report.style import TERMINAL, WORDS
+
+
+class Column(NamedTuple):
+    """One column of the operations table; the lowest `rank`s go first where the screen is narrow."""
+
+    title: str
+    width: int
+    rank: int
+    cell: Callable[[Operation, Ledger], str]
+    right: bool = True
+
+
+def _share(row: Operation, ledger: Ledger) -> str:
+    return units.percent(row.times_over("macs") or 0, ledger.total("macs") or 0) if row.macs else units.DASH
+
+
+def _nonzero(value: int) -> str:
+    return units.count(value) if value else units.DASH
+
+
+def _agrees(row: Operation, ledger: Ledger) -> str:
+    if row.traced_macs is None:
+        return units.DASH
+    counted, traced = (row.params, row.macs, row.flops), (row.traced_params, row.traced_macs, row.traced_flops)
+    return "=" if counted == traced else "≠"
+
+
+COLUMNS: Final = (
+    Column("operation", 24, 9, lambda row, ledger: row.title, right=False),
+    Column("mixing", 9, 9, lambda row, ledger: row.mixing, right=False),
+    Column("order", 11, 7, lambda row, ledger: row.order if row.order and row.flops else units.DASH, right=False),
+    Column("reads", 5, 2, lambda row, ledger: row.reads or units.DASH, right=False),
+    Column("params", 7, 8, lambda row, ledger: _nonzero(row.params)),
+    Column("MACs", 7, 9, lambda row, ledger: _nonzero(row.macs)),
+    Column("FLOPs", 7, 1, lambda row, ledger: _nonzero(row.flops)),
+    Column("share", 6, 6, _share),
+    Column("time", 7, 5, lambda row, ledger: units.seconds(row.seconds)),
+    Column("trace", 5, 4, _agrees),
+)
+
+
+def print_ledger(ledger: Ledger, by: str | None = None) -> None:
+    """The report of `analyze` on the terminal."""
+    console = screen()
+    console.print(report(ledger, by, console.width))
+
+
+def ledger_plain(ledger: Ledger, by: str | None = None) -> str:
+    """The same as text without colour, 100 columns wide."""
+    return plain_text(lambda width: report(ledger, by, width))
+
+
+def ledger_html(ledger: Ledger) -> str:
+    """The same for a notebook."""
+    return rich_html(lambda width: report(ledger, None, width))
+
+
+def report(ledger: Ledger, by: str | None, width: int) -> Group:
+    """Everything that `analyze` says of one system."""
+    parts: list[RenderableType] = [header(ledger), Text()]
+    parts += [groups_table(ledger, by)] if by else list(operation_tables(ledger, width))
+    parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger)]
+    if published := ledger.published_beside_ours():
+        parts += [Text(), published_table(published)]
+    parts += [Text(), *endnotes(ledger, listed=by is None)]
+    return Group(*parts)
+
+
+def header(ledger: Ledger) -> Text:
+    """Name, tokens, batch, dtype, and the three totals."""
+    facts = ledger.facts
+    text = Text(facts.name, style="bold")
+    if facts.paper:
+        text.append(f"   {facts.paper}", style="not bold dim")
+    tokens = f"tokens {facts.tokens}   batch {facts.batch}   {facts.dtype}   attention {facts.attention}"
+    text.append(f"\n{tokens}\n", style="not bold")
+    text.append(
+        f"{units.exact(ledger.total('params'))} parameters   {units.exact(ledger.total('macs'))} MACs   "
+        f"{units.exact(ledger.total('flops'))} FLOPs",
+        style="not bold",
+    )
+    return text
+
+
+def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
+    """One table per block under its name, columns aligned throughout; operations that only move data are left out."""
+    columns = _fitting(ledger, width)
+    yield _grid(columns, [[Text(column.title, style="bold") for column in columns]])
+    for block, rows in ledger.by("block").items():
+        shown = [row for row in rows if costs(row)]
+        if not shown:
+            continue
+        times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
+        yield Text(f"{block}{times}", style="bold")
+        yield _grid(columns, [[Text(column.cell(row, ledger), style=TERMINAL[row.mixing]) for column in columns] for row in shown])
+
+
+def costs(row: Operation) -> bool:
+    """Does it cost anything, or does it only move data?"""
+    return bool(row.params or row.macs or row.flops or row.attention_entries or row.traced_macs or row.shared)
+
+
+def _fitting(ledger: Ledger, width: int) -> list[Column]:
+    """The columns that have something to say, the least of them dropped until they fit."""
+    silent = set()
+    if ledger.timing is None:
+        silent.add("time")
+    if ledger.agreement is None:
+        silent.add("trace")
+    columns = [column for column in COLUMNS if column.title not in silent]
+    while sum(column.width + 1 for column in columns) > width - 2 and len(columns) > 4:  # noqa: PLR2004 - a table yet
+        columns.remove(min(columns, key=lambda column: column.rank))
+    return columns
+
+
+def _grid(columns: list[Column], rows: list[list[Text]]) -> Padding:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        justify = "right" if column.right else "left"
+        table.add_column(justify=justify, min_width=column.width, max_width=column.width, no_wrap=column.right)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*row)
+    return Padding(table, (0, 0, 0, 2))
+
+
+def groups_table(ledger: Ledger, by: str) -> Table:
+    """Totals of `--by operation|block|stage|mixing`, over all blocks."""
+    table = _plain_table(by, "params", "MACs", "share", "FLOPs", "attention entries", "traced MACs")
+    total = ledger.total("macs") or 0
+    for group in grouped(ledger, by):
+        style = TERMINAL[group[by]] if by == "mixing" else ""  # type: ignore[index]
+        cells = [units.count(group[quantity]) for quantity in ("params", "macs", "flops", "attention_entries", "traced_macs")]
+        table.add_row(str(group[by]), *cells[:2], units.percent(group["macs"] or 0, total), *cells[2:], style=style)
+    return table
+
+
+def mixing_table(ledger: Ledger) -> Table:
+    """Totals by mixing kind."""
+    table = _plain_table("totals by mixing kind", "params", "MACs", "share", "FLOPs")
+    macs = ledger.total("macs") or 0
+    for kind in MIXINGS:
+        part = ledger.part(row for row in ledger.rows if row.mixing == kind)
+        cells = [units.count(part.total(quantity) or 0) for quantity in ("params", "macs", "flops")]
+        share = units.percent(part.total("macs") or 0, macs)
+        table.add_row(WORDS[kind], *cells[:2], share, cells[2], style=TERMINAL[kind])
+    cells = [units.count(ledger.total(quantity)) for quantity in ("params", "macs", "flops")]
+    table.add_row("all", *cells[:2], units.percent(macs, macs), cells[2], style="bold")
+    return table
+
+
+def memory_text(ledger: Ledger) -> Text:
+    """Attention matrices in bytes: per head, per layer, all layers, peak."""
+    memory, facts = ledger.attention_memory(), ledger.facts
+    what = "attention matrices" if facts.attention == "eager" else "attention statistics (fused: no matrix is kept)"
+    text = Text(f"{what}, {facts.dtype}, batch {facts.batch}: ", style="bold")
+    text.append(
+        f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest), "
+        f"{units.size(memory['all_layers'])} in all layers (kept for training), {units.size(memory['peak'])} peak (inference)",
+        style="not bold",
+    )
+    if facts.extra_tokens:
+        text.append(f"; with {facts.extra_tokens} extra token(s)", style="not bold")
+    return text
+
+
+def published_table(published: list[dict[str, object]]) -> Table:
+    """Figures in print beside ours."""
+    table = _plain_table("published", "theirs", "ours", "difference")
+    table.add_column("source", overflow="fold")
+    for figure in published:
+        theirs, ours, difference = (figure[key] for key in ("published", "ours", "difference"))
+        words = [str(figure[key]) for key in ("source", "convention", "note") if figure.get(key)]
+        table.add_row(str(figure["quantity"]), units.count(theirs), units.count(ours), f"{difference:+.2%}", "; ".join(words))  # type: ignore[arg-type]
+    return table
+
+
+def endnotes(ledger: Ledger, *, listed: bool) -> Iterator[Text]:
+    """Timing, agreement, what was not counted, what a reader must be told, and the convention."""
+    if timing := ledger.timing:
+        peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
+        yield Text(
+            f"time: {units.seconds(timing.seconds)} a forward (median of {timing.runs}, interquartile range "
+            f"{units.seconds(timing.spread)}) on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
+        )
+    yield from agreement_texts(ledger)
+    for note in ledger.facts.notes:
+        yield Text(f"note: {note}")
+    hidden = sum(1 for row in ledger.rows if not costs(row))
+    if hidden and listed:
+        yield Text(f"not shown: {hidden} operations that only move or mask data (0 FLOPs); csv and json list them", style="dim")
+    each = "operations are per block, share is of the model; " if listed else ""
+    yield Text(f"{each}1 MAC = 1 multiply-add of the dense product that runs; FLOPs = 2·MACs + element-wise", style="dim")
+
+
+def agreement_texts(ledger: Ledger) -> Iterator[Text]:
+    """One line where counted and traced agree; else every difference."""
+    agreement = ledger.agreement
+    if agreement is None:
+        yield Text("trace: not asked for; the numbers are closed form alone")
+        return
+    if agreement.exact:
+        yield Text(f"trace: fvcore on the real torch model agrees exactly, in all {len(ledger.rows)} operations", style="bold green")
+        return
+    yield Text(f"trace: counted and traced DISAGREE in {len(agreement.differences)} place(s)", style="bold red")
+    for difference in agreement.differences:
+        counted, traced = units.exact(difference["counted"]), units.exact(difference["traced"])
+        yield Text(f"  {difference['path']} {difference['quantity']}: counted {counted}, traced {traced}", style="red")
+    for line in agreement.uncounted:
+        yield Text(f"  not counted: {line}", style="red")
+
+
+def _plain_table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(first)
+    for title in others:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
