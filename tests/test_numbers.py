@@ -1,0 +1,299 @@
+"""Numbers that must come out, each with its arithmetic; and specs that nobody foresaw, counted and traced alike."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from xfcost.counted import count
+from xfcost.ledger import Ledger, Operation, join
+from xfcost.live.build import build
+from xfcost.live.trace import traced_rows
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+
+MIB, GIB = 2**20, 2**30
+
+
+def counted(name: str, run: Run | None = None, settings: tuple[str, ...] = ()) -> Ledger:
+    return count(place(load(name, settings), run or Run()))
+
+
+def both(name: str, run: Run | None = None, settings: tuple[str, ...] = ()) -> Ledger:
+    """Counted and traced, asserted to agree exactly."""
+    architecture = place(load(name, settings), run or Run())
+    ledger = join(count(architecture), *traced_rows(*build(architecture)))
+    assert ledger.agreement is not None
+    assert (ledger.agreement.differences, ledger.agreement.uncounted) == ((), ())
+    assert ledger.agreement.exact
+    return ledger
+
+
+def the(ledger: Ledger, path: str) -> Operation:
+    return next(row for row in ledger.rows if row.path == path)
+
+
+def per_head(row: Operation) -> int:
+    return row.attention_entries // row.heads
+
+
+GRID_ALONE = Run(tokens=(784,), extra_tokens=False)
+
+
+# Scores ------------------------------------------------------------------------------------------------------------
+
+
+def test_score_dot_products_per_head_per_block_at_784_tokens():
+    full = the(counted("vit", GRID_ALONE), "stages.0.block.0.scores")
+    window = the(counted("swin", GRID_ALONE), "stages.0.pattern.0.0.scores")
+    # 784² = 614,656; a 28×28 grid has 4×4 windows of 7² = 49 tokens: 16·49² = 38,416
+    assert per_head(full) == full.pairs == 614_656
+    assert per_head(window) == window.pairs == 38_416
+    # 784² / (784·49) = 784/49
+    assert per_head(full) / per_head(window) == 16
+    # one dot product is d_k MACs: ViT-S has 6 heads of 64, Swin-T's first stage 3 of 32
+    assert full.macs == 614_656 * 6 * 64
+    assert window.macs == 38_416 * 3 * 32
+
+
+def test_the_class_token_comes_on_top_and_is_told():
+    ledger = counted("vit", Run(tokens=(784,)))
+    # 785² = 616,225
+    assert per_head(the(ledger, "stages.0.block.0.scores")) == 616_225
+    assert ledger.facts.tokens == "784 (28×28) + 1"
+    assert counted("vit", GRID_ALONE).facts.tokens == "784 (28×28)"
+
+
+def test_a_shifted_window_computes_as_much_and_keeps_fewer_pairs():
+    row = the(counted("swin", GRID_ALONE), "stages.0.pattern.1.0.scores")
+    assert per_head(row) == 38_416
+    # a side of 28 shifted by 3 falls into runs 3, 7, 7, 7, 4: 9 + 3·49 + 16 = 172; 172² = 29,584
+    assert row.pairs == 29_584
+
+
+def test_one_attention_matrix_of_196_tokens():
+    ledger = counted("vit-l16", Run(tokens=(196,), extra_tokens=False))
+    # 196² = 38,416 entries of 4 bytes
+    assert per_head(the(ledger, "stages.0.block.0.scores")) == 38_416
+    assert ledger.attention_memory()["per_head"] == 153_664
+
+
+@pytest.mark.parametrize(
+    ("tokens", "all_layers"),
+    [
+        (196, 118_013_952),  # 48 layers · 16 heads · 196² · 4 bytes = 112.55 MiB
+        (256, 192 * MIB),  # 48 · 16 · 256² · 4
+    ],
+)
+def test_attention_matrices_of_48_layers_of_16_heads(tokens, all_layers):
+    ledger = counted("vit-l16", Run(tokens=(tokens,), extra_tokens=False), ("stages.0.depth=48",))
+    assert ledger.attention_memory()["all_layers"] == all_layers
+    assert ledger.attention_memory()["peak"] == all_layers // 48
+    assert round(118_013_952 / MIB, 2) == 112.55
+    # with the class token it is more
+    assert (
+        counted("vit-l16", Run(tokens=(tokens,)), ("stages.0.depth=48",)).attention_memory()["all_layers"] > all_layers
+    )
+
+
+def test_pixels_as_tokens_are_told_instantly_and_never_allocated():
+    tracemalloc.start()
+    begin = time.perf_counter()
+    ledger = counted("pixels-128")
+    seconds, (_, peak) = time.perf_counter() - begin, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # 128·128 = 16,384 tokens; 16,384² · 4 bytes = 1 GiB per matrix; 48 · 16 · 1 GiB = 768 GiB
+    assert ledger.facts.grid_tokens == 16_384
+    assert ledger.facts.extra_tokens == 0
+    assert ledger.attention_memory()["per_head"] == GIB
+    assert ledger.attention_memory()["all_layers"] == 824_633_720_832 == 768 * GIB
+    assert peak < 10 * MIB
+    assert seconds < 2
+
+
+def test_full_attention_in_swins_first_stage_and_windows_in_it():
+    windows = the(counted("swin-t"), "stages.0.pattern.0.0.scores")
+    full = counted("swin-t", settings=("stages.0.pattern=[[{kind: full, heads: 3}, {kind: mlp}]]",))
+    # 224/4 = 56 tokens a side: (56²)² = 56⁴ = 9,834,496; 8×8 windows of 49²: 64·2401 = 153,664
+    assert per_head(the(full, "stages.0.pattern.0.0.scores")) == 9_834_496
+    assert per_head(windows) == 153_664
+    # what is not in stage 1 stays as it was
+    assert the(full, "stages.1.pattern.0.0.scores") == the(counted("swin-t"), "stages.1.pattern.0.0.scores")
+
+
+def test_the_relative_bias_table_of_a_7_by_7_window():
+    rows = [row for row in counted("swin-t").rows if row.operation == "relative_bias"]
+    # offsets run from -6 to 6 along each side: 13² = 169 entries per head
+    heads = {0: 3, 1: 6, 2: 12, 3: 24}
+    assert [row.params for row in rows] == [169 * heads[stage] for stage in heads for _ in ("W-MSA", "SW-MSA")]
+
+
+# Whole models ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "macs"),
+    [
+        ("gpt3", 174_604_259_328, 367_402_130_866_176),
+        ("vit-s8", 22_055_272, 22_405_742_592),
+        ("swin-t", 28_288_354, 4_490_566_656),
+    ],
+)
+def test_whole_models_to_the_unit_in_both_accounts(name, params, macs):
+    totals = both(name).totals()
+    assert (totals["params"], totals["macs"]) == (params, macs)
+    assert (totals["traced_params"], totals["traced_macs"]) == (params, macs)
+
+
+def test_gpt3_by_hand():
+    d, layers, n, vocabulary = 12_288, 96, 2_048, 50_257
+    # per block: 12d² + 13d (qkv 3d²+3d, out d²+d, MLP 8d²+5d, two norms 4d); tables Vd + Nd; last norm 2d
+    assert layers * (12 * d**2 + 13 * d) + (vocabulary + n) * d + 2 * d == 174_604_259_328
+    # per block: 12d²N for the linear maps, 2N²d for scores and weighted sum (dense); then the vocabulary
+    assert layers * (12 * d**2 * n + 2 * n**2 * d) + n * d * vocabulary == 367_402_130_866_176
+
+
+def test_gpt3_is_counted_without_torch():
+    script = """
+        import sys
+        from xfcost.counted import count
+        from xfcost.spec.architecture import Run, place
+        from xfcost.spec.load import load
+        ledger = count(place(load("gpt3"), Run()))
+        print(ledger.total("params"), ledger.total("macs"), sorted({"torch", "fvcore", "numpy"} & set(sys.modules)))
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "174604259328 367402130866176 []"
+
+
+# Eager and fused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["vit-ti16", "swin-t", "transformer-base", "gpt2"])
+def test_fused_and_eager_cost_the_same_and_keep_another_memory(name):
+    eager, fused = both(name), both(name, Run(attention="fused"))
+    for quantity in ("params", "macs", "flops", "traced_params", "traced_macs", "traced_flops"):
+        assert eager.total(quantity) == fused.total(quantity)
+    assert eager.facts.attention == "eager"
+    assert fused.facts.attention == "fused"
+    assert {row.operation for row in fused.rows} >= {"attention"}
+    assert not {row.operation for row in fused.rows} & {"scores", "softmax", "weighted_sum"}
+    # h·N·M entries against one log-sum-exp per query and head: M times fewer, row by row
+    keys = [row.reads_tokens for row in eager.rows if row.operation == "scores"]
+    kept = [row.attention_entries for row in eager.rows if row.operation == "scores"]
+    fused_kept = [row.attention_entries for row in fused.rows if row.operation == "attention"]
+    assert [entries // m for entries, m in zip(kept, keys, strict=True)] == fused_kept
+    assert fused.total("attention_entries") < eager.total("attention_entries")
+
+
+def test_attention_memory_of_vit_b16_eager_and_fused():
+    # 12 layers · 12 heads · 197² = 5,588,496 entries, ·4 bytes; fused 12 · 12 · 197 = 28,368
+    assert counted("vit-b16").attention_memory()["all_layers"] == 4 * 5_588_496
+    assert counted("vit-b16", Run(attention="fused")).attention_memory()["all_layers"] == 4 * 28_368
+    # the dtype halves bytes, the batch doubles them, and neither touches one matrix's entries
+    half = counted("vit-b16", Run(dtype="float16", batch=2)).attention_memory()
+    assert half["all_layers"] == 2 * 2 * 5_588_496
+    assert half["per_head"] == 2 * 197**2
+
+
+# A spec that nobody foresaw composes -------------------------------------------------------------------------------
+
+
+def written(folder: Path, text: str) -> str:
+    file = folder / "mine.yaml"
+    file.write_text(dedent(text), encoding="utf-8")
+    return str(file)
+
+
+def stage(dim: int, depth: int, heads: int, size: int) -> str:
+    """A Swin stage as one line of YAML."""
+    door = "" if dim == 96 else "enter: [{kind: patch_merging}], "
+    plain, shifted = (f"{{kind: window, size: {size}, heads: {heads}{more}}}" for more in ("", f", shift: {size // 2}"))
+    return f"{{{door}dim: {dim}, depth: {depth}, pattern: [[{plain}, {{kind: mlp}}], [{shifted}, {{kind: mlp}}]]}}"
+
+
+def test_swin_with_windows_of_8_at_256(tmp_path):
+    stages = [stage(96 << i, depth, 3 << i, 8) for i, depth in enumerate((2, 2, 6, 2))]
+    text = f"extends: swin-t\nname: Swin-T, windows of 8\ninput: {{size: 256}}\nstages: [{', '.join(stages)}]\n"
+    ledger = both(written(tmp_path, text))
+    # grids 64, 32, 16, 8 are whole windows: nothing is padded, nothing clipped
+    assert ledger.facts.notes == ()
+    # 64×64 tokens in 64 windows of 64 tokens
+    assert per_head(the(ledger, "stages.0.pattern.0.0.scores")) == 64 * 64**2
+    # beside Swin-T, the bias tables alone grow: (15² - 13²) entries · Σ depth·heads = 56 · (6 + 12 + 72 + 48)
+    assert ledger.total("params") - counted("swin-t").total("params") == (225 - 169) * 138
+
+
+HYBRID = """
+    name: Three windows, then one global block
+    paper: nobody's
+    input: {kind: image, size: [224, 320]}
+    embed: [{kind: patch, size: 16}]
+    stages:
+      - dim: 192
+        blocks:
+          - repeat: 3
+            blocks:
+              - {repeat: 3, blocks: [[{kind: window, size: 7, heads: 6}, {kind: mlp}]]}
+              - [{kind: full, heads: 6}, {kind: mlp}]
+    head: {kind: classifier}
+"""
+
+
+def test_three_window_blocks_then_one_global_block(tmp_path):
+    ledger = both(written(tmp_path, HYBRID))
+    local, world = "stages.0.blocks.0.blocks.0.blocks.0.0.scores", "stages.0.blocks.0.blocks.1.0.scores"
+    assert (the(ledger, local).times, the(ledger, world).times) == (9, 3)
+    # 14×20 tokens: full 280² = 78,400; windows of 7 pad 20 to 21: 2·3 windows of 49²
+    assert per_head(the(ledger, world)) == 280**2
+    assert per_head(the(ledger, local)) == 6 * 49**2
+    assert the(ledger, local).mixing == "local"
+    assert the(ledger, world).mixing == "global"
+    # 14 more tokens, told
+    note = "stage 1: grid 14×20 padded to 14×21 for windows of 7×7: 14 padding tokens are projected and attended over, "
+    assert ledger.facts.notes == (note + "and counted",)
+
+
+def test_the_nested_blocks_run_in_the_order_they_are_written_in(tmp_path):
+    only = place(load(written(tmp_path, HYBRID)), Run()).streams[0].stages[0]
+    assert only.order == (0, 0, 0, 1) * 3
+    assert [block.times for block in only.blocks] == [9, 3]
+
+
+def test_vit_on_a_wide_image():
+    ledger = both("vit-ti16", settings=("input.size=[224, 320]",))
+    # 14×20 patches and a class token
+    assert ledger.facts.tokens == "280 (14×20) + 1"
+    assert per_head(the(ledger, "stages.0.block.0.scores")) == 281**2
+    # the position table has 281 rows in place of 197
+    assert ledger.total("params") - counted("vit-ti16").total("params") == (281 - 197) * 192
+
+
+def test_a_window_that_does_not_divide_the_grid_is_padded_and_told():
+    ledger = both("swin-t", settings=("input.size=256",))
+    # 64×64 tokens pad to 70×70: 10×10 windows of 49²
+    assert per_head(the(ledger, "stages.0.pattern.0.0.scores")) == 100 * 49**2
+    # all 4900 tokens are projected, d=96 to 3·96
+    assert the(ledger, "stages.0.pattern.0.0.qkv").macs == 4900 * 96 * 288
+    # but only the 4096 of the grid go through the MLP
+    assert the(ledger, "stages.0.pattern.0.1.fc1").macs == 4096 * 96 * 384
+    # 64 -> 70, 32 -> 35, 16 -> 21, 8 -> 14: 804, 201, 185 and 132 tokens
+    padding = [64**2, 32**2, 16**2, 8**2], [70**2, 35**2, 21**2, 14**2]
+    for number, (grid, padded) in enumerate(zip(*padding, strict=True), start=1):
+        assert any(
+            note.startswith(f"stage {number}: grid") and f" {padded - grid} padding tokens" in note
+            for note in ledger.facts.notes
+        )
+
+
+@pytest.mark.parametrize("sides", ["[4, 4]", "[28, 36]", "[52, 52]", "[20, 332]"])
+def test_swin_on_awkward_images(sides):
+    """1×1, 7×9, 13×13 and 5×83 tokens: clipped, padded, odd when merged, and the same in both accounts."""
+    both("swin-t", settings=(f"input.size={sides}",))
+    both("swin-t", Run(attention="fused", batch=2), (f"input.size={sides}",))
