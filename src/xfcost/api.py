@@ -66,11 +66,14 @@ def compare(  # noqa: PLR0913 - the options of the command
     dtype: str = "float32",
     attention: Attention = "eager",
     settings: Sequence[str] = (),
-    trace: bool = True,
+    trace: bool = False,
     device: str | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers. See `analyze`."""
+    """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
+
+    The arguments are those of `analyze`; the trace, which imports torch, is on demand here.
+    """
     if len(specs) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = make_run(N=N, batch=batch, dtype=dtype, attention=attention)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from xfcost.commands import options
-from xfcost.commands.options import Attention, Batch, Device, Dtype, Force, FormatOption, NoTrace, Output, Settings, Tokens
+from xfcost.commands.options import Attention, Batch, Device, Dtype, Force, FormatOption, Output, Settings, Tokens, Trace
 from xfcost.errors import UsageError
 
 VIEWS = ("operation", "block", "stage", "mixing")
@@ -21,13 +21,17 @@ def run(  # noqa: PLR0913 - options
     attention: Attention = "eager",
     settings: Settings = None,
     by: Annotated[str | None, typer.Option("--by", help="Group rows: operation, block, stage or mixing.")] = None,
-    no_trace: NoTrace = False,
+    trace: Trace = True,
     device: Device = None,
     format_: FormatOption = None,
     output: Output = None,
     force: Force = False,
 ) -> None:
-    """Count a system operation by operation, trace the real model, and say whether the two agree."""
+    """What one system costs, checked by a trace.
+
+    Every operation is counted in closed form, classified by how it mixes tokens, and compared with fvcore's trace of the
+    real torch model; `--no-trace` answers without torch, `--device` runs and times the model too.
+    """
     from xfcost.api import analyze
     from xfcost.report.output import check_target
 
@@ -42,7 +46,7 @@ def run(  # noqa: PLR0913 - options
         dtype=dtype,
         attention=attention,  # type: ignore[arg-type]
         settings=settings or (),
-        trace=not no_trace,
+        trace=trace,
         device=device,
         progress=options.progress,
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from xfcost.commands import options
-from xfcost.commands.options import Attention, Batch, Device, Dtype, Force, FormatOption, NoTrace, Output, Settings, Tokens
+from xfcost.commands.options import Attention, Batch, Device, Dtype, Force, FormatOption, Output, Settings, Tokens, Trace
 
 
 def run(  # noqa: PLR0913 - options
@@ -17,13 +17,17 @@ def run(  # noqa: PLR0913 - options
     dtype: Dtype = "float32",
     attention: Attention = "eager",
     settings: Settings = None,
-    no_trace: NoTrace = False,
+    trace: Trace = False,
     device: Device = None,
     format_: FormatOption = None,
     output: Output = None,
     force: Force = False,
 ) -> None:
-    """Set systems side by side at the same N: costs, ratios, how they grow, and where one overtakes another."""
+    """Systems side by side at the same N.
+
+    Costs by mixing kind, ratios against the first, growth exponents, and the N at which one overtakes another. Closed
+    form alone by default; `--trace` checks every system by fvcore on the real torch model.
+    """
     from xfcost.api import compare
     from xfcost.report.output import check_target
 
@@ -36,7 +40,7 @@ def run(  # noqa: PLR0913 - options
         dtype=dtype,
         attention=attention,  # type: ignore[arg-type]
         settings=settings or (),
-        trace=not no_trace,
+        trace=trace,
         device=device,
         progress=options.progress,
     )

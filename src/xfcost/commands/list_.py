@@ -15,7 +15,10 @@ def run(
     totals: Annotated[bool, typer.Option("--totals", help="Count every preset: parameters, MACs, tokens.")] = False,
     format_: FormatOption = None,
 ) -> None:
-    """The presets that come with xfcost."""
+    """The presets that come with xfcost.
+
+    With `--totals` every one is counted: parameters and MACs at its own size.
+    """
     from xfcost.report.gallery import gallery_rows, gallery_text, print_gallery
 
     form = options.chosen_format(format_, None)

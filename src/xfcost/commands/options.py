@@ -22,7 +22,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set stages.0.depth=4. Repeatable."),
 ]
-NoTrace = Annotated[bool, typer.Option("--no-trace", help="Closed form alone: no torch is imported.")]
+Trace = Annotated[
+    bool,
+    typer.Option("--trace/--no-trace", help="Check the closed form by fvcore on the real model (imports torch)."),
+]
 Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
 FormatOption = Annotated[str | None, typer.Option("--format", help="table, json, csv, markdown or latex.")]
 Output = Annotated[

@@ -12,7 +12,10 @@ def run(
     spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
     full: Annotated[bool, typer.Option("--full", help="With `extends` followed and every default written out.")] = False,
 ) -> None:
-    """The YAML of a spec, and of what it extends; what you need to start one of your own."""
+    """The YAML of a spec.
+
+    As written, with what it extends; or with `--full` as one spec with every default: a start for one of your own.
+    """
     from xfcost.spec.show import full_yaml, texts
 
     if full:

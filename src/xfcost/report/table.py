@@ -213,7 +213,7 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
     """One line where counted and traced agree; else every difference."""
     agreement = ledger.agreement
     if agreement is None:
-        yield Text("trace: not asked for; the numbers are closed form alone")
+        yield Text("closed form alone; --trace checks it by fvcore on the real torch model", style="dim")
         return
     if agreement.exact:
         yield Text(f"trace: fvcore on the real torch model agrees exactly, in all {len(ledger.rows)} operations", style="bold green")
