@@ -60,7 +60,9 @@ class Case(NamedTuple):
     def __str__(self) -> str:
         """A test's name."""
         options = [f"{key}={value}" for key, value in msgspec.to_builtins(self.page).items() if value is not None]
-        grid = "x".join(map(str, self.place.grid.sides)) + (f"+{self.place.grid.extra}" if self.place.grid.extra else "")
+        grid = "x".join(map(str, self.place.grid.sides)) + (
+            f"+{self.place.grid.extra}" if self.place.grid.extra else ""
+        )
         return "-".join([*options, grid, "fused" if self.place.fused else "eager"])
 
 

@@ -143,9 +143,7 @@ def test_a_bad_key_or_value_is_refused_with_its_line(
 
 
 @every_mechanism
-def test_heads_that_do_not_divide_the_width_are_refused_with_their_line(
-    mechanism: type[Mixer], tmp_path: Path
-) -> None:
+def test_heads_that_do_not_divide_the_width_are_refused_with_their_line(mechanism: type[Mixer], tmp_path: Path) -> None:
     data = spec_of(EXAMPLES[mechanism][0])
     (data.get("decoder") or data)["stages"][0]["block"][0]["heads"] = 5
     file = tmp_path / "bad.yaml"
@@ -255,7 +253,7 @@ SYMBOLIC: tuple[SubLayer, ...] = (
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("page", SYMBOLIC, ids=str)
-def test_the_closed_form_in_n_is_torch_s(page: SubLayer, fused: bool) -> None:
+def test_the_closed_form_in_n_is_torch_s(page: SubLayer, *, fused: bool) -> None:
     # FlopCounterMode over symbolic shapes gives a polynomial: 4·N²·d + 8·N·d² for full attention.
     n, m = sympy.symbols("n m", integer=True, positive=True)
     place = place_for(page, Grid((11,)), fused=fused)
@@ -273,8 +271,8 @@ def symbolic_flops(page: SubLayer, place: Place, letters: tuple[sympy.Symbol, ..
     with torch.device("meta"):
         module = TWINS[type(page)](page, place)
     context = StatelessSymbolicContext([DimDynamic.STATIC, DimDynamic.DYNAMIC, DimDynamic.STATIC])
+    tensors = [tensor.float() for tensor in example(place, 1, "meta")]
     with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
-        tensors = [tensor.float() for tensor in example(place, 1, "meta")]
         inputs = [mode.from_tensor(tensor, symbolic_context=context) for tensor in tensors]
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             module(*inputs)
@@ -294,7 +292,7 @@ def test_the_probed_pattern_is_reads(case: Case) -> None:
 
 @pytest.mark.parametrize("fused", [False, True])
 @every_example
-def test_the_probed_kind_is_the_declared_kind(page: Mixer, fused: bool) -> None:
+def test_the_probed_kind_is_the_declared_kind(page: Mixer, *, fused: bool) -> None:
     small, large = (place_for(page, grid, fused=fused) for grid in GROWTH[type(page)](page))
     if large.memory:  # what is read is the memory: let that grow
         large = msgspec.structs.replace(large, memory=Grid((2 * MEMORY.total,)))
@@ -315,7 +313,7 @@ def test_cross_attention_reads_no_neighbour(page: Mixer) -> None:
 
 @pytest.mark.parametrize("fused", [False, True])
 @every_example
-def test_rows_that_are_called_per_token_mix_none(page: Mixer, fused: bool) -> None:
+def test_rows_that_are_called_per_token_mix_none(page: Mixer, *, fused: bool) -> None:
     grid = GROWTH[type(page)](page)[0]
     case = Case(page, place_for(page, grid, fused=fused))
     module, calls = make(case), {}
@@ -357,7 +355,7 @@ def test_sub_layers_that_are_no_mixers_mix_none(layer: type[SubLayer]) -> None:
 # 6 ── the same numbers as plain full attention under a mask ──────────────────────────────────────────────────────────
 
 
-def masked_attention(  # noqa: PLR0913 - one formula, in its letters
+def masked_attention(
     q_BND: Tensor, k_BMD: Tensor, v_BMD: Tensor, heads: int, may_read_NM: Tensor, bias_HNM: Tensor | None = None
 ) -> Tensor:
     """softmax(QKᵀ/√K + bias)V, with -∞ where nothing may be read, one head after the other."""
@@ -464,9 +462,9 @@ def test_the_windows_of_a_padded_grid_are_those_of_the_grid_cropped(page: Window
     for grid in grids_for(page):
         padded = page.padded(grid)
         stands = kept(grid, padded)
-        number = {place: token for token, place in enumerate(stands)}
-        for token, place in enumerate(stands):
-            cropped = [number[other] for other in page.reads(padded, place) if other in number]
+        number = {there: token for token, there in enumerate(stands)}
+        for token, there in enumerate(stands):
+            cropped = [number[other] for other in page.reads(padded, there) if other in number]
             assert sorted(page.reads(grid, token)) == cropped
 
 
@@ -486,7 +484,7 @@ def test_exponents_are_read_from_orders() -> None:
 
 @pytest.mark.parametrize("fused", [False, True])
 @every_example
-def test_twice_the_tokens_cost_what_the_order_says(page: Mixer, fused: bool) -> None:
+def test_twice_the_tokens_cost_what_the_order_says(page: Mixer, *, fused: bool) -> None:
     small, large = (list(page.operations(place_for(page, grid, fused=fused))) for grid in GROWTH[type(page)](page))
     orders = 0
     for before, after in zip(small, large, strict=True):

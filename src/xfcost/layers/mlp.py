@@ -23,7 +23,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         fc2   N·H·d MACs, H·d + d parameters
     """
 
-    ratio: Annotated[float, msgspec.Meta(gt=0, le=1024)] = 4
+    ratio: Annotated[float, msgspec.Meta(gt=0, le=1024)] = 4.0
     """H/d, where `hidden` isn't given."""
     hidden: Width | None = None
     """H."""
