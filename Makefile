@@ -1,0 +1,48 @@
+# Two commands need only Python: `make demo` and `make test`. Both make the virtual environment that they use.
+PYTHON ?= python3
+VENV   ?= .venv
+COGGED := README.md docs/cli.md docs/gallery.md docs/how-it-counts.md docs/spec.md
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
+
+help: ## what each target does
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
+
+demo: $(VENV)/installed ## install, then compare ViT and Swin at N=784, closed form against fvcore's trace
+	$(BIN)/xfcost compare vit swin --N 784 --trace
+
+test: $(VENV)/test ## install what tests need, then run them
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated parts of the docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/cog --check --diff -I tools $(COGGED)
+
+docs: $(VENV)/dev ## write the generated parts of the docs and the README's pictures again
+	$(BIN)/cog -r -I tools $(COGGED)
+	$(BIN)/python tools/pictures.py
+
+bench: $(VENV)/test ## run the benchmarks and print the table of docs/benchmarks.md
+	$(BIN)/python benchmarks/run.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and by name: a plain resolution could fetch another build of it.
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) torch
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/test: $(VENV)/installed
+	$(PIP) -e '.[test]'
+	@touch $@
+
+$(VENV)/dev: $(VENV)/test
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+.PHONY: help demo test lint docs bench

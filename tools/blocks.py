@@ -1,0 +1,102 @@
+"""What the cog blocks of README.md and docs/ print: commands with their real output, and generated tables.
+
+`make docs` writes the blocks, `make lint` checks that they are what the commands print today.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+
+import cog
+
+
+def run(arguments: str, *, first: int | None = None, last: int | None = None) -> None:
+    """`$ xfcost ARGUMENTS` and what it prints, or its first and last lines."""
+    lines = output(arguments).splitlines()
+    if first is not None and len(lines) > first + (last or 0):
+        lines = [*lines[:first], "…", *(lines[-last:] if last else [])]
+    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", *(line.rstrip() for line in lines), "```", ""]))
+
+
+def output(arguments: str) -> str:
+    """What a command prints on stdout, 100 columns wide, without colour."""
+    environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "TERM": "dumb"}
+    command = [sys.executable, "-m", "xfcost", *shlex.split(arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=True)  # noqa: S603
+    return done.stdout
+
+
+def help_pages() -> None:
+    """Every command's `--help`."""
+    from xfcost.cli import COMMANDS
+
+    cog.outl("\n```text\n" + output("--help").rstrip() + "\n```\n")
+    for name in COMMANDS:
+        cog.outl(f"## `xfcost {name}`\n\n```text\n{output(f'{name} --help').rstrip()}\n```\n")
+
+
+def conventions() -> None:
+    """The table of FLOPs per element."""
+    from tabulate import tabulate
+    from xfcost.conventions import FLOPS_PER_ELEMENT
+
+    rows = [[f"`{name}`", flops] for name, flops in FLOPS_PER_ELEMENT.items()]
+    cog.outl("\n" + tabulate(rows, headers=["work", "FLOPs per element"], tablefmt="github") + "\n")
+
+
+def gallery() -> None:
+    """Every preset: tokens, exact counts, figures in print and the difference."""
+    from tabulate import tabulate
+    from xfcost import units
+    from xfcost.counted import count
+    from xfcost.spec.architecture import Run, place
+    from xfcost.spec.load import load, preset_files
+
+    family = ""
+    rows: list[list[str]] = []
+    headers = ["preset", "system", "tokens", "parameters", "MACs", "in print", "difference", "source"]
+
+    def flush() -> None:
+        if rows:
+            cog.outl(f"\n## {family}\n\n" + tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True) + "\n")
+
+    for preset, file in preset_files().items():
+        if file.parent.name != family:
+            flush()
+            family, rows = file.parent.name, []
+        ledger = count(place(load(preset), Run()))
+        start = [f"`{preset}`", ledger.facts.name, ledger.facts.tokens]
+        start += [units.exact(ledger.total(quantity)) for quantity in ("params", "macs")]
+        figures = ledger.published_beside_ours() or [None]
+        for figure in figures:
+            printed = f"{units.count(figure['published'])} {figure['quantity']}" if figure else ""
+            words = "; ".join(str(figure[key]) for key in ("source", "convention", "note") if figure.get(key)) if figure else ""
+            rows.append([*start, printed, f"{figure['difference']:+.2%}" if figure else "", words])
+            start = [""] * 5
+    flush()
+
+
+def kinds() -> None:
+    """Every page of the grammar: its kind, its fields with their defaults, and what it says of itself."""
+    import msgspec
+    from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+    from xfcost.mechanisms import MECHANISMS
+    from xfcost.mechanisms.base import tag_of
+
+    places = {"in a block: mixers": MECHANISMS, "in a block: per token": SUBLAYERS, "`embed`": EMBEDS, "`enter`": ENTERS, "`head`": HEADS}
+    for title, pages in places.items():
+        cog.outl(f"\n### {title}\n")
+        for page in pages:
+            cog.outl(f"**`kind: {tag_of(page)}`** — {(page.__doc__ or '').strip().splitlines()[0]}\n")
+            for info in msgspec.structs.fields(page):
+                needed = info.default is msgspec.NODEFAULT and info.default_factory is msgspec.NODEFAULT
+                default = "required" if needed else f"default `{_yaml(info.default)}`"
+                cog.outl(f"- `{info.name}`: {default}")
+            cog.outl("")
+
+
+def _yaml(value: object) -> str:
+    return {None: "null", True: "true", False: "false"}.get(value, str(value))  # type: ignore[call-overload,no-any-return]

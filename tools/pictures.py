@@ -1,0 +1,34 @@
+"""The README's pictures: the comparison as the terminal shows it, the scaling plot, the two blocks side by side."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+import xfcost
+from xfcost.report.compare import report
+
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+
+
+def comparison() -> None:
+    """`xfcost compare vit swin --N 784 --trace` as an SVG."""
+    console = Console(file=io.StringIO(), record=True, width=92, highlight=False, force_terminal=True)
+    console.print(report(xfcost.compare("vit", "swin", N=784, trace=True)))
+    title = "xfcost compare vit swin --N 784 --trace"
+    console.save_svg(str(PICTURES / "compare.svg"), title=title, unique_id="compare")
+
+
+def drawn(*arguments: str) -> None:
+    """A command that draws."""
+    subprocess.run([sys.executable, "-m", "xfcost", *arguments, "--force"], check=True)  # noqa: S603
+
+
+PICTURES.mkdir(exist_ok=True)
+comparison()
+drawn("plot", "vit", "swin", "--N", "49:12544", "-o", str(PICTURES / "scaling.svg"))
+drawn("diagram", "vit", "swin", "-o", str(PICTURES / "blocks.svg"))
