@@ -2,13 +2,154 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from xfcost.errors import UsageError
+from xfcost.commands import options
+from xfcost.commands.options import Attention, Batch, Dtype, Force, Settings
+from xfcost.errors import DeviceError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from xfcost.ledger import Ledger
+    from xfcost.spec.architecture import Run
+    from xfcost.sweep import Sweep
 
 
-def run(specs: Annotated[list[str], typer.Argument(help="Presets or paths.")]) -> None:
-    """How the cost of systems grows with N, as a log-log figure."""
-    raise UsageError(f"plot {' '.join(specs)}: not written yet")
+METRICS: Final = ("mixing", "macs", "attention-memory", "params", "time")
+MARK: Final = 784
+# Traced and measured points per system, and the seconds above which a forward is not waited for.
+_TRACED_POINTS: Final = 5
+_TIMED_POINTS: Final = 5
+_MOST_SECONDS: Final = 20.0
+
+
+def run(  # noqa: PLR0913 - options
+    specs: Annotated[list[str], typer.Argument(help="Presets or paths.")],
+    N: Annotated[
+        str, typer.Option("--N", metavar="LOW:HIGH", help="Range of N; image specs take square grids.")
+    ] = "49:12544",
+    metric: Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}.")] = "mixing",
+    mark: Annotated[
+        int | None,
+        typer.Option("--mark", metavar="INT", help=f"Dotted line at this N; {MARK} where it is in the range."),
+    ] = None,
+    batch: Batch = 1,
+    dtype: Dtype = "float32",
+    attention: Attention = "eager",
+    settings: Settings = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="Points of the real model over the formulas: cpu, cuda or mps."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Draw how cost grows with N: log-log, one line per system with its fitted slope, beside slopes 2 and 1.
+
+    With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time.
+    """
+    from xfcost.api import make_run
+    from xfcost.comparison import distinct
+    from xfcost.report.figure import ending
+    from xfcost.report.output import check_target, write_whole
+    from xfcost.report.plot import chart_bytes
+    from xfcost.report.scaling import scaling_chart
+    from xfcost.spec.load import load
+    from xfcost.sweep import sweep, token_range
+
+    if metric not in METRICS:
+        raise UsageError(f"--metric {metric}: {nearest(metric, METRICS)}")
+    _check_device(metric, device)
+    span = token_range(N)
+    target = output or _default_target(specs, metric)
+    form = ending(target, (".csv",))
+    check_target(target, force=force)
+    marked = _mark(mark, span)
+    how = make_run(batch=batch, dtype=dtype, attention=attention)
+    loaded = [load(spec, settings or ()) for spec in specs]
+    names = distinct([one.spec.name for one in loaded])
+    extra = [] if marked is None else [marked]
+    sweeps = [sweep(name, one, how, span, extra) for name, one in zip(names, loaded, strict=True)]
+    for one in sweeps:
+        if one.ended:
+            options.progress(f"{one.name}: its line ends at N = {one.tokens[-1]:,}: {one.ended}")
+    live = [_live(one, how, metric, device) if device else [] for one in sweeps]
+    chart = scaling_chart(sweeps, live, metric, mark=marked)
+    write_whole(target, _csv(sweeps, live) if form == ".csv" else chart_bytes(chart, form), force=force)
+    for line in chart.summary:
+        typer.echo(line)
+    options.progress(f"Wrote {target}")
+
+
+def _check_device(metric: str, device: str | None) -> None:
+    """Refuse a metric that a device can't add to, or that needs one, before any work."""
+    if metric == "time" and device is None:
+        raise UsageError("--metric time: time is measured, not counted; say where, as in --device cpu")
+    if metric == "attention-memory" and device is not None:
+        raise UsageError(
+            "--device with --metric attention-memory: a run shows the peak of all tensors, never the attention "
+            f"matrices alone; leave --device out here, and see that peak with `xfcost analyze SPEC --device {device}`"
+        )
+    if device is not None:
+        from xfcost.live.clock import check_device
+
+        check_device(device)
+
+
+def _default_target(specs: Sequence[str], metric: str) -> Path:
+    """`vit-swin-mixing.svg`, in the current folder."""
+    return Path("-".join([*(Path(spec).stem for spec in specs), metric]) + ".svg")
+
+
+def _mark(mark: int | None, span: tuple[int, int]) -> int | None:
+    if mark is None:
+        return MARK if span[0] <= MARK <= span[1] else None
+    if not span[0] <= mark <= span[1]:
+        raise UsageError(f"--mark {mark}: is outside the range; expected an N from {span[0]} to {span[1]}")
+    return mark
+
+
+def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
+    """The real model at a few N of the sweep: timed, ascending, until a forward would take too long; else traced."""
+    from xfcost.api import account
+    from xfcost.sweep import few
+
+    timed = metric == "time"
+    ledgers: list[Ledger] = []
+    for tokens in few(one.tokens, _TIMED_POINTS if timed else _TRACED_POINTS):
+        counted = next(ledger for ledger in one.ledgers if ledger.facts.grid_tokens == tokens)
+        if timed and (why := _too_long(counted, ledgers)):
+            options.progress(f"{one.name}: measured up to N = {ledgers[-1].facts.grid_tokens:,}: at {tokens:,} {why}")
+            break
+        options.progress(f"{one.name}, N = {tokens:,}")
+        try:
+            at, on = run._replace(tokens=(tokens,)), device if timed else None
+            ledgers.append(account(one.loaded, at, trace=not timed, device=on, progress=options.progress))
+        except DeviceError as error:
+            if not ledgers:
+                raise
+            options.progress(f"{one.name}: measured up to N = {ledgers[-1].facts.grid_tokens:,}: {error}")
+            break
+    return ledgers
+
+
+def _too_long(counted: Ledger, before: Sequence[Ledger]) -> str | None:
+    """Why a forward isn't waited for: its MACs, at the rate of the one measured before."""
+    if not before or before[-1].timing is None:
+        return None
+    expected = before[-1].timing.seconds * (counted.total("macs") or 0) / max(before[-1].total("macs") or 0, 1)
+    if expected <= _MOST_SECONDS:
+        return None
+    return f"a forward would take about {expected:.0f} s, and those over {_MOST_SECONDS:.0f} s are not waited for"
+
+
+def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> bytes:
+    from xfcost.report.export import to_csv
+    from xfcost.sweep import records
+
+    return to_csv([row for one, ledgers in zip(sweeps, live, strict=True) for row in records(one, ledgers)]).encode()

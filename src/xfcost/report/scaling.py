@@ -1,0 +1,127 @@
+"""Sweeps and measured ledgers -> the scaling chart: which numbers, under which words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from xfcost.errors import UsageError
+from xfcost.ledger import Facts, Ledger
+from xfcost.report.plot import Chart, Line, Points, slope_text
+from xfcost.sweep import Sweep, slope, traced
+
+
+class Metric(NamedTuple):
+    """What is drawn over N."""
+
+    quantity: str
+    """The figure of a sweep."""
+    title: str
+    label: str
+
+
+METRICS: Final = {
+    "mixing": Metric("mixing_macs", "Mixing cost", "MACs of the operations that mix tokens"),
+    "macs": Metric("macs", "Cost", "MACs of one forward"),
+    "attention-memory": Metric("attention_bytes", "Attention memory", "bytes of the attention matrices, all layers"),
+    "params": Metric("params", "Parameters", "parameters"),
+    "time": Metric("macs", "Time", "seconds of one forward"),
+}
+
+
+def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], metric: str, *, mark: int | None) -> Chart:
+    """The chart of `metric`; `live` holds each system's traced or timed ledgers at a few N.
+
+    Raises:
+        UsageError: the metric is 0 for every system, and log axes have no 0.
+    """
+    chosen = METRICS[metric]
+    lines, points = _timed(sweeps, live) if metric == "time" else _counted(sweeps, live, chosen.quantity)
+    if not lines:
+        names = ", ".join(one.name for one in sweeps)
+        raise UsageError(f"--metric {metric}: is 0 at every N for {names}; nothing to draw on log axes")
+    facts = sweeps[0].ledgers[0].facts
+    return Chart(
+        title=f"{chosen.title} over N (log–log)",
+        subtitle=_subtitle(metric, facts, live),
+        value_label=chosen.label + (f" ({facts.dtype})" if metric == "attention-memory" else ""),
+        lines=lines,
+        points=points,
+        mark=mark,
+        footnote=_footnote(sweeps, metric),
+        summary=_summary(sweeps, chosen.quantity) if metric != "time" else [one.name for one in points],
+    )
+
+
+def _counted(
+    sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], quantity: str
+) -> tuple[list[Line], list[Points]]:
+    """Formulas as lines, traced figures as points; where a system's figure is 0, it is left out."""
+    lines: list[Line] = []
+    points: list[Points] = []
+    for one, ledgers in zip(sweeps, live, strict=True):
+        pairs = [(n, value) for n, value in zip(one.tokens, one.values(quantity), strict=True) if value > 0]
+        if not pairs:
+            continue
+        number = len(lines)
+        tokens, values = zip(*pairs, strict=True)
+        lines.append(Line(one.name, tokens, values, slope(tokens, values)))
+        seen = [(ledger.facts.grid_tokens, value) for ledger in ledgers if (value := traced(ledger, quantity))]
+        if seen:
+            points.append(Points(f"{one.name}, traced", number, *zip(*seen, strict=True)))
+    return lines, points
+
+
+def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[list[Line], list[Points]]:
+    """Medians as points; as faint lines the MACs, at the rate of the smallest N that was measured."""
+    lines, points = [], []
+    for number, (one, ledgers) in enumerate(zip(sweeps, live, strict=True)):
+        timings = [(ledger, ledger.timing) for ledger in ledgers if ledger.timing]
+        tokens = [ledger.facts.grid_tokens for ledger, _ in timings]
+        seconds = [timing.seconds for _, timing in timings]
+        spread = [timing.spread for _, timing in timings]
+        name = f"{one.name}, measured, slope {slope_text(slope(tokens, seconds))}"
+        points.append(Points(name, number, tokens, seconds, spread))
+        rate = seconds[0] / (timings[0][0].total("macs") or 1)
+        values = [macs * rate for macs in one.values("macs")]
+        fitted = slope(one.tokens, values)
+        lines.append(Line(f"{one.name}, its MACs at the first point's rate", one.tokens, values, fitted, scaled=True))
+    return lines, points
+
+
+def _subtitle(metric: str, facts: Facts, live: Sequence[Sequence[Ledger]]) -> str:
+    """How the numbers came about."""
+    how = {
+        "mixing": "Counted in closed form: QKᵀ and AV of all layers, one forward",
+        "macs": "Counted in closed form: all multiply-accumulates of one forward",
+        "attention-memory": "Counted in closed form: what training keeps",
+        "params": "Counted in closed form; what grows with N is a learned position table",
+        "time": "Measured: median, bars the interquartile range",
+    }[metric]
+    words = [how, f"batch {facts.batch}", f"{facts.attention} attention"]
+    timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
+    if timing:
+        words += [facts.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
+    elif any(live):
+        words.append("points traced by fvcore")
+    if metric == "params":
+        words = words[:1] + words[3:]
+    return " · ".join(words)
+
+
+def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
+    notes = {one.name: {note for ledger in one.ledgers for note in ledger.facts.notes} for one in sweeps}
+    padded = [name for name, said in notes.items() if any("padded" in note for note in said)]
+    parts = []
+    if padded and metric != "params":
+        parts.append(f"Steps of {', '.join(padded)}: padding to whole windows, counted as it runs.")
+    parts += [f"{one.name} ends at N = {one.tokens[-1]:,}." for one in sweeps if one.ended]
+    return " ".join(parts)
+
+
+def _summary(sweeps: Sequence[Sweep], quantity: str) -> list[str]:
+    result = []
+    for one in sweeps:
+        fitted = slope_text(slope(one.tokens, one.values(quantity)))
+        result.append(f"{one.name}: slope {fitted} from N = {one.tokens[0]:,} to {one.tokens[-1]:,}")
+    return result
