@@ -50,6 +50,14 @@ def _is_float(value: Value) -> bool:
     return bool(kind.kind() == "TensorType" and kind.scalarType() in ("Float", "Double", "Half", "BFloat16"))
 
 
+def is_shape_arithmetic(node: Any) -> bool:
+    """Does a traced operation work on single whole numbers alone? While a trace runs, sizes are such tensors."""
+    tensors = [value for value in (*node.inputs(), *node.outputs()) if value.type().kind() == "TensorType"]
+    return bool(tensors) and all(
+        value.type().sizes() == [] and value.type().scalarType() == "Long" for value in tensors
+    )
+
+
 def linear(inputs: list[Value], outputs: list[Value]) -> Counts:
     """x (…, in) · weight (out, in)ᵀ + bias."""
     elements = prod(shape(outputs[0]))
@@ -75,7 +83,11 @@ def einsum(inputs: list[Value], outputs: list[Value]) -> Counts:
     operands = [shape(value) for value in inputs[1].node().inputs()]
     if len(operands) != 2 or "." in equation:  # noqa: PLR2004
         raise ValueError(f"einsum {equation!r}: only two operands without ellipsis are counted")
-    sizes = {letter: size for term, sides in zip(terms, operands, strict=True) for letter, size in zip(term, sides, strict=True)}
+    sizes = {
+        letter: size
+        for term, sides in zip(terms, operands, strict=True)
+        for letter, size in zip(term, sides, strict=True)
+    }
     return _counts(prod(sizes.values()))
 
 
@@ -150,9 +162,9 @@ FREE: Final[frozenset[str]] = frozenset(
         r"\s+",
         """Int ScalarImplicit alias arange broadcast_tensors cat chunk clone constant_pad_nd contiguous copy_ detach
         dropout embedding empty expand expand_as eye fill_ flatten floor_divide full full_like gather ge gt index
-        index_select le lift_fresh logical_and logical_not logical_or lt masked_fill masked_fill_ narrow ne new_full
-        new_ones new_zeros ones ones_like pad permute rand randn reshape roll select size slice split
-        split_with_sizes squeeze stack t tensor to transpose tril triu type_as unbind unflatten unsqueeze view where
-        zeros zeros_like""",
+        index_select le lift_fresh logical_and logical_not logical_or lt mT masked_fill masked_fill_ movedim narrow
+        ne new_full new_ones new_zeros numpy_T ones ones_like pad permute rand randn reshape roll select size slice
+        split split_with_sizes squeeze stack swapaxes t tensor to transpose tril triu type_as unbind unflatten
+        unfold unsqueeze view where zeros zeros_like""",
     )
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch._meta_registrations import meta_conv
 
 from xfcost.ledger import Operation
-from xfcost.live.handles import COUNTED, FREE
+from xfcost.live.handles import COUNTED, FREE, is_shape_arithmetic
 
 
 class ModuleCosts(NamedTuple):
@@ -68,12 +69,15 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
             stack.enter_context(traced_convolutions_on_meta())
         stack.enter_context(torch.no_grad())
         counts = analysis.by_module_and_operator()
+    unsupported = Counter[str]()
+    for name in {analysis.canonical_module_name(name) for name, _ in model.named_modules()}:
+        unsupported += analysis.unsupported_ops(name)
     modules = {}
     for name, module in model.named_modules():
         own = counts[name]
         params = sum(parameter.numel() for parameter in module.parameters(recurse=False))
         modules[name] = ModuleCosts(params, own["macs"], own["flops"], next(module.children(), None) is None)
-    return Traced(_shared_params_once(model, modules), dict(analysis.unsupported_ops()))
+    return Traced(_shared_params_once(model, modules), dict(unsupported))
 
 
 class _Analysis(JitModelAnalysis):
@@ -86,6 +90,9 @@ class _Analysis(JitModelAnalysis):
         self.unsupported_ops_warnings(enabled=False)
         self.uncalled_modules_warnings(enabled=False)
         self.tracer_warnings("none")
+
+    def _should_ignore_node(self, node: Any) -> bool:
+        return super()._should_ignore_node(node) or is_shape_arithmetic(node)  # type: ignore[no-any-return]
 
     def _get_all_ancestors(self, module_name: str) -> set[str]:
         return {self.canonical_module_name(module_name)}
@@ -120,16 +127,16 @@ def _collector_paused() -> Iterator[None]:
 def traced_convolutions_on_meta() -> Iterator[None]:
     """Let torch.jit trace convolutions on `meta`, where torch 2.13 fails and would not record them.
 
-    Two causes: the tracer records only `aten::_convolution`, which `meta` never calls; and while a trace runs, sizes are
-    tensors, which torch's shape formula refuses. So `convolution` is sent through `_convolution`, whose shape is worked
-    out in a thread of its own, where no trace runs.
+    Two causes: the tracer records only `aten::_convolution`, which `meta` never calls; and while a trace runs, sizes
+    are tensors, which torch's shape formula refuses. So `convolution` is sent through `_convolution`, whose shape is
+    worked out in a thread of its own, where no trace runs.
     """
     with ThreadPoolExecutor(max_workers=1) as pool, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is overridden is the point
         library = torch.library.Library("aten", "IMPL", "Meta")
 
         def convolution(*args: Any) -> Tensor:
-            return torch._convolution(*args, False, False, False, False)  # noqa: SLF001 - what the tracer records
+            return torch._convolution(*args, False, False, False, False)  # type: ignore[call-overload]  # noqa: SLF001 - what the tracer records
 
         def shaped(*args: Any) -> Tensor:
             return pool.submit(meta_conv, *args[:9]).result()
@@ -142,33 +149,42 @@ def traced_convolutions_on_meta() -> Iterator[None]:
             library._destroy()  # noqa: SLF001 - the documented way to take an implementation back
 
 
-def traced_rows(model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]) -> tuple[list[Operation], list[str]]:
+def traced_rows(
+    model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]
+) -> tuple[list[Operation], list[str]]:
     """The traced account of a built spec: rows by path, and what no row owns.
 
     `rows` maps the path of a page's module to the path of its row. Repeated blocks become one row: their costs must be
-    alike, and `times` is how many were found. What differs, stands outside a leaf or is unsupported is returned as text.
+    alike, and `times` is how many were found. What differs, stands outside a leaf or is unsupported comes as text.
     """
     traced = trace(model, inputs)
     found: dict[str, list[ModuleCosts]] = {}
-    loose = [f"{operation} ran {times} time(s) and no handle knows it" for operation, times in traced.unsupported.items()]
+    loose = [
+        f"{operation} ran {times} time(s) and no handle knows it" for operation, times in traced.unsupported.items()
+    ]
     for name, costs in traced.modules.items():
-        if not costs.leaf or not name:
-            if costs.params or costs.flops:
-                loose.append(f"{name or 'the model itself'}: {costs.params} parameters, {costs.flops} FLOPs outside a leaf")
-            continue
-        path = row_path(name, rows)
+        path = row_path(name, rows) if costs.leaf else None
         if path is not None:
             found.setdefault(path, []).append(costs)
-    operations = []
-    for path, costs in found.items():
-        if len(set(costs)) > 1:
-            loose.append(f"{path}: repeated blocks differ: {sorted(set(costs))}")
-        first = costs[0]
-        title = path.rpartition(".")[2]
-        operations.append(
-            Operation(path=path, title=title, times=len(costs), params=first.params, macs=first.macs, flops=first.flops)
-        )
-    return operations, loose
+        elif costs.params or costs.flops:
+            whose = name or "the model itself"
+            loose.append(f"{whose}: {costs.params} parameters and {costs.flops} FLOPs outside the leaves of any page")
+    for path, repeated in found.items():
+        if len(set(repeated)) > 1:
+            loose.append(f"{path}: repeated blocks differ: {sorted(set(repeated))}")
+    return [_row(path, repeated) for path, repeated in found.items()], loose
+
+
+def _row(path: str, repeated: list[ModuleCosts]) -> Operation:
+    first = repeated[0]
+    return Operation(
+        path=path,
+        title=path.rpartition(".")[2],
+        times=len(repeated),
+        params=first.params,
+        macs=first.macs,
+        flops=first.flops,
+    )
 
 
 def row_path(module: str, rows: dict[str, str]) -> str | None:
@@ -179,5 +195,3 @@ def row_path(module: str, rows: dict[str, str]) -> str | None:
     if not prefix:
         return None
     return rows[prefix] if prefix == module else f"{rows[prefix]}.{module.rpartition('.')[2]}"
-
-

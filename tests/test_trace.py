@@ -1,0 +1,324 @@
+"""The traced account on modules that no spec built: each carries its own answer, worked out in a comment."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.live.trace import Traced, row_path, trace, traced_rows
+
+on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
+
+
+class Call(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.function(*inputs)
+
+
+def traced(function, *shapes: tuple[int, ...], device: str = "meta") -> Traced:
+    module = function if isinstance(function, nn.Module) else Call(function)
+    return trace(module.to(device), tuple(torch.empty(shape, device=device).fill_(0.5) for shape in shapes))
+
+
+def costs(function, *shapes: tuple[int, ...], device: str = "meta") -> tuple[int, int]:
+    """(MACs, FLOPs); nothing may stay unsupported."""
+    found = traced(function, *shapes, device=device)
+    assert found.unsupported == {}
+    assert type(found.macs) is int
+    assert type(found.flops) is int
+    return found.macs, found.flops
+
+
+# Contractions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@on_both_devices
+def test_linear(device: str) -> None:
+    # 2·5 tokens, 3 -> 4: 10·3·4 = 120 MACs; 240 FLOPs and, with a bias, 10·4 adds.
+    assert costs(nn.Linear(3, 4), (2, 5, 3), device=device) == (120, 280)
+    assert costs(nn.Linear(3, 4, bias=False), (2, 5, 3), device=device) == (120, 240)
+
+
+@on_both_devices
+def test_a_matrix_that_is_broadcast_is_counted_for_every_sample(device: str) -> None:
+    # MLP-Mixer's and Linformer's shape, (N, N) @ (B, N, D) = B·N·N·D: 3·7·7·5 = 735. fvcore's own handle says 245.
+    assert costs(torch.matmul, (7, 7), (3, 7, 5), device=device) == (735, 1470)
+    # (B, 1, N, K) @ (H, K, M): 2·4 products of 3×5 by 5×6 = 8·90.
+    assert costs(torch.matmul, (2, 1, 3, 5), (4, 5, 6), device=device) == (720, 1440)
+
+
+@on_both_devices
+def test_products_of_every_name(device: str) -> None:
+    # 2×3 by 3×4: 24 MACs; three of them: 72. addmm and baddbmm add 8 and 24.
+    assert costs(torch.mm, (2, 3), (3, 4), device=device) == (24, 48)
+    assert costs(torch.bmm, (3, 2, 3), (3, 3, 4), device=device) == (72, 144)
+    assert costs(torch.addmm, (2, 4), (2, 3), (3, 4), device=device) == (24, 56)
+    assert costs(torch.baddbmm, (3, 2, 4), (3, 2, 3), (3, 3, 4), device=device) == (72, 168)
+
+
+@on_both_devices
+def test_einsum_is_an_exact_integer(device: str) -> None:
+    # 1·4·64·64·64 = 1 048 576 MACs, where fvcore parses 1048500.0 out of a text.
+    macs, flops = costs(
+        lambda q, k: torch.einsum("bhid,bhjd->bhij", q, k), (1, 4, 64, 64), (1, 4, 64, 64), device=device
+    )
+    assert (macs, flops) == (1_048_576, 2_097_152)
+
+
+def test_an_einsum_that_can_not_be_counted_is_no_silent_zero() -> None:
+    with pytest.raises(ValueError, match="only two operands"):
+        traced(lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c), (2, 3), (3, 4), (4, 5))
+
+
+@on_both_devices
+@pytest.mark.parametrize(
+    ("layer", "shape", "macs", "bias"),
+    [
+        # out positions · out channels · kernel · in channels/groups
+        (nn.Conv2d(3, 8, 4, stride=4), (2, 3, 16, 8), 2 * (4 * 2) * 8 * 16 * 3, 2 * 8 * 8),
+        (nn.Conv2d(6, 6, 3, padding=1, groups=6), (1, 6, 5, 7), 35 * 6 * 9, 35 * 6),
+        (nn.Conv2d(6, 4, 3, groups=2, bias=False), (1, 6, 5, 5), 9 * 4 * 9 * 3, 0),
+        (nn.Conv1d(4, 6, 3), (2, 4, 10), 2 * 8 * 6 * 3 * 4, 2 * 8 * 6),
+        (nn.Conv3d(2, 3, (1, 2, 2), stride=2), (1, 2, 4, 4, 4), 2 * 2 * 2 * 3 * 4 * 2, 2 * 2 * 2 * 3),
+        # transposed: in positions · in channels · kernel · out channels/groups; the bias is added to 9×9 outputs
+        (nn.ConvTranspose2d(4, 6, 3, stride=2), (1, 4, 4, 4), 16 * 4 * 9 * 6, 81 * 6),
+        (nn.ConvTranspose2d(4, 6, 3, groups=2), (1, 4, 4, 4), 16 * 4 * 9 * 3, 36 * 6),
+        (nn.ConvTranspose1d(4, 2, 4, stride=4, bias=False), (3, 4, 5), 3 * 5 * 4 * 4 * 2, 0),
+    ],
+    ids=str,
+)
+def test_convolutions(layer: nn.Module, shape: tuple[int, ...], macs: int, bias: int, device: str) -> None:
+    assert costs(layer, shape, device=device) == (macs, 2 * macs + bias)
+
+
+@on_both_devices
+def test_fused_attention_is_counted(device: str) -> None:
+    # 2 samples, 3 heads, 5 queries, 7 keys, head width 4: 210 entries, 210·4 MACs for the scores, as many for AV.
+    # FLOPs: 2·1680, 5 per entry for the softmax, 2·3·5·4 = 120 for the scale.
+    shapes = [(2, 3, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4)]
+    attention = functional.scaled_dot_product_attention
+    assert costs(attention, *shapes, device=device) == (1680, 3360 + 5 * 210 + 120)
+    # A value may be wider: 210·(4 + 6). A float mask is added: 210 more. Causal: the dense product that runs.
+    assert costs(attention, *shapes[:2], (2, 3, 7, 6), device=device)[0] == 2100
+    assert costs(attention, *shapes, (5, 7), device=device) == (1680, 3360 + 5 * 210 + 120 + 210)
+    causal = costs(lambda q, k, v: attention(q, k, v, is_causal=True), *shapes, device=device)
+    assert causal == (1680, 3360 + 5 * 210 + 120)
+
+
+def test_multi_head_attention_of_torch_itself() -> None:
+    # N=5, d=8, B=2: 4·N·d² + 2·N²·d per sample = 1280 + 400; twice: 3360. FlopCounterMode agrees, on meta.
+    module = nn.MultiheadAttention(8, 2, batch_first=True, device="meta").requires_grad_(requires_grad=False)
+    x = torch.empty(2, 5, 8, device="meta")
+    both = Call(lambda x: module(x, x, x, need_weights=False)[0])
+    both.inner = module
+    with FlopCounterMode(display=False) as counter:
+        both(x)
+    assert trace(both, (x,)).macs == 3360 == counter.get_total_flops() // 2
+
+
+@given(
+    batch=st.integers(1, 3),
+    heads=st.integers(1, 3),
+    queries=st.integers(1, 6),
+    keys=st.integers(1, 6),
+    width=st.integers(1, 5),
+)
+@settings(max_examples=25, deadline=None)
+def test_matmul_and_einsum_and_fused_attention_tell_the_same(batch, heads, queries, keys, width) -> None:
+    q, k = (batch, heads, queries, width), (batch, heads, keys, width)
+    product = batch * heads * queries * keys * width
+    assert costs(lambda q, k: q @ k.mT, q, k)[0] == product
+    assert costs(lambda q, k: torch.einsum("bhnk,bhmk->bhnm", q, k), q, k)[0] == product
+    assert costs(functional.scaled_dot_product_attention, q, k, k)[0] == 2 * product
+
+
+# Element-wise work, by the written convention ────────────────────────────────────────────────────────────────────────
+
+
+@on_both_devices
+@pytest.mark.parametrize(
+    ("layer", "work"),
+    [
+        (nn.ReLU(), "relu"),
+        (nn.ReLU(inplace=True), "relu"),
+        (nn.GELU(), "gelu"),
+        (nn.GELU(approximate="tanh"), "gelu_tanh"),
+        (nn.Softmax(dim=-1), "softmax"),
+        (nn.LayerNorm(6), "layer_norm"),
+        (lambda x: x + 1, "add"),
+        (lambda x: x - 1, "add"),
+        (lambda x: x * 2, "multiply"),
+        (lambda x: x / 2, "multiply"),
+        (lambda x: x.mean(dim=1), "mean"),  # per element that enters
+    ],
+    ids=str,
+)
+def test_element_wise_work_is_seen(layer, work: str, device: str) -> None:
+    # 2·5·6 = 60 elements.
+    assert costs(layer, (2, 5, 6), device=device) == (0, 60 * FLOPS_PER_ELEMENT[work])
+
+
+def test_moving_data_and_shape_arithmetic_cost_nothing() -> None:
+    def move(x: Tensor) -> Tensor:
+        x = functional.pad(x.roll(1, dims=1), (0, 0, 0, x.shape[1] % 2)).unflatten(1, (-1, 2)).transpose(1, 2)
+        return torch.cat([x, x], dim=-1).flatten(1, 2)[:, ::2].masked_fill(torch.ones(4, 1, device=x.device) > 2, 0)
+
+    assert costs(move, (2, 3 * 2 + 1, 6), device="cpu") == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (torch.fft.rfft, "aten::fft_rfft"),
+        (lambda x: x.cumsum(1), "aten::cumsum"),
+        (lambda x: x.amax(1), "aten::amax"),  # fvcore's own list hides a maximum
+        (lambda x: x.clamp(0, 1), "aten::clamp"),
+        (torch.sigmoid, "aten::sigmoid"),
+    ],
+    ids=str,
+)
+def test_what_no_handle_knows_is_named(function, name: str) -> None:
+    found = traced(function, (2, 3, 4), device="cpu")
+    assert found.unsupported == {name: 1}
+    _, loose = traced_rows(nn.Sequential(Call(function)), (torch.ones(2, 3, 4),), {"0": "x"})
+    assert loose == [f"{name} ran 1 time(s) and no handle knows it"]
+
+
+# Whose work it is ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Nested(nn.Module):
+    """Two linear maps, 3·4 and 4·3 MACs per token, the second twice; and an add of its own."""
+
+    def __init__(self, *, adds: bool) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 4, bias=False)
+        self.second = nn.Sequential(nn.Linear(4, 3, bias=False))
+        self.adds = adds
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.second(self.first(x))
+        y = self.second(self.first(y))
+        return x + y if self.adds else y
+
+
+def test_work_belongs_to_the_module_that_does_it_and_to_no_other() -> None:
+    # 5 tokens through both maps, twice: 2·5·12 MACs each. The add, 15 FLOPs, is the model's own.
+    found = traced(Nested(adds=True), (1, 5, 3))
+    assert {name: (costs.macs, costs.flops, costs.leaf) for name, costs in found.modules.items()} == {
+        "": (0, 15, False),
+        "first": (120, 240, True),
+        "second": (0, 0, False),
+        "second.0": (120, 240, True),
+    }
+    assert (found.macs, found.flops, found.params) == (240, 495, 24)
+
+
+def test_work_outside_a_leaf_is_reported() -> None:
+    inputs = (torch.empty(1, 5, 3, device="meta"),)
+    model = nn.ModuleDict({"it": Nested(adds=True)}).to("meta")
+    model.forward = model["it"].forward
+    _, loose = traced_rows(nn.Sequential(Nested(adds=True).to("meta")), inputs, {"0": "x"})
+    assert loose == ["0: 0 parameters, 15 FLOPs outside a leaf"]
+    rows, loose = traced_rows(nn.Sequential(Nested(adds=False).to("meta")), inputs, {"0": "x"})
+    assert loose == []
+    assert [(row.path, row.macs) for row in rows] == [("x.first", 120), ("x.0", 120)]
+
+
+def test_a_leaf_that_stands_in_no_page_keeps_a_row_of_its_own() -> None:
+    # 3·3 MACs that no row of a spec would own: a join finds them.
+    rows, loose = traced_rows(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), (torch.ones(1, 3),), {"0": "x"})
+    assert [(row.path, row.macs) for row in rows] == [("x", 9), ("1", 9)]
+    assert loose == []
+
+
+def test_parameters_outside_a_leaf_are_reported() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(3, 3)))
+    model[0].scale = nn.Parameter(torch.ones(3))
+    _, loose = traced_rows(model, (torch.ones(1, 3),), {"0": "x"})
+    assert loose == ["0: 3 parameters, 0 FLOPs outside a leaf"]
+
+
+def test_repeated_blocks_are_one_row_and_must_be_alike() -> None:
+    rows = {"0": "x", "1": "x", "2": "x"}
+    three = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4)) for _ in range(3)))
+    (row,), loose = traced_rows(three, (torch.ones(1, 4),), rows)
+    # 4·4 MACs and 4 adds of the bias, three times over.
+    assert (row.path, row.times, row.macs, row.flops, row.params, loose) == ("x.0", 3, 16, 36, 20, [])
+    three[1][0] = nn.Linear(4, 4, bias=False)
+    _, loose = traced_rows(three, (torch.ones(1, 4),), rows)
+    assert len(loose) == 1
+    assert loose[0].startswith("x.0: repeated blocks differ")
+
+
+def test_the_row_of_a_leaf_is_that_of_the_nearest_page_around_it() -> None:
+    rows = {"stages.0": "s", "stages.0.run.1": "s.block", "shared.t": "shared.t"}
+    assert row_path("stages.0.run.1.core.scores", rows) == "s.block.scores"
+    assert row_path("stages.0.norm", rows) == "s.norm"
+    assert row_path("shared.t", rows) == "shared.t"
+    assert row_path("elsewhere.linear", rows) is None
+
+
+def test_a_module_with_two_names_is_one_row_with_both_its_runs() -> None:
+    # 2·2 MACs and 2 adds, run twice; its 6 parameters stand once.
+    layer = nn.Linear(2, 2)
+    found = trace(nn.Sequential(layer, nn.ReLU(), layer), (torch.ones(1, 2),))
+    assert (found.macs, found.flops, found.params) == (8, 22, 6)  # flops 2·(8 + 2) + 2 of the ReLU
+
+
+class Tied(nn.Module):
+    """One 6×4 table, for looking up and for scoring: 24 parameters, 5·4·6 MACs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lookup = nn.Embedding(6, 4)
+        self.score = nn.Linear(4, 6, bias=False)
+        self.score.weight = self.lookup.weight
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        return self.score(self.lookup(numbers))
+
+
+def test_shared_parameters_are_counted_once() -> None:
+    found = trace(Tied(), (torch.zeros(1, 5, dtype=torch.long),))
+    assert (found.params, found.macs, found.unsupported) == (24, 120, {})
+    assert (found.modules["lookup"].params, found.modules["score"].params) == (24, 0)
+
+
+def test_torch_is_as_before_after_a_trace_on_meta() -> None:
+    convolution = nn.Conv2d(3, 8, 3, device="meta")
+    image = torch.empty(1, 3, 9, 9, device="meta")
+    for _ in range(2):  # a second trace finds the first one's mending gone, and mends anew
+        # 7·7 positions · 8 · 9·3 = 10 584
+        assert trace(convolution, (image,)).macs == 10_584
+        assert convolution(image).shape == (1, 8, 7, 7)
+        with FlopCounterMode(display=False) as counter:
+            convolution(image)
+        assert counter.get_total_flops() == 2 * 10_584
+    with pytest.raises(RuntimeError, match="channel"):
+        trace(convolution, (torch.empty(1, 4, 9, 9, device="meta"),))
+    assert convolution(image).shape == (1, 8, 7, 7)
+    answer = nn.Conv2d(3, 8, 3)(torch.ones(1, 3, 9, 9))
+    assert answer.isfinite().all()
+    assert torch.is_grad_enabled()
+
+
+def test_a_trace_leaves_the_model_as_it_was() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trace(model, (torch.ones(1, 3),))
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
