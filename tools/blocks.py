@@ -41,6 +41,7 @@ def help_pages() -> None:
 def conventions() -> None:
     """The table of FLOPs per element."""
     from tabulate import tabulate
+
     from xfcost.conventions import FLOPS_PER_ELEMENT
 
     rows = [[f"`{name}`", flops] for name, flops in FLOPS_PER_ELEMENT.items()]
@@ -50,6 +51,7 @@ def conventions() -> None:
 def gallery() -> None:
     """Every preset: tokens, exact counts, figures in print and the difference."""
     from tabulate import tabulate
+
     from xfcost import units
     from xfcost.counted import count
     from xfcost.spec.architecture import Run, place
@@ -61,7 +63,9 @@ def gallery() -> None:
 
     def flush() -> None:
         if rows:
-            cog.outl(f"\n## {family}\n\n" + tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True) + "\n")
+            cog.outl(
+                f"\n## {family}\n\n" + tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True) + "\n"
+            )
 
     for preset, file in preset_files().items():
         if file.parent.name != family:
@@ -73,7 +77,11 @@ def gallery() -> None:
         figures = ledger.published_beside_ours() or [None]
         for figure in figures:
             printed = f"{units.count(figure['published'])} {figure['quantity']}" if figure else ""
-            words = "; ".join(str(figure[key]) for key in ("source", "convention", "note") if figure.get(key)) if figure else ""
+            words = (
+                "; ".join(str(figure[key]) for key in ("source", "convention", "note") if figure.get(key))
+                if figure
+                else ""
+            )
             rows.append([*start, printed, f"{figure['difference']:+.2%}" if figure else "", words])
             start = [""] * 5
     flush()
@@ -82,11 +90,18 @@ def gallery() -> None:
 def kinds() -> None:
     """Every page of the grammar: its kind, its fields with their defaults, and what it says of itself."""
     import msgspec
+
     from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
     from xfcost.mechanisms import MECHANISMS
     from xfcost.mechanisms.base import tag_of
 
-    places = {"in a block: mixers": MECHANISMS, "in a block: per token": SUBLAYERS, "`embed`": EMBEDS, "`enter`": ENTERS, "`head`": HEADS}
+    places = {
+        "in a block: mixers": MECHANISMS,
+        "in a block: per token": SUBLAYERS,
+        "`embed`": EMBEDS,
+        "`enter`": ENTERS,
+        "`head`": HEADS,
+    }
     for title, pages in places.items():
         cog.outl(f"\n### {title}\n")
         for page in pages:

@@ -1,7 +1,7 @@
 """Arithmetic that reads alike over Python ints, numpy arrays and sympy symbols.
 
-Formulas on the pages are written with these and with `+ - * // **` and `math.prod` alone, so that one formula gives the exact
-count (ints), a whole sweep (arrays) and the closed form with its leading term (symbols).
+Formulas on the pages are written with these and with `+ - * // **` and `math.prod` alone, so that one formula gives
+the exact count (ints), a whole sweep (arrays) and the closed form with its leading term (symbols).
 """
 
 from __future__ import annotations
@@ -25,4 +25,3 @@ def round_up(value: Number, to: Number) -> Number:
 def lesser(a: Number, b: Number) -> Number:
     """min(a, b), without a comparison, which symbols could not answer: (a + b - |a - b|) / 2 is whole."""
     return (a + b - abs(a - b)) // 2
-

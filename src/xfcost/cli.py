@@ -59,7 +59,7 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:  # noqa: FBT001 - typer's callback
+def _version(value: bool) -> None:
     if value:
         from xfcost import __version__
 
@@ -69,7 +69,7 @@ def _version(value: bool) -> None:  # noqa: FBT001 - typer's callback
 
 @app.callback()
 def root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),  # noqa: FBT001
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     """What does an architecture cost, where does the cost sit, how does it grow with N, and is the answer true?
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any, Final
 
 import msgspec
@@ -71,9 +71,7 @@ CURVES: Final[dict[str, Callable[[Ledger], int]]] = {
 def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> Comparison:
     """The comparison of systems that were counted (and traced, timed) already."""
     names = distinct([ledger.facts.name for ledger in ledgers])
-    figures = {
-        name: _figures(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)
-    }
+    figures = {name: _figures(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)}
     base = figures[names[0]]
     ratios = {
         name: {quantity: _over(value, base[quantity]) for quantity, value in values.items()}
@@ -163,7 +161,7 @@ def _crossovers(
     sides = [side for side in _SIDES if all(costs(number, side) is not None for number in range(len(loaded)))]
     for pair in combinations(range(len(loaded)), 2):
         for quantity in CURVES:
-            for low, high in zip(sides, sides[1:], strict=False):
+            for low, high in pairwise(sides):
                 before, after = sign(quantity, pair, low), sign(quantity, pair, high)
                 if not before or not after or before == after:
                     continue

@@ -21,7 +21,9 @@ def count(architecture: Architecture) -> Ledger:
 def _rows(architecture: Architecture) -> Iterator[Operation]:
     for name, (rows, columns) in architecture.tables.items():
         title = f"Shared table {name!r}"
-        yield Operation(path=f"shared.{name}", title=title, params=rows * columns, stage="shared", block="shared", shared=name)
+        yield Operation(
+            path=f"shared.{name}", title=title, params=rows * columns, stage="shared", block="shared", shared=name
+        )
     for part, stage, block, times in architecture.parts():
         for row in _of_part(part):
             yield _placed(row, part, stage=stage, block=block, times=times, batch=architecture.batch)
@@ -33,7 +35,7 @@ def _of_part(part: Part) -> Iterator[Operation]:
     return part.page.operations(part.place)
 
 
-def _placed(row: Operation, part: Part, *, stage: str, block: str, times: int, batch: int) -> Operation:  # noqa: PLR0913
+def _placed(row: Operation, part: Part, *, stage: str, block: str, times: int, batch: int) -> Operation:
     """A page's row at its place in the whole: its full path, and the batch in what a batch multiplies."""
     return msgspec.structs.replace(
         row,

@@ -14,7 +14,7 @@ import msgspec
 from xfcost.units import BYTES_PER_ELEMENT
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas as pd
 
 Mixing = Literal["per-token", "local", "global"]
 MIXINGS: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
@@ -25,7 +25,7 @@ TRACED: Final = ("traced_params", "traced_macs", "traced_flops")
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One operation of one block: where it stands, what it is, what it costs.
 
-    Figures are for one block and the whole batch; `times` says how often that block stands. `None` is missing, not zero.
+    Figures are for one block and the whole batch; `times` says how often that block stands. None is missing, not zero.
     """
 
     path: str
@@ -146,8 +146,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return BYTES_PER_ELEMENT[self.facts.dtype]
 
     def attention_memory(self) -> dict[str, int]:
-        """Bytes of attention matrices: the largest `per_head` and `per_layer`, `all_layers` (what training keeps) and
-        `peak` (what inference needs: the largest layer's)."""
+        """Bytes of attention matrices.
+
+        The largest `per_head` and `per_layer`; `all_layers`, what training keeps; `peak`, what inference needs (the
+        largest layer's).
+        """
         per_layer = max((row.attention_entries for row in self.rows), default=0)
         per_head = max((row.attention_entries // (row.heads or 1) for row in self.rows), default=0) // self.facts.batch
         size = self.bytes_per_element
@@ -181,7 +184,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
                 result.append(row)
         return result
 
-    def to_frame(self) -> pandas.DataFrame:
+    def to_frame(self) -> pd.DataFrame:
         """One line per row, columns as in the CSV report. Imports pandas."""
         import pandas as pd
 

@@ -9,6 +9,8 @@ BINARY: Final = ((2**50, "PiB"), (2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"),
 BYTES_PER_ELEMENT: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 DTYPE_NAMES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 DASH: Final = "–"
+# Below this, numbers are shown to the unit.
+_TO_THE_UNIT: Final = 10_000
 
 
 def _scaled(value: float, digits: int) -> str:
@@ -17,7 +19,7 @@ def _scaled(value: float, digits: int) -> str:
     return f"{value:.{max(digits - whole, 0)}f}"
 
 
-def count(value: int | float | None, digits: int = 4) -> str:
+def count(value: float | None, digits: int = 4) -> str:
     """22405742592 -> `22.41 G`; below 10 000 to the unit; None -> a dash.
 
     >>> count(22405742592), count(785), count(None), count(0)
@@ -25,7 +27,7 @@ def count(value: int | float | None, digits: int = 4) -> str:
     """
     if value is None:
         return DASH
-    if abs(value) < 10_000 and float(value).is_integer():
+    if abs(value) < _TO_THE_UNIT and float(value).is_integer():
         return f"{int(value)}"
     for size, prefix in METRIC:
         if abs(value) >= size:
@@ -72,4 +74,4 @@ def ratio(value: float | None) -> str:
     """`16×`, `0.2×`; None -> a dash."""
     if value is None:
         return DASH
-    return f"{value:.4g}×" if abs(value) < 1e4 else f"{value:,.0f}×"
+    return f"{value:.4g}×" if abs(value) < _TO_THE_UNIT else f"{value:,.0f}×"

@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from xfcost.commands import options
-from xfcost.commands.options import Attention, Batch, Device, Dtype, Force, FormatOption, Output, Settings, Tokens, Trace
+from xfcost.commands.options import (
+    Attention,
+    Batch,
+    Device,
+    Dtype,
+    Force,
+    FormatOption,
+    Output,
+    Settings,
+    Tokens,
+    Trace,
+)
 from xfcost.errors import UsageError
 
 VIEWS = ("operation", "block", "stage", "mixing")
@@ -29,8 +40,8 @@ def run(  # noqa: PLR0913 - options
 ) -> None:
     """What one system costs, checked by a trace.
 
-    Every operation is counted in closed form, classified by how it mixes tokens, and compared with fvcore's trace of the
-    real torch model; `--no-trace` answers without torch, `--device` runs and times the model too.
+    Every operation is counted in closed form, classified by how it mixes tokens, and compared with fvcore's trace of
+    the real torch model; `--no-trace` answers without torch, `--device` runs and times the model too.
     """
     from xfcost.api import analyze
     from xfcost.report.output import check_target

@@ -7,7 +7,18 @@ from typing import Annotated
 import typer
 
 from xfcost.commands import options
-from xfcost.commands.options import Attention, Batch, Device, Dtype, Force, FormatOption, Output, Settings, Tokens, Trace
+from xfcost.commands.options import (
+    Attention,
+    Batch,
+    Device,
+    Dtype,
+    Force,
+    FormatOption,
+    Output,
+    Settings,
+    Tokens,
+    Trace,
+)
 
 
 def run(  # noqa: PLR0913 - options

@@ -57,7 +57,9 @@ def chosen_format(name: str | None, output: Path | None) -> Format:
     if output is None:
         return "table"
     if output.suffix not in ENDINGS:
-        raise UsageError(f"-o {output}: the ending says the format; expected one of {', '.join(ENDINGS)}, or give --format")
+        raise UsageError(
+            f"-o {output}: the ending says the format; expected one of {', '.join(ENDINGS)}, or give --format"
+        )
     return ENDINGS[output.suffix]
 
 
@@ -74,5 +76,3 @@ def deliver(text: str, output: Path | None, *, force: bool) -> None:
         return
     write_whole(output, text.encode("utf-8") if text.endswith("\n") else f"{text}\n".encode(), force=force)
     progress(f"Wrote {output}")
-
-

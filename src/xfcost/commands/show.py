@@ -10,7 +10,9 @@ import typer
 
 def run(
     spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
-    full: Annotated[bool, typer.Option("--full", help="With `extends` followed and every default written out.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="With `extends` followed and every default written out.")
+    ] = False,
 ) -> None:
     """The YAML of a spec.
 

@@ -19,3 +19,22 @@ AnyEmbed = Patch | Token | ClassToken | Position
 AnyEnter = PatchMerging
 AnySubLayer = Mlp
 AnyHead = Classifier | LanguageModel
+
+__all__ = [
+    "EMBEDS",
+    "ENTERS",
+    "HEADS",
+    "SUBLAYERS",
+    "AnyEmbed",
+    "AnyEnter",
+    "AnyHead",
+    "AnySubLayer",
+    "ClassToken",
+    "Classifier",
+    "LanguageModel",
+    "Mlp",
+    "Patch",
+    "PatchMerging",
+    "Position",
+    "Token",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xfcost.mechanisms.base import Page, SubLayer
 
 
-class Embed(Page):
+class Embed(Page, frozen=True):
     """A step at the model's door (`embed:`): pixels or token numbers become tokens of width d."""
 
     @property
@@ -14,13 +14,13 @@ class Embed(Page):
         return 1
 
 
-class Enter(Page):
+class Enter(Page, frozen=True):
     """A step at a stage's door (`enter:`): it may change the grid and the width."""
 
 
-class Head(Page):
+class Head(Page, frozen=True):
     """The model's exit (`head:`)."""
 
 
-class PerToken(SubLayer):
+class PerToken(SubLayer, frozen=True):
     """A sub-layer whose output at a token depends on that token alone."""

@@ -21,7 +21,9 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 
     def check(self, place: Place) -> None:
         if self.pool == "class_token" and not place.grid.extra:
-            raise PageError("pool", "there is no class token to pool; add {kind: class_token} to `embed`, or use pool: mean")
+            raise PageError(
+                "pool", "there is no class token to pool; add {kind: class_token} to `embed`, or use pool: mean"
+            )
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
@@ -45,7 +47,9 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
-            raise PageError("kind", "'language_model' scores a vocabulary, and the input here is an image; use 'classifier'")
+            raise PageError(
+                "kind", "'language_model' scores a vocabulary, and the input here is an image; use 'classifier'"
+            )
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         return {self.share: (place.vocabulary, place.dim)} if self.share else {}

@@ -9,8 +9,8 @@ import msgspec
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
-from xfcost.ledger import Operation
 from xfcost.layers.base import PerToken
+from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Place, Width
 from xfcost.mechanisms.rows import elementwise, linear
 
@@ -18,9 +18,9 @@ from xfcost.mechanisms.rows import elementwise, linear
 class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     """Position-wise feed-forward network act(xW₁ + b₁)W₂ + b₂ (Vaswani et al. 2017, §3.3).
 
-        fc1   N·d·H MACs, d·H + H parameters
-        act   N·H elements
-        fc2   N·H·d MACs, H·d + d parameters
+    fc1   N·d·H MACs, d·H + H parameters
+    act   N·H elements
+    fc2   N·H·d MACs, H·d + d parameters
     """
 
     ratio: Annotated[float, msgspec.Meta(gt=0, le=1024)] = 4.0

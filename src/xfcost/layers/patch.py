@@ -34,7 +34,8 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
             nearest = [max(side // self.size, 1) * self.size for side in place.grid.sides]
             raise PageError(
                 "size",
-                f"{self.size} does not divide the image {_by(place.grid.sides)}; the nearest image it tiles is {_by(nearest)}",
+                f"{self.size} does not divide the image {_by(place.grid.sides)}; "
+                f"the nearest that it tiles is {_by(nearest)}",
             )
 
     def out(self, place: Place) -> tuple[Grid, Number]:

@@ -24,7 +24,9 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
 
     def check(self, place: Place) -> None:
         if len(place.grid.sides) != 2 or place.grid.extra:  # noqa: PLR2004 - height and width
-            raise PageError("kind", f"'patch_merging' needs a 2-D grid without extra tokens, not {place.grid.shape_text()}")
+            raise PageError(
+                "kind", f"'patch_merging' needs a 2-D grid without extra tokens, not {place.grid.shape_text()}"
+            )
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(tuple(ceil_div(side, 2) for side in place.grid.sides)), place.out_dim

@@ -14,7 +14,7 @@ from xfcost.mechanisms.rows import elementwise
 
 
 class Position(Embed, frozen=True, kw_only=True, tag="position"):
-    """x + P: learned (one row per token, extra tokens included) or sinusoidal (Vaswani et al. 2017, §3.5; no parameters).
+    """x + P: learned (a row per token, extra tokens included) or sinusoidal (Vaswani et al. 2017, §3.5; no parameters).
 
     A learned table has `length` rows where that is given (a language model's context), else one per token: it is then
     bound to the resolution, and another N needs new weights.
@@ -25,7 +25,10 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
 
     def check(self, place: Place) -> None:
         if self.length is not None and place.grid.total > self.length:
-            raise PageError("length", f"{place.grid.total} tokens do not fit {self.length} positions; N can be at most {self.length}")
+            raise PageError(
+                "length",
+                f"{place.grid.total} tokens do not fit {self.length} positions; N can be at most {self.length}",
+            )
 
     def rows(self, place: Place) -> Number:
         """Rows of the table."""

@@ -51,8 +51,8 @@ def twin(part: Part, tables: dict[str, Table]) -> nn.Module:
     """The torch twin of a page. Twins of pages that can share a table are handed the tables too."""
     make: Any = TWINS[type(part.page)]
     if "share" in part.page.__struct_fields__:
-        return make(part.page, part.place, tables)  # type: ignore[no-any-return]
-    return make(part.page, part.place)  # type: ignore[no-any-return]
+        return make(part.page, part.place, tables)
+    return make(part.page, part.place)
 
 
 class Model(nn.Module):
@@ -73,7 +73,7 @@ class Model(nn.Module):
         memory_BMD: Tensor | None = None
         for stream, numbers in zip(self.streams, inputs, strict=True):
             memory_BMD = stream(numbers, memory_BMD)
-        return memory_BMD if self.head is None else self.head(memory_BMD)  # type: ignore[no-any-return,return-value]
+        return memory_BMD if self.head is None else self.head(memory_BMD)  # type: ignore[return-value]
 
 
 class StreamModel(nn.Module):
@@ -105,7 +105,7 @@ class StageModel(nn.Module):
         self.run = nn.ModuleList()
         for number, index in enumerate(stage.order):
             block = stage.blocks[index]
-            self.run.append(nn.ModuleList(SubLayerModel(part, tables) for part in block.parts))
+            self.run.append(BlockModel(SubLayerModel(part, tables) for part in block.parts))
             for position, part in enumerate(block.parts):
                 rows[f"{path}.run.{number}.{position}"] = part.path
 
@@ -113,8 +113,16 @@ class StageModel(nn.Module):
         for door in self.enter:
             x_BND = door(x_BND)
         for block in self.run:
-            for sublayer in block:  # type: ignore[union-attr]
-                x_BND = sublayer(x_BND, memory_BMD)
+            x_BND = block(x_BND, memory_BMD)
+        return x_BND
+
+
+class BlockModel(nn.ModuleList):
+    """Sub-layers, one after the other: (B, N, D) -> (B, N, D)."""
+
+    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None) -> Tensor:
+        for sublayer in self:
+            x_BND = sublayer(x_BND, memory_BMD)
         return x_BND
 
 
@@ -134,12 +142,12 @@ class SubLayerModel(nn.Module):
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
         memory = (memory_BMD,) if self.crosses else ()
         if self.add is None:
-            return self.inner(x_BND, *memory)  # type: ignore[no-any-return]
+            return self.inner(x_BND, *memory)
         if self.place == "pre":
-            return self.add(x_BND, self.inner(self._normed(x_BND), *memory))  # type: ignore[no-any-return]
+            return self.add(x_BND, self.inner(self._normed(x_BND), *memory))
         if self.place == "post":
             return self._normed(self.add(x_BND, self.inner(x_BND, *memory)))
-        return self.add(x_BND, self._normed(self.inner(x_BND, *memory)))  # type: ignore[no-any-return]
+        return self.add(x_BND, self._normed(self.inner(x_BND, *memory)))
 
     def _normed(self, x_BND: Tensor) -> Tensor:
         return x_BND if self.norm is None else self.norm(x_BND)

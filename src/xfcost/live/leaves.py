@@ -126,7 +126,11 @@ class Scoring(nn.Module):
 def weight_of(leaf: Lookup | Scoring) -> Tensor:
     """The leaf's own table, or the borrowed one."""
     (shared,) = leaf.borrowed
-    return shared.weight if leaf.weight is None else leaf.weight
+    if shared is not None:
+        return shared.weight
+    if leaf.weight is None:
+        raise TypeError(f"{type(leaf).__name__} has neither a table of its own nor a borrowed one")
+    return leaf.weight
 
 
 class GeluTanh(nn.GELU):

@@ -81,7 +81,7 @@ def check_room(needed: int, device: str, name: str) -> None:
     if needed > free * _HEADROOM:
         raise DeviceError(
             f"{name} needs {needed:,} bytes ({size(needed)}) for one forward on {device}, which has {size(free)} free; "
-            "take a smaller --N, --batch or --dtype, --attention fused, or leave --device out (counting needs no memory)"
+            "take a smaller --N, --batch or --dtype, --attention fused, or leave --device out: counting needs no memory"
         )
 
 

@@ -1,4 +1,4 @@
-"""One page per token mixer: its fields are its YAML schema, its docstring its formula, its methods its pattern and cost."""
+"""One page per token mixer: fields are its YAML schema, the docstring its formula, methods its pattern and cost."""
 
 from xfcost.mechanisms.base import Mixer
 from xfcost.mechanisms.cross import Cross
@@ -8,3 +8,5 @@ from xfcost.mechanisms.window import Window
 # The written list: a mechanism is known when it stands here. The contract tests read it.
 MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window)
 Mechanism = Full | Cross | Window
+
+__all__ = ["MECHANISMS", "Cross", "Full", "Mechanism", "Window"]

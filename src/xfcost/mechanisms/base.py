@@ -37,8 +37,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     out_dim: Number
     memory: Grid | None = None
     """The tokens of the other stream (the encoder's output), for cross-attention."""
-    memory_dim: Number | None = None
-    vocabulary: Number | None = None
+    memory_dim: Number = None
+    vocabulary: Number = None
+    """Entries of the vocabulary; None for images."""
     fused: bool = False
     """Is attention executed as one fused kernel? An execution choice: same MACs, another memory."""
 
@@ -68,13 +69,13 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return iter(())
 
 
-class SubLayer(Page):
+class SubLayer(Page, frozen=True):
     """A page that can stand in a block: by default residual, as its stage or spec says."""
 
     residual: Residual | Literal["none"] | None = None
 
 
-class Mixer(SubLayer):
+class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""
 
     def label(self) -> str:

@@ -52,7 +52,9 @@ class Cross(Mixer, frozen=True, kw_only=True, tag="cross"):
         n, d = place.grid.total, place.dim
         memory, inner = place.memory or place.grid, self.inner(d)
         yield linear("q", "Q projection", n, d, inner, bias=self.projection_bias)
-        yield linear("kv", "K, V projections", memory.total, place.memory_dim or d, 2 * inner, bias=self.projection_bias)
+        yield linear(
+            "kv", "K, V projections", memory.total, place.memory_dim or d, 2 * inner, bias=self.projection_bias
+        )
         yield from attention_core(
             queries=n,
             keys=memory.total,

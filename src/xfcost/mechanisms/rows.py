@@ -92,7 +92,9 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     )
     if biased:
         add = entries * FLOPS_PER_ELEMENT["add"]
-        yield Operation(path="add_bias", title="Add position bias", flops=add, **(shared | {"content_dependent": False}))
+        yield Operation(
+            path="add_bias", title="Add position bias", flops=add, **(shared | {"content_dependent": False})
+        )
     if masked:
         yield Operation(path="mask", title="Mask", **(shared | {"content_dependent": False}))
     yield Operation(path="softmax", title="Softmax", flops=softmax, **shared)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import prod
 from typing import Annotated, Literal
 
@@ -43,7 +44,9 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         if place.grid.extra:
             raise PageError("kind", f"windows tile a grid, and {place.grid.extra} extra token(s) stand outside it here")
         if self.shift >= self.size:
-            raise PageError("shift", f"{self.shift} is not below the window's size {self.size}; usual is {self.size // 2}")
+            raise PageError(
+                "shift", f"{self.shift} is not below the window's size {self.size}; usual is {self.size // 2}"
+            )
 
     def label(self) -> str:
         return "SW-MSA" if self.shift else "W-MSA"
@@ -61,9 +64,9 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         return Grid(tuple(round_up(side, window) for side, window in zip(grid.sides, self.window(grid), strict=True)))
 
     def _segments(self, side: int, window: int, shift: int) -> list[range]:
-        """The runs of one side whose tokens share a window: shifted windows begin at `shift` and a cut one at each end."""
+        """The runs of one side whose tokens share a window; a shift cuts the first and the last."""
         edges = [0, *range(shift or window, side, window), side]
-        return [range(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+        return [range(a, b) for a, b in pairwise(edges)]
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The grid's own tokens in the window of `token`; padding, which is no token, is left out."""
@@ -124,7 +127,11 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         if any(side < self.size for side in window):
             yield (
                 f"window {self.size}×{self.size} clipped to the {_times(window)} grid, not shifted"
-                + ("; its bias table, and so the parameters, depend on the resolution" if self.bias == "relative" else "")
+                + (
+                    "; its bias table, and so the parameters, depend on the resolution"
+                    if self.bias == "relative"
+                    else ""
+                )
             )
         if padded.sides != place.grid.sides:
             more = padded.tokens - place.grid.tokens

@@ -52,7 +52,13 @@ def comparison_html(comparison: Comparison) -> str:
 
 def report(comparison: Comparison) -> Group:
     """Everything that `compare` says."""
-    parts: list[RenderableType] = [header(comparison), Text(), figures_table(comparison), Text(), *growth_texts(comparison)]
+    parts: list[RenderableType] = [
+        header(comparison),
+        Text(),
+        figures_table(comparison),
+        Text(),
+        *growth_texts(comparison),
+    ]
     parts += [Text(), *crossover_texts(comparison), Text(), *endnotes(comparison)]
     return Group(*parts)
 
@@ -121,11 +127,13 @@ def growth_texts(comparison: Comparison) -> Iterator[Text]:
     yield Text("growth in N (cost ~ N^e, here)", style="bold")
     width = max(len(name) for name in comparison.names)
     for name in comparison.names:
-        exponents = ", ".join(
-            f"{words} {units.DASH if comparison.growth[name][quantity] is None else format(comparison.growth[name][quantity], '.2f')}"
-            for quantity, words in _EXPONENTS.items()
-        )
+        growth = comparison.growth[name]
+        exponents = ", ".join(f"{words} {_exponent(growth[quantity])}" for quantity, words in _EXPONENTS.items())
         yield Text(f"  {name:<{width}}  {exponents}")
+
+
+def _exponent(value: float | None) -> str:
+    return units.DASH if value is None else f"{value:.2f}"
 
 
 def crossover_texts(comparison: Comparison) -> Iterator[Text]:
@@ -134,7 +142,8 @@ def crossover_texts(comparison: Comparison) -> Iterator[Text]:
     yield Text(f"crossovers (square grids, N from {low:,} to {high:,})", style="bold")
     for found in comparison.crossovers:
         words = _EXPONENTS[found["quantity"]]
-        yield Text(f"  {words}: {found['cheaper_below']} costs less up to N = {found['N']:,}, from there {found['cheaper_above']}")
+        below, above = found["cheaper_below"], found["cheaper_above"]
+        yield Text(f"  {words}: {below} costs less below N = {found['N']:,}, {above} from there")
     if not comparison.crossovers:
         yield Text("  none: the order in MACs, mixing MACs and attention memory stays the same throughout")
 
@@ -144,5 +153,7 @@ def endnotes(comparison: Comparison) -> Iterator[Text]:
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         for text in (*agreement_texts(ledger), *(Text(f"note: {note}") for note in ledger.facts.notes)):
             yield Text.assemble(f"{name}: ", text)
-    yield Text("score dot products: per head, in the first block that has scores, on the grid's own tokens", style="dim")
+    yield Text(
+        "score dot products: per head, in the first block that has scores, on the grid's own tokens", style="dim"
+    )
     yield Text("1 MAC = 1 multiply-add of the dense product that runs; FLOPs = 2·MACs + element-wise", style="dim")

@@ -39,7 +39,7 @@ def grouped(ledger: Ledger, by: str) -> list[dict[str, Any]]:
 def ledger_object(ledger: Ledger) -> dict[str, Any]:
     """The object of `--format json` (DESIGN: "The command line")."""
     facts = ledger.facts
-    by_mixing = {}
+    by_mixing: dict[str, dict[str, int | None]] = {}
     for kind in MIXINGS:
         part = ledger.part(row for row in ledger.rows if row.mixing == kind)
         by_mixing[kind] = {quantity: part.total(quantity) or 0 for quantity in COUNTED}

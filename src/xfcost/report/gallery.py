@@ -48,7 +48,9 @@ def print_gallery(rows: list[dict[str, Any]]) -> None:
     for title in ("parameters", "MACs"):
         table.add_column(title, justify="right")
     for row in rows:
-        table.add_row(row["preset"], row["name"], row["tokens"], *(units.count(row[quantity]) for quantity in _QUANTITIES))
+        table.add_row(
+            row["preset"], row["name"], row["tokens"], *(units.count(row[quantity]) for quantity in _QUANTITIES)
+        )
     screen().print(table)
 
 

@@ -1,9 +1,9 @@
-"""Ledger -> rich tables: header, operations block by block, totals by mixing kind, attention memory, figures in print."""
+"""Ledger -> rich tables: header, operations block by block, totals by kind, attention memory, figures in print."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -109,7 +109,10 @@ def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
             continue
         times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
         yield Text(f"{block}{times}", style="bold")
-        yield _grid(columns, [[Text(column.cell(row, ledger), style=TERMINAL[row.mixing]) for column in columns] for row in shown])
+        yield _grid(
+            columns,
+            [[Text(column.cell(row, ledger), style=TERMINAL[row.mixing]) for column in columns] for row in shown],
+        )
 
 
 def costs(row: Operation) -> bool:
@@ -133,8 +136,12 @@ def _fitting(ledger: Ledger, width: int) -> list[Column]:
 def _grid(columns: list[Column], rows: list[list[Text]]) -> Padding:
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
-        justify = "right" if column.right else "left"
-        table.add_column(justify=justify, min_width=column.width, max_width=column.width, no_wrap=column.right)  # type: ignore[arg-type]
+        table.add_column(
+            justify="right" if column.right else "left",
+            min_width=column.width,
+            max_width=column.width,
+            no_wrap=column.right,
+        )
     for row in rows:
         table.add_row(*row)
     return Padding(table, (0, 0, 0, 2))
@@ -145,8 +152,10 @@ def groups_table(ledger: Ledger, by: str) -> Table:
     table = _plain_table(by, "params", "MACs", "share", "FLOPs", "attention entries", "traced MACs")
     total = ledger.total("macs") or 0
     for group in grouped(ledger, by):
-        style = TERMINAL[group[by]] if by == "mixing" else ""  # type: ignore[index]
-        cells = [units.count(group[quantity]) for quantity in ("params", "macs", "flops", "attention_entries", "traced_macs")]
+        style = TERMINAL[group[by]] if by == "mixing" else ""
+        cells = [
+            units.count(group[quantity]) for quantity in ("params", "macs", "flops", "attention_entries", "traced_macs")
+        ]
         table.add_row(str(group[by]), *cells[:2], units.percent(group["macs"] or 0, total), *cells[2:], style=style)
     return table
 
@@ -172,7 +181,8 @@ def memory_text(ledger: Ledger) -> Text:
     text = Text(f"{what}, {facts.dtype}, batch {facts.batch}: ", style="bold")
     text.append(
         f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest), "
-        f"{units.size(memory['all_layers'])} in all layers (kept for training), {units.size(memory['peak'])} peak (inference)",
+        f"{units.size(memory['all_layers'])} in all layers (kept for training), "
+        f"{units.size(memory['peak'])} peak (inference)",
         style="not bold",
     )
     if facts.extra_tokens:
@@ -180,14 +190,16 @@ def memory_text(ledger: Ledger) -> Text:
     return text
 
 
-def published_table(published: list[dict[str, object]]) -> Table:
+def published_table(published: list[dict[str, Any]]) -> Table:
     """Figures in print beside ours."""
     table = _plain_table("published", "theirs", "ours", "difference")
     table.add_column("source", overflow="fold")
     for figure in published:
         theirs, ours, difference = (figure[key] for key in ("published", "ours", "difference"))
         words = [str(figure[key]) for key in ("source", "convention", "note") if figure.get(key)]
-        table.add_row(str(figure["quantity"]), units.count(theirs), units.count(ours), f"{difference:+.2%}", "; ".join(words))  # type: ignore[arg-type]
+        table.add_row(
+            str(figure["quantity"]), units.count(theirs), units.count(ours), f"{difference:+.2%}", "; ".join(words)
+        )
     return table
 
 
@@ -204,9 +216,13 @@ def endnotes(ledger: Ledger, *, listed: bool) -> Iterator[Text]:
         yield Text(f"note: {note}")
     hidden = sum(1 for row in ledger.rows if not costs(row))
     if hidden and listed:
-        yield Text(f"not shown: {hidden} operations that only move or mask data (0 FLOPs); csv and json list them", style="dim")
+        yield Text(
+            f"not shown: {hidden} operations that only move or mask data (0 FLOPs); csv and json list them", style="dim"
+        )
     each = "operations are per block, share is of the model; " if listed else ""
-    yield Text(f"{each}1 MAC = 1 multiply-add of the dense product that runs; FLOPs = 2·MACs + element-wise", style="dim")
+    yield Text(
+        f"{each}1 MAC = 1 multiply-add of the dense product that runs; FLOPs = 2·MACs + element-wise", style="dim"
+    )
 
 
 def agreement_texts(ledger: Ledger) -> Iterator[Text]:
@@ -216,7 +232,10 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text("closed form alone; --trace checks it by fvcore on the real torch model", style="dim")
         return
     if agreement.exact:
-        yield Text(f"trace: fvcore on the real torch model agrees exactly, in all {len(ledger.rows)} operations", style="bold green")
+        yield Text(
+            f"trace: fvcore on the real torch model agrees exactly, in all {len(ledger.rows)} operations",
+            style="bold green",
+        )
         return
     yield Text(f"trace: counted and traced DISAGREE in {len(agreement.differences)} place(s)", style="bold red")
     for difference in agreement.differences:

@@ -35,7 +35,7 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, image_BCYX: Tensor) -> Tensor:
         x_BND = self.projection(image_BCYX)
-        return x_BND if self.norm is None else self.norm(x_BND)  # type: ignore[no-any-return]
+        return x_BND if self.norm is None else self.norm(x_BND)
 
 
 class TokenEmbedding(nn.Module):
@@ -49,7 +49,7 @@ class TokenEmbedding(nn.Module):
 
     def forward(self, numbers_BN: Tensor) -> Tensor:
         x_BND = self.lookup(numbers_BN)
-        return x_BND if self.scale is None else self.scale(x_BND)  # type: ignore[no-any-return]
+        return x_BND if self.scale is None else self.scale(x_BND)
 
 
 class Prepend(Table):
@@ -67,7 +67,7 @@ class ClassTokenDoor(nn.Module):
         self.prepend = Prepend(1, 1, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return self.prepend(x_BND)  # type: ignore[no-any-return]
+        return self.prepend(x_BND)
 
 
 class PositionDoor(nn.Module):
@@ -86,7 +86,7 @@ class PositionDoor(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         positions_ND = self.sinusoids_ND if self.table is None else self.table()[: self.tokens]
-        return self.add(x_BND, positions_ND)  # type: ignore[no-any-return]
+        return self.add(x_BND, positions_ND)
 
 
 def sinusoids(tokens: int, width: int) -> Tensor:
@@ -124,4 +124,4 @@ class PatchMergingDoor(nn.Module):
         self.reduction = Linear(4 * place.dim, place.out_dim, bias=False)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return self.reduction(self.norm(self.gather(x_BND)))  # type: ignore[no-any-return]
+        return self.reduction(self.norm(self.gather(x_BND)))

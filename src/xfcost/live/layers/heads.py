@@ -31,7 +31,7 @@ class ClassifierHead(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BND = x_BND if self.norm is None else self.norm(x_BND)
-        return self.linear(self.pool(x_BND))  # type: ignore[no-any-return]
+        return self.linear(self.pool(x_BND))
 
 
 class LanguageModelHead(nn.Module):
@@ -44,4 +44,4 @@ class LanguageModelHead(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BND = x_BND if self.norm is None else self.norm(x_BND)
-        return self.linear(x_BND)  # type: ignore[no-any-return]
+        return self.linear(x_BND)

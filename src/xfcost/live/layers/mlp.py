@@ -20,4 +20,4 @@ class FeedForward(nn.Module):
         self.fc2 = Linear(hidden, place.dim, bias=page.bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return self.fc2(self.act(self.fc1(x_BND)))  # type: ignore[no-any-return]
+        return self.fc2(self.act(self.fc1(x_BND)))

@@ -25,4 +25,4 @@ class CrossAttention(nn.Module):
     def forward(self, x_BND: Tensor, memory_BMD: Tensor) -> Tensor:
         q_BHNK = split_heads(self.q(x_BND), self.heads)
         k_BHMK, v_BHMK = (split_heads(part, self.heads) for part in self.kv(memory_BMD).chunk(2, dim=-1))
-        return self.out(join_heads(self.core(q_BHNK, k_BHMK, v_BHMK)))  # type: ignore[no-any-return]
+        return self.out(join_heads(self.core(q_BHNK, k_BHMK, v_BHMK)))

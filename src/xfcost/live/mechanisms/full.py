@@ -23,7 +23,7 @@ class FullAttention(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BND, k_BND, v_BND = self.qkv(x_BND).chunk(3, dim=-1)
         heads = (split_heads(part, self.heads) for part in (q_BND, k_BND, v_BND))
-        return self.out(join_heads(self.core(*heads)))  # type: ignore[no-any-return]
+        return self.out(join_heads(self.core(*heads)))
 
 
 class Core(nn.Module):
@@ -43,10 +43,8 @@ class Core(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if self.fused:
-            return self.attention(q, k, v)  # type: ignore[no-any-return]
+            return self.attention(q, k, v)
         scores = self.scores(self.scale(q), k)
         if self.mask is not None:
             scores = self.mask(scores)
-        return self.weighted_sum(self.softmax(scores), v)  # type: ignore[no-any-return]
-
-
+        return self.weighted_sum(self.softmax(scores), v)

@@ -43,7 +43,7 @@ class WindowAttention(nn.Module):
         q_BGHTK, k_BGHTK, v_BGHTK = qkv.unbind(0)
         attend = self._fused if self.fused else self._eager
         y_BGTD = attend(q_BGHTK, k_BGHTK, v_BGHTK).transpose(2, 3).flatten(3)
-        return self.merge(self.out(y_BGTD))  # type: ignore[no-any-return]
+        return self.merge(self.out(y_BGTD))
 
     def _eager(self, q_BGHTK: Tensor, k_BGHTK: Tensor, v_BGHTK: Tensor) -> Tensor:
         scores_BGHTT = self.scores(self.scale(q_BGHTK), k_BGHTK)
@@ -51,7 +51,7 @@ class WindowAttention(nn.Module):
             scores_BGHTT = self.add_bias(scores_BGHTT, self.relative_bias())
         if self.mask is not None:
             scores_BGHTT = self.mask(scores_BGHTT)
-        return self.weighted_sum(self.softmax(scores_BGHTT), v_BGHTK)  # type: ignore[no-any-return]
+        return self.weighted_sum(self.softmax(scores_BGHTT), v_BGHTK)
 
     def _fused(self, q_BGHTK: Tensor, k_BGHTK: Tensor, v_BGHTK: Tensor) -> Tensor:
         """Windows stand beside heads, so that bias and mask are not copied for every sample of the batch."""
@@ -62,16 +62,20 @@ class WindowAttention(nn.Module):
         if bias is not None:
             bias = bias.expand(windows, self.heads, -1, -1).flatten(0, 1)
         parts = (part.flatten(1, 2) for part in (q_BGHTK, k_BGHTK, v_BGHTK))
-        return self.attention(*parts, bias).unflatten(1, (windows, self.heads))  # type: ignore[no-any-return]
+        return self.attention(*parts, bias).unflatten(1, (windows, self.heads))
 
 
 class Partition(nn.Module):
     """Pad to whole windows, roll back by the shift, cut: (B, N, D) -> (B, G, T, D)."""
 
-    def __init__(self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> None:
+    def __init__(
+        self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]
+    ) -> None:
         super().__init__()
         self.sides, self.shifts = sides, shifts
-        self.pad = [0, 0] + [n for side, more in reversed(list(zip(sides, padded, strict=True))) for n in (0, more - side)]
+        self.pad = [0, 0] + [
+            n for side, more in reversed(list(zip(sides, padded, strict=True))) for n in (0, more - side)
+        ]
         self.cut = [n for side, w in zip(padded, window, strict=True) for n in (side // w, w)]
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -86,7 +90,9 @@ class Partition(nn.Module):
 class Merge(nn.Module):
     """The way back: (B, G, T, D) -> (B, N, D)."""
 
-    def __init__(self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> None:
+    def __init__(
+        self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]
+    ) -> None:
         super().__init__()
         self.sides, self.padded, self.window, self.shifts = sides, padded, window, shifts
 
