@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from xfcost import units
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.style import SYSTEMS
 from xfcost.units import DASH
@@ -17,9 +19,14 @@ if TYPE_CHECKING:
 _STYLES: Final = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P")
 _GUIDES: Final = ((2, "slope 2 (quadratic)"), (1, "slope 1 (linear)"))
-_SIZE: Final = (8.4, 5.6)
-# Left, bottom, width, height of the axes, as shares of the figure.
-_AXES: Final = (0.1, 0.13, 0.87, 0.72)
+# Inches: width, the axes' height and margins, a line of the subtitle, a row of the legend.
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _BELOW = 8.4, 4.1, 0.85, 0.25, 0.75
+_TITLE, _SUBTITLE_LINE, _LEGEND_ROW = 0.42, 0.19, 0.22
+_SUBTITLE_CHARACTERS = 114
+# A guide shorter than its name is not drawn.
+_SHORTEST_GUIDE = 130
+_NARROW = 300
+"""Axes with less than this ratio of top to bottom get ticks at 1, 2 and 5."""
 
 
 class Line(NamedTuple):
@@ -50,6 +57,7 @@ class Chart(NamedTuple):
     title: str
     subtitle: str
     value_label: str
+    unit: Literal["count", "byte", "second"]
     lines: Sequence[Line]
     points: Sequence[Points] = ()
     mark: int | None = None
@@ -68,35 +76,55 @@ def chart_figure(chart: Chart) -> Figure:
     """The chart as a figure; every line's gid is the name of its system."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=_SIZE)
-    axes = figure.add_axes(_AXES)
+    subtitle = textwrap.wrap(chart.subtitle, _SUBTITLE_CHARACTERS)
+    columns = 2 if len(chart.lines) + len(chart.points) > 1 else 1
+    rows = -(-(len(chart.lines) + len(chart.points)) // columns)
+    head = _TITLE + _SUBTITLE_LINE * len(subtitle) + _LEGEND_ROW * rows + 0.2
+    height = _BELOW + _HEIGHT + head
+    figure = Figure(figsize=(_WIDTH, height))
+    axes = figure.add_axes((_LEFT / _WIDTH, _BELOW / height, (_WIDTH - _LEFT - _RIGHT) / _WIDTH, _HEIGHT / height))
     axes.set_xscale("log")
     axes.set_yscale("log")
     for number, line in enumerate(chart.lines):
-        _draw_line(axes, line, number, dense=not line.scaled)
+        _draw_line(axes, line, number)
     for points in chart.points:
         _draw_points(axes, points)
     _limits(axes, chart)
     _axis_texts(axes, chart)
     _guides(axes, chart)
-    if chart.mark is not None:
-        axes.axvline(chart.mark, color=INK, linestyle=":", linewidth=1.2, gid="mark", zorder=1)
-        axes.annotate(
-            f"N = {chart.mark:,}", (chart.mark, 0), xycoords=("data", "axes fraction"), xytext=(4, 5),
-            textcoords="offset points", fontsize=9, color=INK,
-        )  # fmt: skip
-    axes.legend(loc="upper left", frameon=True, framealpha=0.92, edgecolor="none", fontsize=9, handlelength=3)
+    _mark(axes, chart.mark)
+    left = _LEFT / _WIDTH
+    figure.text(left, 1 - 0.33 / height, chart.title, fontsize=13, fontweight="bold")
+    for number, text in enumerate(subtitle):
+        figure.text(left, 1 - (_TITLE + _SUBTITLE_LINE * (number + 0.7)) / height, text, fontsize=9.5, color=QUIET)
+    figure.text(left, 0.1 / height, chart.footnote, fontsize=8, color=QUIET)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(-0.008, 1.0), ncols=columns, frameon=False, fontsize=9, handlelength=3.2,
+        borderaxespad=0.3, columnspacing=2.5,
+    )  # fmt: skip
     return figure
 
 
-def _draw_line(axes: Axes, line: Line, number: int, *, dense: bool) -> None:
+def _mark(axes: Axes, mark: int | None) -> None:
+    if mark is None:
+        return
+    axes.axvline(mark, color=INK, linestyle=":", linewidth=1.2, gid="mark", zorder=1)
+    low, high = axes.get_xlim()
+    late = math.log(mark / low) > 0.85 * math.log(high / low)
+    axes.annotate(
+        f"N = {mark:,}", (mark, 0), xycoords=("data", "axes fraction"), xytext=(-4 if late else 4, 5),
+        textcoords="offset points", ha="right" if late else "left", fontsize=9, color=INK,
+    )  # fmt: skip
+
+
+def _draw_line(axes: Axes, line: Line, number: int) -> None:
     axes.plot(
         line.tokens,
         line.values,
         color=SYSTEMS[number % len(SYSTEMS)],
         linestyle=_STYLES[number % len(_STYLES)],
-        linewidth=2.0 if dense else 1.0,
-        alpha=1.0 if dense else 0.6,
+        linewidth=1.0 if line.scaled else 2.0,
+        alpha=0.6 if line.scaled else 1.0,
         label=f"{line.name}, slope {slope_text(line.slope)}",
         gid=line.name,
         zorder=3,
@@ -132,7 +160,7 @@ def _bars(values: Sequence[float], spread: Sequence[float]) -> list[list[float]]
 
 
 def _limits(axes: Axes, chart: Chart) -> None:
-    """Room around the data: a little at the sides, more above, where the legend stands."""
+    """Room around the data: a little at the sides, more above and below, where the guides run."""
     drawn: list[Line | Points] = [*chart.lines, *chart.points]
     tokens = [n for one in drawn for n in one.tokens]
     values = [value for one in drawn for value in one.values]
@@ -140,8 +168,8 @@ def _limits(axes: Axes, chart: Chart) -> None:
     side = (high / low) ** 0.03
     axes.set_xlim(low / side, high * side)
     bottom, top = min(values), max(values)
-    room = max(math.log10(top / bottom), 0.5)
-    axes.set_ylim(bottom / 10 ** (0.1 * room + 0.1), top * 10 ** (0.16 * room + 0.075 * len(drawn)))
+    room = max(math.log10(top / bottom), 1.0)
+    axes.set_ylim(bottom / 10 ** (0.1 * room), top * 10 ** (0.1 * room))
 
 
 def _axis_texts(axes: Axes, chart: Chart) -> None:
@@ -153,20 +181,35 @@ def _axis_texts(axes: Axes, chart: Chart) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(_plain))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
+    bottom, top = axes.get_ylim()
+    if top / bottom < _NARROW:
+        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=30))
+    if top / bottom < _NARROW or chart.unit == "second":
+        axes.yaxis.set_major_formatter(FuncFormatter(_TICKS[chart.unit]))
     axes.set_xlabel("N, tokens of the first stage")
     axes.set_ylabel(chart.value_label)
     axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6, zorder=0)
     for name in ("top", "right"):
         axes.spines[name].set_visible(False)
-    figure = axes.figure
-    figure.text(_AXES[0], 0.945, chart.title, fontsize=13, fontweight="bold")
-    figure.text(_AXES[0], 0.9, chart.subtitle, fontsize=9.5, color=QUIET)
-    if chart.footnote:
-        figure.text(_AXES[0], 0.018, chart.footnote, fontsize=8, color=QUIET)
 
 
 def _plain(value: float, _position: object = None) -> str:
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+def _count_tick(value: float, _position: object = None) -> str:
+    return units.count(value, 2)
+
+
+def _byte_tick(value: float, _position: object = None) -> str:
+    return f"{units.count(value, 2)}B" if value >= 10_000 else f"{value:g} B"  # noqa: PLR2004 - where prefixes begin
+
+
+def _second_tick(value: float, _position: object = None) -> str:
+    return f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"  # noqa: PLR2004
+
+
+_TICKS: Final = {"count": _count_tick, "byte": _byte_tick, "second": _second_tick}
 
 
 def _guides(axes: Axes, chart: Chart) -> None:
@@ -182,7 +225,7 @@ def _guides(axes: Axes, chart: Chart) -> None:
         ]  # fmt: skip
         offset = max(offsets) + 0.25 if power > 1 else min(offsets) - 0.2
         start, end = _visible(power, offset, (low, high), (bottom, top))
-        if start >= end:
+        if start >= end or _pixels(axes, power, offset, (start, end))[0] < _SHORTEST_GUIDE:
             continue
         axes.plot(
             [start, end], [10**offset * n**power for n in (start, end)],
@@ -198,14 +241,18 @@ def _visible(power: int, offset: float, xlim: tuple[float, float], ylim: tuple[f
     return max(xlim[0], enters), min(xlim[1], leaves)
 
 
+def _pixels(axes: Axes, power: int, offset: float, ends: tuple[float, float]) -> tuple[float, float]:
+    """Length (pixels) and angle (degrees) of the guide on the figure."""
+    (x0, y0), (x1, y1) = axes.transData.transform([(n, 10**offset * n**power) for n in ends])
+    return math.hypot(x1 - x0, y1 - y0), math.degrees(math.atan2(y1 - y0, x1 - x0))
+
+
 def _name_guide(axes: Axes, name: str, power: int, offset: float, ends: tuple[float, float]) -> None:
     start, end = ends
     at = start * (end / start) ** 0.62
-    pixels = axes.transData.transform([(n, 10**offset * n**power) for n in (start, end)])
-    (x0, y0), (x1, y1) = pixels
     above = power > 1
     axes.annotate(
         name, (at, 10**offset * at**power), xytext=(0, 4 if above else -4), textcoords="offset points",
-        rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)), rotation_mode="anchor",
+        rotation=_pixels(axes, power, offset, ends)[1], rotation_mode="anchor",
         ha="center", va="bottom" if above else "top", fontsize=8.5, color=QUIET,
     )  # fmt: skip

@@ -45,6 +45,7 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
         title=f"{chosen.title} over N (log–log)",
         subtitle=_subtitle(metric, facts, live),
         value_label=chosen.label + (f" ({facts.dtype})" if metric == "attention-memory" else ""),
+        unit={"attention-memory": "byte", "time": "second"}.get(metric, "count"),  # type: ignore[arg-type]
         lines=lines,
         points=points,
         mark=mark,
