@@ -1,0 +1,299 @@
+"""Our twins beside somebody else's code: parameters to the unit, MACs, and outputs with the same weights.
+
+transformers' models run eager, for its default attention is one that counters miss.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from strategies import as_yaml
+from xfcost.counted import count
+from xfcost.live.build import Live, build
+from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.load import load
+
+logging.getLogger("transformers").setLevel(logging.ERROR)
+transformers = pytest.importorskip("transformers")
+
+CLASSES, EPS = 7, 1e-5  # the norm's epsilon costs nothing; ours is PyTorch's own
+
+
+def theirs_of(config: type, model: type, **settings: Any) -> nn.Module:
+    """One of transformers' models in evaluation mode, on the current device."""
+    return model(config(**settings, attn_implementation="eager")).eval().requires_grad_(requires_grad=False)
+
+
+def theirs_vit(**settings: Any) -> nn.Module:
+    settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
+    return theirs_of(transformers.ViTConfig, transformers.ViTForImageClassification, **settings)
+
+
+def theirs_swin(**settings: Any) -> nn.Module:
+    settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
+    return theirs_of(transformers.SwinConfig, transformers.SwinForImageClassification, **settings)
+
+
+def theirs_gpt2(**settings: Any) -> nn.Module:
+    return theirs_of(transformers.GPT2Config, transformers.GPT2LMHeadModel, **settings)
+
+
+def ours_of(data: dict[str, Any], folder: Path, **run: Any) -> tuple[Architecture, Live]:
+    file = folder / "ours.yaml"
+    file.write_text(as_yaml({"name": "ours"} | data), encoding="utf-8")
+    architecture = place(load(str(file)), Run(**run))
+    return architecture, build(architecture, "cpu")
+
+
+def vit_spec(size: tuple[int, int] = (32, 32), patch: int = 8) -> dict[str, Any]:
+    return {
+        "input": {"kind": "image", "size": list(size)},
+        "embed": [{"kind": "patch", "size": patch}, {"kind": "class_token"}, {"kind": "position"}],
+        "stages": [{"dim": 12, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
+        "head": {"kind": "classifier", "pool": "class_token", "classes": CLASSES},
+    }
+
+
+def swin_spec(size: int, window: int) -> dict[str, Any]:
+    def stage(number: int, depth: int, heads: int) -> dict[str, Any]:
+        blocks = [
+            [{"kind": "window", "size": window, "heads": heads, "shift": shift}, {"kind": "mlp"}]
+            for shift in (0, window // 2)
+        ]
+        enter = [{"kind": "patch_merging"}] if number else []
+        return {"enter": enter, "dim": 12 * 2**number, "depth": depth, "pattern": blocks}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
+        "stages": [stage(0, 2, 2), stage(1, 4, 3), stage(2, 2, 6)],
+        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
+    }
+
+
+def gpt2_spec(length: int) -> dict[str, Any]:
+    block = [{"kind": "full", "heads": 3, "causal": True}, {"kind": "mlp", "act": "gelu_tanh"}]
+    return {
+        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
+        "embed": [{"kind": "token", "share": "embedding"}, {"kind": "position", "length": 16}],
+        "stages": [{"dim": 12, "depth": 2, "block": block}],
+        "head": {"kind": "language_model", "share": "embedding"},
+    }
+
+
+# Where a tensor of ours stands in their models; `|` joins the parts of a fused projection.
+BLOCK = {
+    "norm": {"vit": "layernorm_before", "swin": "layernorm_before", "gpt2": "ln_1"},
+    "norm2": {"vit": "layernorm_after", "swin": "layernorm_after", "gpt2": "ln_2"},
+    "out": {"vit": "attention.o_proj", "swin": "attention.o_proj", "gpt2": "attn.c_proj"},
+    "fc1": {"vit": "mlp.fc1", "swin": "mlp.fc1", "gpt2": "mlp.c_fc"},
+    "fc2": {"vit": "mlp.fc2", "swin": "mlp.fc2", "gpt2": "mlp.c_proj"},
+}
+
+
+def copy_block(family: str, block: Any, weights: dict[str, Tensor], prefix: str) -> None:
+    """Their block's weights into ours: a mixer and an MLP, each after its norm."""
+    mixer, mlp = block
+
+    def put(module: nn.Module, *names: str) -> None:
+        for kind in ("weight", "bias"):
+            whole = torch.cat([take(weights, f"{prefix}{name}.{kind}") for name in names])
+            turned = family == "gpt2" and whole.ndim == 2 and "norm" not in names[0]
+            getattr(module, kind).copy_(whole.T if turned else whole)
+
+    put(mixer.norm, BLOCK["norm"][family])
+    put(mlp.norm, BLOCK["norm2"][family])
+    projections = ["attn.c_attn"] if family == "gpt2" else [f"attention.{letter}_proj" for letter in "qkv"]
+    put(mixer.inner.qkv, *projections)
+    put(mixer.inner.out, BLOCK["out"][family])
+    put(mlp.inner.fc1, BLOCK["fc1"][family])
+    put(mlp.inner.fc2, BLOCK["fc2"][family])
+    if family == "swin":
+        table = take(weights, f"{prefix}attention.relative_position_bias.relative_position_bias_table")
+        mixer.inner.relative_bias.weight.copy_(table)
+
+
+def take(weights: dict[str, Tensor], name: str) -> Tensor:
+    """Out of `weights`, so that what is left over at the end was forgotten."""
+    return weights.pop(name)
+
+
+def put(module: nn.Module, weights: dict[str, Tensor], name: str) -> None:
+    for kind, parameter in module.named_parameters(recurse=False):
+        parameter.copy_(take(weights, f"{name}.{kind}"))
+
+
+def scrambled(model: nn.Module) -> nn.Module:
+    """Noise in place of every parameter, so that no zero or one of an initialisation hides a wrong place."""
+    noise = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=noise) * 0.3 + (parameter.ndim == 1))
+    return model
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    return dict(model.named_parameters())
+
+
+def copied_vit(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = weights_of(theirs), ours.streams[0]
+    patch, token, position = stream.embed
+    put(patch.projection, weights, "vit.embeddings.patch_embeddings.projection")
+    token.prepend.weight.copy_(take(weights, "vit.embeddings.cls_token"))
+    position.table.weight.copy_(take(weights, "vit.embeddings.position_embeddings")[0])
+    for number, block in enumerate(stream.stages[0].run):
+        copy_block("vit", block, weights, f"vit.layers.{number}.")
+    put(ours.head.norm, weights, "vit.layernorm")
+    put(ours.head.linear, weights, "classifier")
+    assert not weights
+
+
+def copied_swin(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = weights_of(theirs), ours.streams[0]
+    put(stream.embed[0].projection, weights, "swin.embeddings.patch_embeddings.projection")
+    put(stream.embed[0].norm, weights, "swin.embeddings.norm")
+    for index, stage in enumerate(stream.stages):
+        if index:  # our merging opens a stage, theirs closes the one before
+            put(stage.enter[0].norm, weights, f"swin.encoder.layers.{index - 1}.downsample.norm")
+            put(stage.enter[0].reduction, weights, f"swin.encoder.layers.{index - 1}.downsample.reduction")
+        for number, block in enumerate(stage.run):
+            copy_block("swin", block, weights, f"swin.encoder.layers.{index}.blocks.{number}.")
+    put(ours.head.norm, weights, "swin.layernorm")
+    put(ours.head.linear, weights, "classifier")
+    assert not weights
+
+
+def copied_gpt2(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = weights_of(theirs), ours.streams[0]
+    ours.shared["embedding"].weight.copy_(take(weights, "transformer.wte.weight"))
+    stream.embed[1].table.weight.copy_(take(weights, "transformer.wpe.weight"))
+    for number, block in enumerate(stream.stages[0].run):
+        copy_block("gpt2", block, weights, f"transformer.h.{number}.")
+    put(ours.head.norm, weights, "transformer.ln_f")
+    assert not weights
+
+
+def compare(theirs: nn.Module, ours: tuple[Architecture, Live], copied: Any, *, tolerance: float) -> None:
+    """Parameters and MACs of both, and their outputs with the same weights on the same input."""
+    architecture, live = ours
+    totals = count(architecture).totals()
+    theirs = scrambled(theirs.double())
+    copied(theirs, live.model)
+    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = theirs(*live.inputs).logits
+        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=tolerance, atol=tolerance)
+    assert 2 * totals["macs"] == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("size", [(32, 32), (24, 40)], ids=str)
+def test_vit_with_their_weights(size: tuple[int, int], attention: str, tmp_path: Path) -> None:
+    theirs = theirs_vit(
+        hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48, image_size=size, patch_size=8
+    )
+    ours = ours_of(vit_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_vit, tolerance=1e-6)  # their softmax runs in float32
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("size", "window"),
+    [
+        (48, 3),  # 12×12, 6×6, 3×3: whole windows; the last stage is one window and not shifted
+        (40, 3),  # 10×10 padded to 12×12, 5×5 to 6×6, then 3×3: grids that windows and merging don't divide
+        (36, 2),  # 9×9, 5×5, 3×3: padded for windows and for merging in every stage
+        (56, 4),  # 14×14 to 16×16, 7×7 to 8×8, 4×4
+    ],
+)
+def test_swin_with_their_weights(size: int, window: int, attention: str, tmp_path: Path) -> None:
+    theirs = theirs_swin(
+        embed_dim=12, depths=[2, 4, 2], num_heads=[2, 3, 6], image_size=size, patch_size=4, window_size=window
+    )
+    ours = ours_of(swin_spec(size, window), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_swin, tolerance=1e-6)  # their softmax runs in float32
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("length", [1, 2, 11, 16])
+def test_gpt2_with_their_weights(length: int, attention: str, tmp_path: Path) -> None:
+    theirs = theirs_gpt2(
+        vocab_size=29, n_positions=16, n_embd=12, n_layer=2, n_head=3, bos_token_id=0, eos_token_id=0, use_cache=False
+    )
+    ours = ours_of(gpt2_spec(length), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_gpt2, tolerance=1e-10)
+
+
+# Presets at full size, on `meta` ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def vit(dim: int, depth: int, heads: int, patch: int, size: int = 224) -> nn.Module:
+    return theirs_vit(
+        hidden_size=dim,
+        num_hidden_layers=depth,
+        num_attention_heads=heads,
+        intermediate_size=4 * dim,
+        patch_size=patch,
+        image_size=size,
+        num_labels=1000,
+    )
+
+
+def swin(dim: int, depth: int, heads: int, size: int = 224) -> nn.Module:
+    return theirs_swin(
+        embed_dim=dim,
+        depths=[2, 2, depth, 2],
+        num_heads=[heads * 2**stage for stage in range(4)],
+        image_size=size,
+        window_size=size // 32,
+        num_labels=1000,
+    )
+
+
+def gpt2(dim: int, depth: int, heads: int) -> nn.Module:
+    return theirs_gpt2(n_embd=dim, n_layer=depth, n_head=heads, use_cache=False)
+
+
+PRESETS: dict[str, tuple[Any, ...]] = {
+    "vit-ti16": (vit, 192, 12, 3, 16),
+    "vit-s8": (vit, 384, 12, 6, 8),
+    "vit-s16": (vit, 384, 12, 6, 16),
+    "vit-b16": (vit, 768, 12, 12, 16),
+    "vit-b16-384": (vit, 768, 12, 12, 16, 384),
+    "vit-b32": (vit, 768, 12, 12, 32),
+    "vit-l16": (vit, 1024, 24, 16, 16),
+    "vit-h14": (vit, 1280, 32, 16, 14),
+    "swin-t": (swin, 96, 6, 3),
+    "swin-s": (swin, 96, 18, 3),
+    "swin-b": (swin, 128, 18, 4),
+    "swin-l": (swin, 192, 18, 6),
+    "swin-b-384": (swin, 128, 18, 4, 384),
+    "gpt2": (gpt2, 768, 12, 12),
+    "gpt2-medium": (gpt2, 1024, 24, 16),
+    "gpt2-large": (gpt2, 1280, 36, 20),
+    "gpt2-xl": (gpt2, 1600, 48, 25),
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
+    make, *sizes = PRESETS[preset]
+    architecture = place(load(preset), Run())
+    totals = count(architecture).totals()
+    inputs = build(architecture).inputs
+    with torch.device("meta"):
+        theirs = make(*sizes)
+        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+        # A causal model looks into a mask that isn't given, which `meta` can't answer.
+        mask = {"attention_mask": torch.ones(inputs[0].shape, dtype=torch.long)} if make is gpt2 else {}
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            theirs(*inputs, **mask)
+    assert 2 * totals["macs"] == counter.get_total_flops()
