@@ -6,9 +6,32 @@ from typing import Annotated
 
 import typer
 
-from xfcost.errors import UsageError
+from xfcost.commands import options
+from xfcost.commands.options import Attention, Batch, Dtype, Force, FormatOption, Output, Settings, Tokens
 
 
-def run(specs: Annotated[list[str], typer.Argument(help="Presets or paths.")]) -> None:
+def run(  # noqa: PLR0913 - options
+    specs: Annotated[list[str], typer.Argument(help="Presets or paths.")],
+    N: Tokens = None,
+    batch: Batch = 1,
+    dtype: Dtype = "float32",
+    attention: Attention = "eager",
+    settings: Settings = None,
+    format_: FormatOption = None,
+    output: Output = None,
+    force: Force = False,
+) -> None:
     """Every named operation of these systems on one page: its kind, its order, where it occurs, its parameters."""
-    raise UsageError(f"glance {' '.join(specs)}: not written yet")
+    from xfcost.api import account, make_run
+    from xfcost.report.glance import glance, glance_text, print_glance
+    from xfcost.report.output import check_target
+    from xfcost.spec.load import load
+
+    form = options.chosen_format(format_, output)
+    check_target(output, force=force)
+    run_ = make_run(N=N, batch=batch, dtype=dtype, attention=attention)
+    page = glance([account(load(spec, settings or ()), run_, trace=False) for spec in specs])
+    if form == "table" and output is None:
+        print_glance(page)
+        return
+    options.deliver(glance_text(page, form), output, force=force)
