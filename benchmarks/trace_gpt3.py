@@ -1,0 +1,44 @@
+"""Tracing GPT-3 175B on `meta`: our account against bare fvcore on the same model, in turns, in one process.
+
+Prints the ratio of the medians (ours over fvcore's) and the process's peak memory after our trace alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from fvcore.nn import FlopCountAnalysis
+
+from xfcost.live.build import build
+from xfcost.live.trace import traced_rows
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+
+logging.getLogger("fvcore").setLevel(logging.ERROR)
+TURNS = int(sys.argv[1]) if len(sys.argv) > 1 else 9
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Processor seconds of one call, the garbage of the one before it collected first."""
+    gc.collect()
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
+live = build(place(load("gpt3"), Run()))
+traced_rows(live.model, live.inputs, live.rows)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+FlopCountAnalysis(live.model, live.inputs).total()
+ours, bare = [], []
+for _ in range(TURNS):
+    bare.append(timed(lambda: FlopCountAnalysis(live.model, live.inputs).total()))
+    ours.append(timed(lambda: traced_rows(live.model, live.inputs, live.rows)))
+ratio = statistics.median(ours) / statistics.median(bare)
+print(f"{ratio:.2f} {statistics.median(bare):.2f} {peak}")
