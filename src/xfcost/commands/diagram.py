@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
+from xfcost.commands import options
+from xfcost.commands.options import Attention, Batch, Force, Settings, Tokens
 from xfcost.errors import UsageError
 
+MOST_SYSTEMS: Final = 4
 
-def run(specs: Annotated[list[str], typer.Argument(help="Presets or paths.")]) -> None:
-    """One block of each system, sub-layer by sub-layer, side by side."""
-    raise UsageError(f"diagram {' '.join(specs)}: not written yet")
+
+def run(  # noqa: PLR0913 - options
+    specs: Annotated[list[str], typer.Argument(help=f"One to {MOST_SYSTEMS} presets or paths.")],
+    N: Tokens = None,
+    batch: Batch = 1,
+    attention: Attention = "eager",
+    settings: Settings = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Draw to a file: svg, png, pdf, or txt; the terminal otherwise."),
+    ] = None,
+    force: Force = False,
+) -> None:
+    """One block of each system, sub-layer by sub-layer, side by side; the box that differs is marked."""
+    from xfcost.api import make_run
+    from xfcost.report.blocks import diagram
+    from xfcost.report.figure import ending
+    from xfcost.report.output import check_target, write_whole
+    from xfcost.spec.architecture import place
+    from xfcost.spec.load import load
+
+    if len(specs) > MOST_SYSTEMS:
+        raise UsageError(f"diagram: {len(specs)} systems don't fit side by side; give {MOST_SYSTEMS} at most")
+    form = ending(output, (".txt",)) if output else None
+    check_target(output, force=force)
+    how = make_run(N=N, batch=batch, attention=attention)
+    drawn = diagram([place(load(spec, settings or ()), how) for spec in specs])
+    if output is None:
+        from xfcost.report.diagram import print_diagram
+
+        print_diagram(drawn)
+        return
+    if form == ".txt":
+        from xfcost.report.diagram import diagram_plain
+
+        options.deliver(diagram_plain(drawn), output, force=force)
+        return
+    from xfcost.report.block_figure import diagram_bytes
+
+    write_whole(output, diagram_bytes(drawn, str(form)), force=force)
+    options.progress(f"Wrote {output}")

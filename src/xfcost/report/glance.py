@@ -172,7 +172,8 @@ def render(page: Glance, _width: int = 0) -> RenderableType:
 
     title = "Operations at a glance: " + ", ".join(page.systems)
     table = Table(title=title, title_style="bold", title_justify="left", box=None, pad_edge=False)
-    for name in ("Operation", "Order", "System", "Where"):
+    table.add_column("Operation", no_wrap=True, header_style="bold")
+    for name in ("Order", "System", "Where"):
         table.add_column(name, overflow="fold", header_style="bold")
     table.add_column("Parameters", justify="right", no_wrap=True, header_style="bold")
     for kind in _ORDER:

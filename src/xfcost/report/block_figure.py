@@ -1,0 +1,167 @@
+"""The block diagram as a figure: rounded boxes coloured by mixing kind, residual paths, the differing row on a band."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from xfcost import units
+from xfcost.report.blocks import Box, Diagram
+from xfcost.report.figure import INK, QUIET, look, to_bytes
+from xfcost.report.style import FIGURE, WORDS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Inches.
+_BOX: Final = 2.9
+_BETWEEN: Final = 0.62
+_MARGIN: Final = 0.5
+_TAG: Final = 1.15
+_LINE: Final = 0.19
+_PAD: Final = 0.1
+_GAP: Final = 0.24
+_HEAD: Final = 0.62
+# A character of the notes.
+_CHARACTER: Final = 0.068
+_BAND: Final = "#fdf1c7"
+
+
+class _Spot(NamedTuple):
+    """A box on the page: its middle, top and bottom, inches from the lower left."""
+
+    x: float
+    top: float
+    bottom: float
+
+
+def diagram_bytes(diagram: Diagram, form: str) -> bytes:
+    """The diagram as a file of the format `form` (an ending)."""
+    with look():
+        return to_bytes(diagram_figure(diagram), form)
+
+
+def diagram_figure(diagram: Diagram) -> Figure:
+    """The diagram as a figure, one unit of its axes being an inch."""
+    from matplotlib.figure import Figure
+
+    heights = [max(_height(box) for box in row if box) for row in diagram.rows]
+    count = len(diagram.columns)
+    width = 2 * _MARGIN + count * _BOX + (count - 1) * _BETWEEN + (_TAG if diagram.differing else 0)
+    notes = [line for note in diagram.notes for line in textwrap.wrap(note, int((width - _MARGIN) / _CHARACTER))]
+    foot = _LINE * len(notes) + 0.75
+    height = _HEAD + sum(heights) + _GAP * (len(heights) - 1) + foot
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.set_xlim(0, width)
+    axes.set_ylim(0, height)
+    top = height - _HEAD
+    spots: list[list[_Spot | None]] = [[] for _ in diagram.columns]
+    for number, (row, tall) in enumerate(zip(diagram.rows, heights, strict=True)):
+        if mark := diagram.mark(number):
+            _band(axes, mark, top, tall, width)
+        for column, box in enumerate(row):
+            spot = _Spot(_middle(column), top, top - tall)
+            spots[column].append(spot if box else None)
+            if box:
+                _draw_box(axes, box, spot, marked=mark is not None)
+        top -= tall + _GAP
+    for column in range(count):
+        _draw_flow(axes, [row[column] for row in diagram.rows], spots[column])
+        head = diagram.columns[column]
+        axes.text(_middle(column), height - 0.24, head.name, ha="center", fontsize=12, fontweight="bold")
+        axes.text(_middle(column), height - 0.46, head.where, ha="center", fontsize=8.5, color=QUIET)
+    _legend(axes, diagram, notes, foot)
+    return figure
+
+
+def _middle(column: int) -> float:
+    return _MARGIN + _BOX / 2 + column * (_BOX + _BETWEEN)
+
+
+def _texts(box: Box) -> list[str]:
+    if box.mixing is None:
+        return [f"{box.title} ({box.detail})"]
+    cost = f"{WORDS[box.mixing]} · {box.order or units.DASH} · {units.count(box.macs)} MACs"
+    return [box.title, *([box.detail] if box.detail else []), cost]
+
+
+def _height(box: Box) -> float:
+    return _LINE * len(_texts(box)) + (2 * _PAD if box.mixing else 0)
+
+
+def _band(axes: Axes, mark: str, top: float, tall: float, width: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    low = top - tall - _GAP / 3
+    axes.add_patch(
+        Rectangle((0.12, low), width - 0.24, tall + 2 * _GAP / 3, facecolor=_BAND, edgecolor="none", zorder=0)
+    )
+    axes.text(width - 0.22, top - tall / 2, mark, ha="right", va="center", fontsize=9, fontweight="bold", zorder=5)
+
+
+def _draw_box(axes: Axes, box: Box, spot: _Spot, *, marked: bool) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    if box.mixing:
+        colour = FIGURE[box.mixing]
+        axes.add_patch(
+            FancyBboxPatch(
+                (spot.x - _BOX / 2, spot.bottom),
+                _BOX,
+                spot.top - spot.bottom,
+                boxstyle="round,pad=0,rounding_size=0.08",
+                facecolor=_tint(colour, 0.3 if box.core else 0.12),
+                edgecolor=colour,
+                linewidth=2.4 if marked else 1.1,
+                zorder=2,
+                gid=box.slot,
+            )
+        )
+    texts = _texts(box)
+    first = (spot.top + spot.bottom) / 2 + _LINE * (len(texts) - 1) / 2
+    for number, text in enumerate(texts):
+        bold = number == 0
+        axes.text(
+            spot.x, first - number * _LINE, text, ha="center", va="center", fontsize=10 if bold else 8,
+            fontweight="bold" if bold and box.mixing else "normal", color=INK, zorder=3,
+        )  # fmt: skip
+
+
+def _tint(colour: str, strength: float) -> tuple[float, float, float]:
+    """`colour` on white."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = (1 - strength * (1 - part) for part in to_rgb(colour))
+    return red, green, blue
+
+
+def _draw_flow(axes: Axes, boxes: list[Box | None], spots: list[_Spot | None]) -> None:
+    """Arrows from box to box, and the residual path round each sub-layer to where it is added."""
+    there = [(box, spot) for box, spot in zip(boxes, spots, strict=True) if box and spot]
+    arrow = {"arrowstyle": "-|>", "color": QUIET, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
+    begins: dict[int, float] = {}
+    for (_, above), (box, below) in pairwise(there):
+        axes.annotate("", (below.x, below.top), (above.x, above.bottom), arrowprops=arrow, zorder=1)
+        if box.sublayer is None:
+            continue
+        begins.setdefault(box.sublayer, below.top + _GAP * 0.6)
+        if box.slot == "add":
+            start, side, end = begins[box.sublayer], below.x - _BOX / 2 - 0.2, (below.top + below.bottom) / 2
+            axes.plot([below.x, side, side], [start, start, end], color=QUIET, linewidth=1.1, zorder=1)
+            axes.annotate("", (below.x - _BOX / 2, end), (side, end), arrowprops=arrow, zorder=1)
+
+
+def _legend(axes: Axes, diagram: Diagram, notes: list[str], foot: float) -> None:
+    from matplotlib.patches import Rectangle
+
+    x, y = _MARGIN, foot - 0.42
+    for kind in diagram.kinds:
+        axes.add_patch(Rectangle((x, y - 0.06), 0.2, 0.14, facecolor=_tint(FIGURE[kind], 0.3), edgecolor=FIGURE[kind]))
+        axes.text(x + 0.28, y, WORDS[kind], va="center", fontsize=9)
+        x += 0.28 + 0.085 * len(WORDS[kind]) + 0.2
+    for number, note in enumerate(notes):
+        axes.text(_MARGIN, y - 0.26 - number * _LINE, note, va="center", fontsize=8, color=QUIET)

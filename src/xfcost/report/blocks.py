@@ -1,0 +1,229 @@
+"""Architectures -> boxes: one block of each, sub-layer by sub-layer, laid side by side so that equal boxes meet.
+
+A block is the first of the first stage; an encoder-decoder gives two columns. Both drawings, the terminal's and the
+figure's, are made from this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from xfcost.comparison import distinct
+from xfcost.counted import count
+from xfcost.ledger import Mixing, Operation
+from xfcost.mechanisms.base import Mixer, tag_of
+from xfcost.spec.architecture import Architecture, Block, Part, Stage
+
+_SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+# Steps of a mixer's core, in the words of its box.
+_STEPS: Final = {
+    "scores": "QKᵀ",
+    "add_bias": "+ bias",
+    "mask": "mask",
+    "softmax": "softmax",
+    "weighted_sum": "AV",
+    "attention": "fused QKᵀ, softmax, AV",
+}
+_ACTIVATIONS: Final = {"gelu": "GELU", "gelu_tanh": "GELU (tanh)", "relu": "ReLU"}
+
+
+class Box(NamedTuple):
+    """One box of a block."""
+
+    slot: str
+    """What it is in any block: boxes of one slot stand side by side."""
+    title: str
+    detail: str
+    mixing: Mixing | None
+    """None for the input and the output, which compute nothing."""
+    order: str | None
+    macs: int | None
+    """Of one block and the whole batch."""
+    sublayer: int | None = None
+
+    @property
+    def core(self) -> bool:
+        """Does it mix tokens?"""
+        return self.mixing not in (None, "per-token")
+
+    def alike(self, other: Box | None) -> bool:
+        """Is `other` the same operation? Widths, and so figures, may differ."""
+        if self.mixing is None:
+            return other is not None and other.mixing is None
+        mine = (self.slot, self.title.rstrip("₀₁₂₃₄₅₆₇₈₉"), self.detail, self.mixing, self.order)
+        return other is not None and mine == (
+            other.slot, other.title.rstrip("₀₁₂₃₄₅₆₇₈₉"), other.detail, other.mixing, other.order,
+        )  # fmt: skip
+
+
+class Column(NamedTuple):
+    """A block with its boxes, from input to output."""
+
+    name: str
+    where: str
+    boxes: tuple[Box, ...]
+    note: str | None
+
+
+class Diagram(NamedTuple):
+    """Columns whose boxes were laid side by side."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Box | None, ...], ...]
+    """One row of boxes: None where a column has none to set beside the others."""
+    differing: tuple[int, ...]
+    """The rows whose boxes are not all alike."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be said below the drawing."""
+        notes = [column.note for column in self.columns if column.note]
+        if len(self.columns) > 1 and not self.differing:
+            notes.insert(0, "The blocks are alike box by box; their widths and figures may differ.")
+        return notes
+
+    def mark(self, row: int) -> str | None:
+        """How the boxes of a row differ, in words; None where they are alike."""
+        if row not in self.differing:
+            return None
+        if len(self.differing) == 1:
+            return "only difference"
+        missing = sum(box is None for box in self.rows[row])
+        if not missing:
+            return "differs"
+        return "only here" if missing == len(self.columns) - 1 else "not in all"
+
+    @property
+    def kinds(self) -> list[Mixing]:
+        """The mixing kinds that occur, per-token first."""
+        there = {box.mixing for column in self.columns for box in column.boxes}
+        kinds: tuple[Mixing, ...] = ("per-token", "global", "local")
+        return [kind for kind in kinds if kind in there]
+
+
+def diagram(architectures: Sequence[Architecture]) -> Diagram:
+    """The first block of each architecture's streams, side by side."""
+    names = distinct(architecture.spec.name for architecture in architectures)
+    columns = [
+        column
+        for name, architecture in zip(names, architectures, strict=True)
+        for column in _columns(name, architecture)
+    ]
+    rows = _aligned([column.boxes for column in columns])
+    differing = [number for number, row in enumerate(rows) if not all(_alike(row[0], box) for box in row)]
+    return Diagram(tuple(columns), tuple(rows), tuple(differing))
+
+
+def _alike(first: Box | None, other: Box | None) -> bool:
+    return first.alike(other) if first else other is None
+
+
+def _columns(name: str, architecture: Architecture) -> Iterator[Column]:
+    rows = count(architecture).rows
+    for stream in architecture.streams:
+        stage = stream.stages[0]
+        block = stage.blocks[stage.order[0]]
+        title = f"{name} · {stream.path[:-1]}" if stream.path else name
+        number = f"stage 1 of {len(stream.stages)} · " if len(stream.stages) > 1 else ""
+        where = f"{number}N = {stage.grid.shape_text()} · d = {stage.dim:,}"
+        yield Column(title, where, tuple(_boxes(stage, block, rows)), _note(title, stage, block))
+
+
+def _note(name: str, stage: Stage, block: Block) -> str | None:
+    """How the block is repeated, and which others stand in its stage."""
+    labels = [other.label for other in stage.blocks]
+    if len(labels) == 1:
+        return f"{name}: this block stands {block.times} times." if block.times > 1 else None
+    if stage.order == tuple(number % len(labels) for number in range(len(stage.order))):
+        return f"{name}: blocks of {' and '.join(labels)} alternate; the first is drawn."
+    return f"{name}: blocks of {' and '.join(labels)} stand in this stage; the first is drawn."
+
+
+def _boxes(stage: Stage, block: Block, rows: Sequence[Operation]) -> Iterator[Box]:
+    shape = f"{stage.grid.total:,} × {stage.dim:,}"
+    yield Box("input", "Input X", shape, None, None, None)
+    norms = 0
+    for number, part in enumerate(block.parts):
+        mine = [row for row in rows if row.path.startswith(f"{part.path}.")]
+        for box in _sublayer(part, mine, number):
+            if box.slot == "norm":
+                norms += 1
+                yield box._replace(title=box.title + str(norms).translate(_SUBSCRIPTS))
+            else:
+                yield box
+    yield Box("output", "Output X", shape, None, None, None)
+
+
+def _sublayer(part: Part, rows: Sequence[Operation], number: int) -> Iterator[Box]:
+    """A sub-layer's boxes: its norm and residual as they stand, a mixer's core as one box, anything else as one."""
+    wraps = {"norm": "LayerNorm", "add": "+ Residual"} if part.residual != "none" else {}
+    inside = [row for row in rows if row.operation not in wraps]
+    boxes = list(_mixer(part, inside) if isinstance(part.page, Mixer) else _per_token(part, inside))
+    for row in rows:
+        if row.operation in wraps:
+            yield _box(row.operation, wraps[row.operation], "", [row])._replace(sublayer=number)
+        else:
+            yield from (box._replace(sublayer=number) for box in boxes)
+            boxes = []
+
+
+def _mixer(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
+    """Projections are boxes; from the first mixing row to the last, all is the core; what only moves data joins it."""
+    mixing = [number for number, row in enumerate(rows) if row.mixing != "per-token"]
+    label = part.page.label() if isinstance(part.page, Mixer) else ""
+    core = [row for number, row in enumerate(rows) if mixing[0] <= number <= mixing[-1] or not (row.macs or row.params)]
+    steps = " / ".join(_STEPS[row.operation] for row in core if row.operation in _STEPS)
+    before = [row for row in rows[: mixing[0]] if row not in core]
+    after = [row for row in rows[mixing[-1] :] if row not in core]
+    yield from (_box(f"before {row.operation}", row.title, "", [row]) for row in before)
+    slot = "core" if tag_of(type(part.page)) != "cross" else "core over the memory"
+    yield _box(slot, label, steps.replace(" / + bias", " + bias"), core)
+    yield from (_box(f"after {row.operation}", row.title, "", [row]) for row in after)
+
+
+def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
+    tag = tag_of(type(part.page))
+    act = getattr(part.page, "act", None)
+    title = tag.upper() if len(tag) <= 3 else tag.replace("_", " ").capitalize()  # noqa: PLR2004 - MLP, MoE
+    yield _box(tag, title, _ACTIVATIONS.get(act, str(act)) if act else "", rows)
+
+
+def _box(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> Box:
+    """A box of some rows: the order of the dearest of them, the MACs of all."""
+    dearest = max(rows, key=lambda row: (row.macs, row.flops, row.params))
+    kinds = [row.mixing for row in rows if row.mixing != "per-token"]
+    return Box(slot, title, detail, kinds[0] if kinds else "per-token", dearest.order, sum(row.macs for row in rows))
+
+
+def _aligned(columns: Sequence[Sequence[Box]]) -> list[tuple[Box | None, ...]]:
+    """Rows of boxes: each further column is laid along those before it, slot by slot."""
+    rows: list[list[Box | None]] = [[box] for box in columns[0]]
+    for number, boxes in enumerate(columns[1:], start=1):
+        slots = [next(box.slot for box in row if box) for row in rows]
+        merged: list[list[Box | None]] = []
+        for above, below in _pairs(slots, [box.slot for box in boxes]):
+            before = rows[above] if above is not None else [None] * number
+            merged.append([*before, boxes[below] if below is not None else None])
+        rows = merged
+    return [tuple(row) for row in rows]
+
+
+def _pairs(first: Sequence[str], second: Sequence[str]) -> Iterator[tuple[int | None, int | None]]:
+    """Indices of equal items side by side, as many as can be and as early as can be; None beside an item alone."""
+    common = [[0] * (len(second) + 1) for _ in range(len(first) + 1)]
+    for i in reversed(range(len(first))):
+        for j in reversed(range(len(second))):
+            equal = first[i] == second[j]
+            common[i][j] = 1 + common[i + 1][j + 1] if equal else max(common[i + 1][j], common[i][j + 1])
+    i = j = 0
+    while i < len(first) or j < len(second):
+        if i < len(first) and j < len(second) and first[i] == second[j]:
+            yield i, j
+            i, j = i + 1, j + 1
+        elif j == len(second) or (i < len(first) and common[i + 1][j] >= common[i][j + 1]):
+            yield i, None
+            i += 1
+        else:
+            yield None, j
+            j += 1

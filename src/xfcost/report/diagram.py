@@ -1,0 +1,125 @@
+"""The block diagram in a terminal: boxes of text, as many columns side by side as fit."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from xfcost import units
+from xfcost.report.blocks import Box, Diagram
+from xfcost.report.style import TERMINAL, WORDS
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_GAP: Final = 2
+_WIDEST: Final = 46
+# A border, a blank and a dash on either side of a title in its border.
+_FRAME: Final = 6
+
+
+def print_diagram(diagram: Diagram) -> None:
+    """The diagram on the terminal."""
+    from xfcost.report.console import screen
+
+    console = screen()
+    console.print(render(diagram, console.width))
+
+
+def diagram_plain(diagram: Diagram) -> str:
+    """The diagram as text."""
+    from xfcost.report.console import plain_text
+
+    return plain_text(lambda width: render(diagram, width))
+
+
+def render(diagram: Diagram, width: int) -> RenderableType:
+    """Bands of columns, each as wide as `width` allows; the legend and the notes below."""
+    from rich.console import Group
+    from rich.text import Text
+
+    needed = max(len(box.title) for column in diagram.columns for box in column.boxes) + _FRAME
+    needed = max(needed, *(len(column.name) for column in diagram.columns), len("only difference") + _FRAME)
+    fits = max(1, (width + _GAP) // (needed + _GAP))
+    bands = -(-len(diagram.columns) // fits)
+    per_band = -(-len(diagram.columns) // bands)
+    across = max(needed, min(_WIDEST, (width + _GAP) // per_band - _GAP))
+    parts: list[RenderableType] = []
+    for start in range(0, len(diagram.columns), per_band):
+        parts += [_band(diagram, range(start, min(start + per_band, len(diagram.columns))), across), ""]
+    legend = Text(" · ").join(Text(f"{WORDS[kind]} ■", style=TERMINAL[kind]) for kind in diagram.kinds)
+    return Group(*parts, legend, *[Text(note) for note in diagram.notes])
+
+
+def _band(diagram: Diagram, columns: range, across: int) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    for _ in columns:
+        table.add_column(width=across, no_wrap=True)
+    table.add_row(*(Text(diagram.columns[number].name.center(across), style="bold") for number in columns))
+    headers = [packed(diagram.columns[number].where.split(" · "), across) for number in columns]
+    for line in range(max(len(header) for header in headers)):
+        table.add_row(*(Text(header[line].center(across) if line < len(header) else "") for header in headers))
+    for number, row in enumerate(diagram.rows):
+        boxes = [row[column] for column in columns]
+        if any(boxes):
+            last = number == len(diagram.rows) - 1
+            drawn = [_lines(box, across, diagram.mark(number), last=last) for box in boxes]
+            table.add_row(*_level(drawn, boxes, across))
+    return table
+
+
+def _level(drawn: list[list[str]], boxes: list[Box | None], across: int) -> list[RenderableType]:
+    """Boxes of one row, made equally high by the line that runs on below them."""
+    from rich.text import Text
+
+    height = max(len(lines) for lines in drawn)
+    cells: list[RenderableType] = []
+    for lines, box in zip(drawn, boxes, strict=True):
+        style = TERMINAL[box.mixing] if box and box.mixing else ""
+        cell = Text("\n".join(lines), style=style)
+        missing = height - len(lines)
+        if missing:
+            cell.append(("\n" if lines else "") + "\n".join(["│".center(across)] * missing), style="")
+        cells.append(cell)
+    return cells
+
+
+def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> list[str]:
+    """A box in characters; heavy where it differs from its neighbours."""
+    if box is None:
+        return []
+    if box.mixing is None:
+        text = f"{box.title} ({box.detail})".center(across).rstrip()
+        return [text] if last else [text, "↓".center(across).rstrip()]
+    left, line, right, side, low_left, low_right = "┏━┓┃┗┛" if mark else "╭─╮│╰╯"
+    inner = across - 4
+    texts = _texts(box, inner)
+    top = f"{left}{line} {box.title} ".ljust(across - 1, line) + right
+    body = [f"{side} {text.ljust(inner)} {side}" for text in texts]
+    if mark:
+        bottom = low_left + f" {mark} ".center(across - 2, line) + low_right
+    else:
+        bottom = low_left + "┬".center(across - 2, line) + low_right
+    return [top, *body, bottom]
+
+
+def _texts(box: Box, inner: int) -> list[str]:
+    """What stands in a box: its steps, its kind, its order and MACs; on as few lines as fit."""
+    assert box.mixing is not None  # noqa: S101 - only boxes that compute have texts
+    facts = [WORDS[box.mixing], box.order or units.DASH, f"{units.count(box.macs)} MACs"]
+    return [*(textwrap.wrap(box.detail, inner) if box.detail else []), *packed(facts, inner)]
+
+
+def packed(facts: Sequence[str], across: int) -> list[str]:
+    """`a · b`, then `c` on a new line where it doesn't fit."""
+    lines = [facts[0]]
+    for fact in facts[1:]:
+        if len(f"{lines[-1]} · {fact}") <= across:
+            lines[-1] += f" · {fact}"
+        else:
+            lines.append(fact)
+    return lines
