@@ -7,20 +7,18 @@
 from __future__ import annotations
 
 import gc
-import warnings
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from fvcore.nn.jit_analysis import JitModelAnalysis
 from torch import Tensor, nn
-from torch._meta_registrations import meta_conv
 
 from xfcost.ledger import Operation
 from xfcost.live.handles import COUNTED, FREE, is_shape_arithmetic
+from xfcost.live.meta import traceable_meta
 
 
 class ModuleCosts(NamedTuple):
@@ -66,7 +64,7 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     with ExitStack() as stack:
         stack.enter_context(_collector_paused())
         if any(tensor.is_meta for tensor in inputs):
-            stack.enter_context(traced_convolutions_on_meta())
+            stack.enter_context(traceable_meta())
         stack.enter_context(torch.no_grad())
         counts = analysis.by_module_and_operator()
     unsupported = Counter[str]()
@@ -80,7 +78,7 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     return Traced(_shared_params_once(model, modules), dict(unsupported))
 
 
-class _Analysis(JitModelAnalysis):
+class _Analysis(JitModelAnalysis):  # type: ignore[misc]
     """fvcore's analysis with our handles; an operation belongs to the module that ran it, and to that one alone."""
 
     def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -121,32 +119,6 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-@contextmanager
-def traced_convolutions_on_meta() -> Iterator[None]:
-    """Let torch.jit trace convolutions on `meta`, where torch 2.13 fails and would not record them.
-
-    Two causes: the tracer records only `aten::_convolution`, which `meta` never calls; and while a trace runs, sizes
-    are tensors, which torch's shape formula refuses. So `convolution` is sent through `_convolution`, whose shape is
-    worked out in a thread of its own, where no trace runs.
-    """
-    with ThreadPoolExecutor(max_workers=1) as pool, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a kernel is overridden is the point
-        library = torch.library.Library("aten", "IMPL", "Meta")
-
-        def convolution(*args: Any) -> Tensor:
-            return torch._convolution(*args, False, False, False, False)  # type: ignore[call-overload]  # noqa: SLF001 - what the tracer records
-
-        def shaped(*args: Any) -> Tensor:
-            return pool.submit(meta_conv, *args[:9]).result()
-
-        library.impl("convolution", convolution)
-        library.impl("_convolution", shaped)
-        try:
-            yield
-        finally:
-            library._destroy()  # noqa: SLF001 - the documented way to take an implementation back
 
 
 def traced_rows(
