@@ -178,12 +178,12 @@ def test_pairs_in_closed_form_on_any_grid(mechanism: type[Mixer], data: st.DataO
 
 
 def test_pairs_of_a_shifted_window_by_hand() -> None:
-    # A row of 5 tokens, windows of 3 shifted by 1: runs of 1, 3 and 1 tokens, 1 + 9 + 1 = 11 pairs.
-    page = Window(heads=1, size=3, shift=1)
-    assert [list(page.reads(Grid((5,)), token)) for token in range(5)] == [[0], [1, 2, 3], [1, 2, 3], [1, 2, 3], [4]]
-    assert page.pairs(Grid((5,))) == 11
-    # On 5×5 a window is a product of two runs: 11² pairs.
-    assert page.pairs(Grid((5, 5))) == 121
+    # A row of 6 tokens, windows of 3 shifted by 2: runs of 2, 3 and 1 tokens, 4 + 9 + 1 = 14 pairs.
+    page, row = Window(heads=1, size=3, shift=2), Grid((6,))
+    assert [list(page.reads(row, token)) for token in range(6)] == [[0, 1]] * 2 + [[2, 3, 4]] * 3 + [[5]]
+    assert page.pairs(row) == 14
+    # On 6×6 a window is a product of two runs: 14² pairs.
+    assert page.pairs(Grid((6, 6))) == 196
 
 
 # 3, 4 ── parameters and MACs, row by row ─────────────────────────────────────────────────────────────────────────────
@@ -328,16 +328,28 @@ def test_rows_that_are_called_per_token_mix_none(page: Mixer, *, fused: bool) ->
             continue
         name = named[row.path]
         inputs, output = calls[name]
-        seen = probe(
-            module.get_submodule(name),
-            inputs,
-            tokens=tuple(range(1, inputs[0].ndim - 1)),  # all axes but batch and width number tokens
-            out_tokens=tuple(range(1, output.ndim - 1)),
-        )
-        assert seen.disjoint, row.path
-        assert seen.most == 1, row.path
+        for which, tensor in enumerate(inputs):
+            seen = probe(
+                module.get_submodule(name),
+                inputs,
+                which=which,
+                tokens=tuple(range(1, tensor.ndim - 1)),  # all axes but batch and width number tokens
+                out_tokens=tuple(range(1, output.ndim - 1)),
+            )
+            assert seen.disjoint, row.path
+            assert seen.most == 1, row.path
         tried += 1
     assert tried >= 2  # at least what goes in and what comes out is projected
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@every_example
+def test_scores_softmax_and_weighted_sum_are_the_mixing_and_hold_no_parameters(page: Mixer, *, fused: bool) -> None:
+    rows = list(page.operations(place_for(page, GROWTH[type(page)](page)[0], fused=fused)))
+    core = [row for row in rows if row.path in ("scores", "softmax", "weighted_sum", "attention")]
+    assert len(core) in (0, 1 if fused else 3)
+    assert all(row.mixing != "per-token" and row.content_dependent and row.params == 0 for row in core)
+    assert {row.reads_tokens for row in core} <= {max(row.reads_tokens or 0 for row in rows)}
 
 
 @pytest.mark.parametrize("layer", SUBLAYERS, ids=tag_of)

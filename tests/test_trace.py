@@ -296,6 +296,8 @@ def test_shared_parameters_are_counted_once() -> None:
 
 
 def test_torch_is_as_before_after_a_trace_on_meta() -> None:
+    names = ["aten::convolution", "aten::_convolution", "aten::native_layer_norm"]
+    kernels = [torch._C._dispatch_dump(name) for name in names]
     convolution = nn.Conv2d(3, 8, 3, device="meta")
     image = torch.empty(1, 3, 9, 9, device="meta")
     for _ in range(2):  # a second trace finds the first one's mending gone, and mends anew
@@ -308,6 +310,7 @@ def test_torch_is_as_before_after_a_trace_on_meta() -> None:
     with pytest.raises(RuntimeError, match="channel"):
         trace(convolution, (torch.empty(1, 4, 9, 9, device="meta"),))
     assert convolution(image).shape == (1, 8, 7, 7)
+    assert [torch._C._dispatch_dump(name) for name in names] == kernels
     answer = nn.Conv2d(3, 8, 3)(torch.ones(1, 3, 9, 9))
     assert answer.isfinite().all()
     assert torch.is_grad_enabled()
