@@ -1,0 +1,162 @@
+"""`xfcost diagram`: the boxes of a block, laid side by side, in the terminal and as a figure."""
+
+from __future__ import annotations
+
+import pytest
+
+from test_plot import xfcost
+from xfcost.api import analyze, make_run
+from xfcost.report.block_figure import diagram_bytes, diagram_figure
+from xfcost.report.blocks import diagram
+from xfcost.report.style import WORDS
+from xfcost.spec.architecture import place
+from xfcost.spec.load import load
+
+VIT_BLOCK = [
+    "Input X",
+    "LayerNorm₁",
+    "Q, K, V projections",
+    "Self-attention",
+    "Output projection W_O",
+    "+ Residual",
+    "LayerNorm₂",
+    "MLP",
+    "+ Residual",
+    "Output X",
+]
+
+
+def built(*specs, **options):
+    return diagram([place(load(spec), make_run(**options)) for spec in specs])
+
+
+def titles(column):
+    return [box.title for box in column.boxes]
+
+
+def test_vit_and_swin_differ_in_one_box():
+    one = built("vit", "swin")
+    assert titles(one.columns[0]) == VIT_BLOCK
+    assert titles(one.columns[1]) == [title.replace("Self-attention", "W-MSA") for title in VIT_BLOCK]
+    assert one.differing == (3,)
+    assert one.mark(3) == "only difference"
+    full, window = one.rows[3]
+    assert (full.mixing, full.order, full.detail) == ("global", "O(N²·d)", "QKᵀ / softmax / AV")
+    assert (window.mixing, window.order, window.detail) == ("local", "O(N·W²·d)", "QKᵀ + bias / softmax / AV")
+    assert "Swin-T: blocks of W-MSA and SW-MSA alternate; the first is drawn." in one.notes
+
+
+@pytest.mark.parametrize("spec", ["vit", "swin", "gpt2", "transformer-base"])
+def test_the_boxes_hold_all_macs_of_the_block(spec):
+    ledger = analyze(spec, N=196, batch=2, trace=False)
+    for column, prefix in zip(built(spec, N=196, batch=2).columns, ("encoder.", "decoder."), strict=False):
+        first = [
+            row for row in ledger.rows if ".stages.0." in f".{row.path}" and row.path.startswith((prefix, "stages"))
+        ]
+        first = [row for row in first if ".enter." not in row.path and row.block == first[0].block]
+        assert sum(box.macs or 0 for box in column.boxes) == sum(row.macs for row in first) > 0
+
+
+def test_equal_blocks_are_said_to_be_alike():
+    one = built("vit-s16", "vit-b16")
+    assert one.differing == ()
+    assert one.notes[0].startswith("The blocks are alike")
+    assert "only difference" not in xfcost("diagram", "vit-s16", "vit-b16").stdout
+
+
+def test_a_post_norm_decoder_with_three_sub_layers():
+    one = built("transformer-base")
+    encoder, decoder = one.columns
+    assert titles(encoder)[-4:] == ["MLP", "+ Residual", "LayerNorm₂", "Output X"]
+    assert titles(decoder) == [
+        "Input X", "Q, K, V projections", "Causal self-attention", "Output projection W_O", "+ Residual", "LayerNorm₁",
+        "Q projection", "K, V projections", "Cross-attention", "Output projection W_O", "+ Residual", "LayerNorm₂",
+        "MLP", "+ Residual", "LayerNorm₃", "Output X",
+    ]  # fmt: skip
+    marks = {box.title: one.mark(number) for number, (_, box) in enumerate(one.rows)}
+    assert marks["Causal self-attention"] == "differs"
+    assert marks["Cross-attention"] == "only here"
+    assert marks["MLP"] is None
+    # Equal boxes stand side by side, and nothing is lost.
+    for number, column in enumerate(one.columns):
+        assert tuple(row[number] for row in one.rows if row[number]) == column.boxes
+
+
+def test_pre_norm_against_post_norm_is_marked():
+    one = built("vit", "transformer-base", "gpt2", "swin")
+    assert one.mark(1) == "not in all"
+    for number, column in enumerate(one.columns):
+        assert tuple(row[number] for row in one.rows if row[number]) == column.boxes
+
+
+@pytest.mark.parametrize("width", ["80", "100", "120", "200"])
+@pytest.mark.parametrize("specs", [["vit"], ["vit", "swin"], ["vit", "swin", "gpt2", "transformer-base"]])
+def test_no_word_is_cut_at_any_width(specs, width):
+    result = xfcost("diagram", *specs, COLUMNS=width)
+    assert result.returncode == 0, result.stderr
+    assert "…" not in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines()) <= int(width)
+    for column in built(*specs).columns:
+        assert column.name in result.stdout
+        for box in column.boxes:
+            assert box.title in result.stdout
+    # Frames close: as many left corners as right ones.
+    assert result.stdout.count("╭") == result.stdout.count("╮") == result.stdout.count("╯")
+    assert result.stdout.count("┏") == result.stdout.count("┛")
+
+
+def test_without_colour_kinds_and_the_difference_are_words():
+    plain = xfcost("diagram", "vit", "swin", NO_COLOR="1", TERM="dumb").stdout
+    assert "\x1b" not in plain
+    assert "\x1b[" in xfcost("diagram", "vit", FORCE_COLOR="1").stdout
+    assert plain.count("only difference") == 2
+    for words in WORDS.values():
+        assert words in plain
+
+
+def test_fused_attention_is_one_step():
+    (column,) = built("vit", attention="fused").columns
+    core = next(box for box in column.boxes if box.core)
+    assert core.detail == "fused QKᵀ, softmax, AV"
+    assert core.macs == next(box.macs for box in built("vit").columns[0].boxes if box.core)
+
+
+@pytest.mark.parametrize("form", [".svg", ".png", ".pdf"])
+def test_the_same_blocks_give_the_same_bytes(form):
+    assert diagram_bytes(built("vit", "swin"), form) == diagram_bytes(built("vit", "swin"), form)
+
+
+def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():
+    figure = diagram_figure(built("vit", "swin", "transformer-base"))
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    axes = figure.axes[0]
+    texts = [text for text in axes.texts if text.get_text()]
+    frames = [text.get_window_extent(renderer) for text in texts]
+    for number, frame in enumerate(frames):
+        assert figure.bbox.x0 <= frame.x0
+        assert frame.x1 <= figure.bbox.x1, texts[number].get_text()
+        for other in range(number):
+            assert not frame.overlaps(frames[other]), (texts[number].get_text(), texts[other].get_text())
+    said = {text.get_text() for text in texts}
+    assert {"W-MSA", "Self-attention", "Cross-attention", "only here", "local mixing"} <= said
+
+
+def test_files_are_written_whole_and_kept_without_force(tmp_path):
+    target = tmp_path / "blocks.svg"
+    assert xfcost("diagram", "vit", "swin", "-o", target).returncode == 0
+    text = target.read_text(encoding="utf-8")
+    assert text.startswith("<?xml")
+    again = xfcost("diagram", "vit", "-o", target)
+    assert (again.returncode, target.read_text(encoding="utf-8")) == (2, text)
+    assert "--force" in again.stderr
+    plain = tmp_path / "blocks.txt"
+    assert xfcost("diagram", "vit", "-o", plain).returncode == 0
+    assert "╭─ MLP ─" in plain.read_text(encoding="utf-8")
+    bad = xfcost("diagram", "vit", "-o", tmp_path / "blocks.gif")
+    assert (bad.returncode, sorted(file.name for file in tmp_path.iterdir())) == (2, ["blocks.svg", "blocks.txt"])
+
+
+def test_five_systems_are_refused():
+    result = xfcost("diagram", *["vit"] * 5)
+    assert result.returncode == 2
+    assert "4 at most" in result.stderr

@@ -1,0 +1,130 @@
+"""`xfcost glance`: every operation once, and a sentence that says what the counts say."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import msgspec
+import pytest
+
+from test_plot import xfcost
+from xfcost.api import analyze
+from xfcost.report.console import plain_text
+from xfcost.report.glance import glance, parameter_sentence, render, stages_text
+
+
+@pytest.fixture(scope="module")
+def ledgers():
+    return [analyze(spec, trace=False) for spec in ("vit", "swin", "transformer-base")]
+
+
+@pytest.fixture(scope="module")
+def page(ledgers):
+    return glance(ledgers[:2])
+
+
+def test_every_row_of_the_ledgers_is_on_the_page_once(page, ledgers):
+    for ledger in ledgers[:2]:
+        name = ledger.facts.name
+        mine = [one for entry in page.entries for one in entry.occurrences if one.system == name]
+        assert sum(one.params for one in mine) == ledger.total("params") == page.params[name]
+        assert sum(one.macs for one in mine) == ledger.total("macs")
+        shown = {entry.title for entry in page.entries} | set(page.moves)
+        assert {row.title for row in ledger.rows} <= shown
+    keys = [(entry.title, entry.mixing, entry.order) for entry in page.entries]
+    assert len(keys) == len(set(keys))
+
+
+def test_mixing_operations_stand_with_the_lectures_kinds_and_orders(page):
+    found = {(entry.title, entry.mixing): entry.order for entry in page.entries if entry.mixing != "per-token"}
+    assert found["Attention scores QKᵀ", "global"] == "O(N²·d)"
+    assert found["Attention scores QKᵀ", "local"] == "O(N·W²·d)"
+    assert found["Weighted sum AV", "local"] == "O(N·W²·d)"
+    assert found["Softmax", "global"] == "O(h·N²)"
+
+
+def test_the_sentence_names_the_relative_position_bias_as_the_exception(page, ledgers):
+    # Swin-T: 169 entries × heads (3, 6, 12, 24) × blocks (2, 2, 6, 2) = 169·138
+    assert 169 * (3 * 2 + 6 * 2 + 12 * 6 + 24 * 2) == 23_322
+    assert "Mixing operations hold no parameters, with one exception: the relative position bias" in page.sentence
+    assert "Swin-T: 23,322 of 28,288,354, 0.1 %" in page.sentence
+    assert "ViT" not in page.sentence.partition(". All")[0]
+
+
+def test_without_an_exception_the_sentence_names_none(ledgers):
+    sentence = parameter_sentence({"ViT-S/8": ledgers[0]})
+    assert sentence == (
+        "Mixing operations hold no parameters: all 22,055,272 of ViT-S/8 stand in per-token operations."
+    )
+
+
+def test_a_mixing_operation_with_parameters_is_told(ledgers):
+    rows = [msgspec.structs.replace(row, params=7) if row.operation == "scores" else row for row in ledgers[0].rows]
+    sentence = parameter_sentence({"false": ledgers[0].part(rows)})
+    assert sentence.startswith("Here mixing operations do hold parameters (false: 84 of 22,055,356")
+    assert "Attention scores QKᵀ" in sentence
+    assert "no parameters" not in sentence
+
+
+def test_a_system_that_mixes_nothing_says_so(ledgers):
+    rows = [row for row in ledgers[0].rows if row.mixing == "per-token"]
+    assert parameter_sentence({"mute": ledgers[0].part(rows)}) == "No operation here mixes tokens."
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        (["stage 1"], "stage 1"),
+        (["embed", "stage 1", "stage 2", "stage 3", "head"], "embed, stages 1–3, head"),
+        (["stage 1", "stage 3"], "stage 1, stage 3"),
+        (["encoder", "decoder stage 1", "decoder stage 2"], "encoder, decoder stages 1–2"),
+    ],
+)
+def test_stages_are_told_as_ranges(stages, expected):
+    assert stages_text(stages) == expected
+
+
+@pytest.mark.parametrize("width", ["80", "100", "120"])
+def test_no_word_is_cut_and_no_line_too_long(width, page):
+    text = xfcost("glance", "vit", "swin", COLUMNS=width).stdout
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= int(width)
+    flat = " ".join(text.split())
+    for entry in page.entries:
+        assert entry.title in flat
+    assert page.sentence in flat
+
+
+def test_no_color_leaves_no_escape_codes():
+    environment = {"FORCE_COLOR": "1"}
+    assert "\x1b[" in xfcost("glance", "vit", **environment).stdout
+    plain = xfcost("glance", "vit", NO_COLOR="1", TERM="dumb").stdout
+    assert "\x1b" not in plain
+    assert "Global mixing" in plain
+
+
+def test_formats(page, tmp_path):
+    data = json.loads(xfcost("glance", "vit", "swin", "--format", "json").stdout)
+    assert data["mixing_params"] == {"ViT-S/8": 0, "Swin-T": 23_322}
+    assert data["sentence"] == page.sentence
+    rows = list(csv.DictReader(io.StringIO(xfcost("glance", "vit", "swin", "--format", "csv").stdout)))
+    assert sum(int(row["params"]) for row in rows) == sum(page.params.values())
+    target = tmp_path / "a.tex"
+    assert xfcost("glance", "vit", "swin", "-o", target).returncode == 0
+    text = target.read_text(encoding="utf-8")
+    assert r"\begin{tabular}" in text
+    assert not re.search(r"(?<!\\)%", text)
+    again = xfcost("glance", "vit", "-o", target)
+    assert (again.returncode, target.read_text(encoding="utf-8")) == (2, text)
+    markdown = xfcost("glance", "vit", "swin", "--format", "markdown").stdout
+    assert markdown.startswith("| operation ")
+    assert page.sentence in markdown
+
+
+def test_an_encoder_decoder_and_the_plain_text(ledgers):
+    text = plain_text(lambda width: render(glance([ledgers[2]]), width))
+    assert "encoder, decoder" in text
+    assert "Shared table 'embedding'" in text

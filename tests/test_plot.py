@@ -1,0 +1,246 @@
+"""`xfcost plot` and its sweep: the numbers drawn, the ranges refused, the files written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from xfcost.api import make_run
+from xfcost.comparison import distinct
+from xfcost.errors import SpecError, UsageError
+from xfcost.ledger import Timing
+from xfcost.report.plot import chart_bytes, chart_figure
+from xfcost.report.scaling import METRICS, scaling_chart
+from xfcost.spec.load import load
+from xfcost.sweep import few, records, slope, sweep, token_range
+
+GUIDES = {"slope 2 (quadratic)": 2, "slope 1 (linear)": 1}
+
+
+def swept(*specs, span=(49, 12544), extra=(), **options):
+    loaded = [load(spec) for spec in specs]
+    names = distinct(one.spec.name for one in loaded)
+    run = make_run(**options)
+    return [sweep(name, one, run, span, extra) for name, one in zip(names, loaded, strict=True)]
+
+
+def drawn(metric, *specs, mark=None, **options):
+    sweeps = swept(*specs, **options)
+    figure = chart_figure(scaling_chart(sweeps, [[]] * len(sweeps), metric, mark=mark))
+    return figure.axes[0], {line.get_gid(): line for line in figure.axes[0].lines}
+
+
+def xfcost(*words, cwd=None, **environment):
+    command = [sys.executable, "-m", "xfcost", *map(str, words)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, check=False, env=os.environ | environment, encoding="utf-8"
+    )
+
+
+def exponent(line, low, high):
+    x, y = list(line.get_xdata()), list(line.get_ydata())
+    return math.log(y[x.index(high)] / y[x.index(low)]) / math.log(high / low)
+
+
+def test_full_attention_is_drawn_with_slope_2_and_windows_with_slope_1():
+    axes, lines = drawn("mixing", "vit", "swin")
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    # (12545/3137)² over 4² is 1.99949… of a power: the class token is the only thing between it and 2.
+    assert exponent(lines["ViT-S/8"], 3136, 12544) == pytest.approx(math.log((12545 / 3137) ** 2) / math.log(4))
+    # 56×56 and 112×112 are whole windows at every stage but the last of the first: (7×7 windows) either way.
+    assert exponent(lines["Swin-T"], 3136, 12544) == 1.0
+    assert lines["ViT-S/8"].get_label() == "ViT-S/8, slope 2.00"
+
+
+def test_the_lines_hold_the_numbers_of_the_lecture():
+    _, lines = drawn("mixing", "vit", mark=784, extra=[784])
+    at = dict(zip(lines["ViT-S/8"].get_xdata(), lines["ViT-S/8"].get_ydata(), strict=True))
+    # QKᵀ and AV, 12 blocks, width 384, 784 tokens and the class token.
+    assert at[784] == 2 * 12 * 384 * 785**2
+    assert list(lines["mark"].get_xdata()) == [784, 784]
+
+
+@pytest.mark.parametrize("metric", ["mixing", "macs", "attention-memory"])
+def test_guides_have_their_slopes_and_cross_no_line(metric):
+    _, lines = drawn(metric, "vit", "swin")
+    for name, power in GUIDES.items():
+        (x0, x1), (y0, y1) = lines[name].get_xdata(), lines[name].get_ydata()
+        assert math.log(y1 / y0) / math.log(x1 / x0) == pytest.approx(power)
+        for system in ("ViT-S/8", "Swin-T"):
+            data = zip(lines[system].get_xdata(), lines[system].get_ydata(), strict=True)
+            above = [y0 * (x / x0) ** power > y for x, y in data]
+            assert all(above) if power == 2 else not any(above)
+
+
+def test_every_counted_metric_is_the_ledgers_own_figure():
+    (one,) = swept("swin", span=(784, 3136), batch=3, dtype="fp16")
+    ledger = one.ledgers[0]
+    wanted = {
+        "params": ledger.total("params"),
+        "macs": ledger.total("macs"),
+        "mixing_macs": sum(row.macs * row.times for row in ledger.rows if row.mixing != "per-token"),
+        "attention_bytes": 2 * sum(row.attention_entries * row.times for row in ledger.rows),
+    }
+    assert {name: one.values(name)[0] for name in wanted} == wanted
+    assert {metric.quantity for metric in METRICS.values()} <= wanted.keys()
+    assert records(one)[0].items() >= (wanted | {"N": 784, "batch": 3, "dtype": "float16"}).items()
+
+
+def test_image_specs_take_square_grids_and_sequences_both_ends():
+    vit, gpt = swept("vit", "gpt2", span=(50, 1000))
+    assert all(math.isqrt(n) ** 2 == n for n in vit.tokens)
+    assert (vit.tokens[0], vit.tokens[-1]) == (64, 961)
+    assert (gpt.tokens[0], gpt.tokens[-1]) == (50, 1000)
+    assert vit.tokens == sorted(set(vit.tokens))
+
+
+def test_a_position_table_ends_its_line_at_its_last_row_and_says_so(tmp_path):
+    (one,) = swept("gpt2", span=(16, 4096))
+    assert one.tokens[-1] == 1024
+    assert "1024" in one.ended
+    result = xfcost("plot", "gpt2", "--N", "16:4096", "-o", tmp_path / "a.csv")
+    assert result.returncode == 0
+    assert "its line ends at N = 1,024" in result.stderr
+    with pytest.raises(SpecError, match="can be at most 1024"):
+        swept("gpt2", span=(2000, 4096))
+
+
+def test_slope_is_the_least_squares_line_in_logarithms():
+    tokens = [1, 10, 100, 1000]
+    assert slope(tokens, [5 * n**1.5 for n in tokens]) == pytest.approx(1.5)
+    assert slope([10], [3]) is None
+    assert slope([1, 2], [0, 0]) is None
+
+
+def test_few_keeps_both_ends():
+    assert few(list(range(1, 1001)), 4) == [1, 10, 100, 1000]
+    assert few([3, 4], 5) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10:5", "--N 5:10"),
+        ("abc", "LOW:HIGH"),
+        ("784", "LOW:HIGH"),
+        ("0:10", "at least 1"),
+        ("-5:10", "LOW:HIGH"),
+        ("5:5", "one point"),
+        ("1.5:9", "LOW:HIGH"),
+        ("1:2:3", "LOW:HIGH"),
+        ("1:99999999999", "at most"),
+    ],
+)
+def test_bad_ranges_are_refused(text, expected):
+    with pytest.raises(UsageError, match=expected):
+        token_range(text)
+
+
+def test_a_range_without_two_square_grids_is_refused_with_one_that_has():
+    with pytest.raises(UsageError, match=r"try --N 49:81"):
+        swept("vit", span=(50, 60))
+    assert swept("vit", span=(49, 81))[0].tokens == [49, 64, 81]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--N", "10:5"], "turn them round"),
+        (["--metric", "tim"], "did you mean 'time'"),
+        (["--metric", "time"], "--device cpu"),
+        (["--metric", "attention-memory", "--device", "cpu"], "leave --device out"),
+        (["--mark", "7"], "outside the range"),
+        (["--device", "abacus"], "expected one of cpu, cuda, mps"),
+        (["-o", "a.gif"], ".svg, .png, .pdf, .csv"),
+        (["-o", "nowhere/a.svg"], "no folder"),
+    ],
+)
+def test_bad_input_exits_2_and_writes_nothing(words, expected, tmp_path):
+    result = xfcost("plot", "vit", *words, cwd=tmp_path)
+    assert result.returncode == 2
+    assert expected in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_file_is_kept_without_force(tmp_path):
+    target = tmp_path / "a.svg"
+    target.write_text("mine")
+    refused = xfcost("plot", "vit", "-o", target)
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+    assert target.read_text() == "mine"
+    assert xfcost("plot", "vit", "-o", target, "-f").returncode == 0
+    assert target.read_text().startswith("<?xml")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.svg"]
+
+
+@pytest.mark.parametrize(("form", "magic"), [(".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")])
+def test_the_same_numbers_give_the_same_bytes(form, magic):
+    sweeps = swept("vit", "swin", span=(49, 784))
+    first, second = (chart_bytes(scaling_chart(sweeps, [[], []], "mixing", mark=784), form) for _ in range(2))
+    assert first == second
+    assert first.startswith(magic)
+
+
+def test_csv_holds_what_is_drawn(tmp_path):
+    target = tmp_path / "data.csv"
+    result = xfcost("plot", "vit", "swin", "--N", "49:12544", "-o", target)
+    assert (result.returncode, result.stderr) == (0, f"Wrote {target}\n")
+    assert result.stdout.splitlines()[0] == "ViT-S/8: slope 2.00 from N = 49 to 12,544"
+    rows = list(csv.DictReader(io.StringIO(target.read_text(encoding="utf-8"))))
+    _, lines = drawn("mixing", "vit", "swin", extra=[784])
+    for system in ("ViT-S/8", "Swin-T"):
+        mine = [row for row in rows if row["system"] == system]
+        assert [int(row["N"]) for row in mine] == list(lines[system].get_xdata())
+        assert [int(row["mixing_macs"]) for row in mine] == list(lines[system].get_ydata())
+    assert {row["seconds"] for row in rows} == {""}
+
+
+def test_without_o_the_file_is_named_after_what_it_shows(tmp_path):
+    result = xfcost("plot", "vit", "swin", "--N", "49:196", "--metric", "macs", cwd=tmp_path)
+    assert result.returncode == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["vit-swin-macs.svg"]
+
+
+def test_nothing_but_zeros_is_refused():
+    sweeps = swept("vit", span=(49, 64))
+    per_token = [ledger.part(row for row in ledger.rows if row.mixing == "per-token") for ledger in sweeps[0].ledgers]
+    with pytest.raises(UsageError, match="nothing to draw"):
+        scaling_chart([msgspec.structs.replace(sweeps[0], ledgers=tuple(per_token))], [[]], "mixing", mark=None)
+
+
+def test_traced_points_lie_on_the_formula(tmp_path):
+    target = tmp_path / "traced.csv"
+    result = xfcost("plot", "vit-ti16", "--N", "49:196", "--device", "cpu", "-o", target)
+    assert result.returncode == 0, result.stderr
+    rows = [row for row in csv.DictReader(io.StringIO(target.read_text())) if row["traced_macs"]]
+    assert len(rows) >= 2
+    for row in rows:
+        assert row["traced_macs"] == row["macs"]
+        assert row["traced_mixing_macs"] == row["mixing_macs"]
+
+
+def test_measured_seconds_are_drawn_with_their_spread():
+    (one,) = swept("vit-ti16", span=(49, 196))
+    live = []
+    for ledger, seconds in zip((one.ledgers[0], one.ledgers[-1]), (0.01, 0.08), strict=True):
+        timing = Timing(device="cpu", machine="abacus", seconds=seconds, spread=seconds / 10, runs=3, threads=1)
+        live.append(msgspec.structs.replace(ledger, timing=timing))
+    chart = scaling_chart([one], [live], "time", mark=None)
+    assert list(chart.points[0].tokens) == [49, 196]
+    assert list(chart.points[0].values) == [0.01, 0.08]
+    assert chart.points[0].spread == [0.001, 0.008]
+    # log 8 / log 4
+    assert "measured, slope 1.50" in chart.points[0].name
+    assert chart.lines[0].values[0] == pytest.approx(0.01)
+    assert "abacus" in chart.subtitle
+    bars = chart_figure(chart).axes[0].containers[0].lines[2][0]
+    assert tuple(bars.get_paths()[0].vertices[:, 1]) == pytest.approx((0.0095, 0.0105))
