@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from test_plot import xfcost
 from xfcost.api import analyze, make_run
