@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from xfcost import __version__
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import Facts, Ledger, Operation
 from xfcost.mechanisms.base import SubLayer, tag_of
@@ -75,6 +76,7 @@ def facts(architecture: Architecture) -> Facts:
         source=architecture.source,
         paper=spec.paper,
         notes=tuple(_notes(architecture)),
+        versions={"xfcost": __version__},
         published=tuple(msgspec.to_builtins(figure) for figure in spec.published),
     )
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
+
+import msgspec
 
 from xfcost.ledger import Ledger, join, with_seconds
 from xfcost.live.build import build
@@ -16,7 +19,9 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
     """`ledger` joined with the trace of the real model on `meta`."""
     live = build(architecture)
     rows, loose = traced_rows(live.model, live.inputs, live.rows)
-    return join(ledger, rows, loose)
+    versions = {package: version(package) for package in ("torch", "fvcore")}
+    facts = msgspec.structs.replace(ledger.facts, versions=ledger.facts.versions | versions)
+    return join(msgspec.structs.replace(ledger, facts=facts), rows, loose)
 
 
 def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable[[str], None]) -> Ledger:

@@ -6,6 +6,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -144,4 +145,14 @@ def machine(device: str) -> str:
     """What ran it: the GPU's name, or the processor's."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
-    return platform.processor() or platform.machine()
+    return cpu_name()
+
+
+def cpu_name() -> str:
+    """The processor's name where the system tells it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()

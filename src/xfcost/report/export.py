@@ -62,6 +62,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "published": ledger.published_beside_ours(),
         "timing": msgspec.to_builtins(ledger.timing),
         "notes": list(facts.notes),
+        "versions": facts.versions,
     }
 
 

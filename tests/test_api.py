@@ -1,0 +1,84 @@
+"""The Python face: the same ledgers, frames, notebooks, and any torch module."""
+
+import pytest
+import torch
+from torch import nn
+
+import xfcost
+from xfcost.api import token_numbers
+from xfcost.errors import UsageError, XfcostError
+
+
+def test_the_public_names():
+    assert xfcost.__all__ == ["Ledger", "Operation", "XfcostError", "analyze", "compare", "trace"]
+    for name in xfcost.__all__:
+        assert getattr(xfcost, name) is not None
+    with pytest.raises(AttributeError, match="public names"):
+        _ = xfcost.analyse
+
+
+def test_analyze_gives_a_joined_ledger():
+    ledger = xfcost.analyze("vit", N=784)
+    assert isinstance(ledger, xfcost.Ledger)
+    assert ledger.agreement.exact
+    assert ledger.total("macs") == ledger.total("traced_macs") == 22_405_742_592
+
+
+def test_a_ledger_becomes_a_frame():
+    frame = xfcost.analyze("swin", trace=False).to_frame()
+    assert int((frame["macs"] * frame["times"]).sum()) == 4_490_566_656
+    assert int((frame["params"] * frame["times"]).sum()) == 28_288_354
+    assert frame["traced_macs"].isna().all()
+    assert set(frame["mixing"]) == {"per-token", "local"}
+
+
+def test_a_notebook_shows_tables():
+    html = xfcost.analyze("vit", trace=False)._repr_html_()
+    assert html.startswith("<pre")
+    assert "Attention scores" in html
+    html = xfcost.compare("vit", "swin", N=784)._repr_html_()
+    assert "614,656" in html
+
+
+def test_compare_in_python():
+    comparison = xfcost.compare("vit", "swin", N=784)
+    assert comparison.figures["ViT-S/8"]["score_dot_products"] == 784**2
+    assert comparison.figures["Swin-T"]["score_dot_products"] == 784 * 49
+
+
+def test_fused_and_eager_cost_the_same_and_keep_different_memory():
+    eager, fused = (xfcost.analyze("vit", attention=how) for how in ("eager", "fused"))
+    for quantity in ("params", "macs", "flops", "traced_macs", "traced_flops"):
+        assert eager.total(quantity) == fused.total(quantity), quantity
+    assert eager.total("attention_entries") == 12 * 6 * 785 * 785
+    assert fused.total("attention_entries") == 12 * 6 * 785
+
+
+def test_trace_takes_any_module():
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4, bias=False))
+    traced = xfcost.trace(model, torch.zeros(5, 8))
+    # 5·8·16 + 5·16·4 = 640 + 320
+    assert traced.macs == 960
+    # 8·16 + 16 + 16·4
+    assert traced.params == 208
+    assert traced.unsupported == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(None, None), (784, (784,)), ("784", (784,)), ("25,40", (25, 40)), ((25, 40), (25, 40))],
+)
+def test_token_numbers(given, expected):
+    assert token_numbers(given) == expected
+
+
+@pytest.mark.parametrize("given", ["", "a", "1,,2", (None,)])
+def test_token_numbers_refused(given):
+    with pytest.raises(UsageError, match="whole number"):
+        token_numbers(given)
+
+
+@pytest.mark.parametrize("more", [{"batch": True}, {"batch": 1.5}, {"dtype": "int8"}, {"N": -1}, {"attention": "x"}])
+def test_bad_arguments_are_xfcost_errors(more):
+    with pytest.raises(XfcostError):
+        xfcost.analyze("vit", trace=False, **more)

@@ -1,0 +1,354 @@
+"""The commands, end to end: what they print, how they refuse, what they leave on disk."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import xfcost
+from xfcost.cli import COMMANDS, command
+
+ESCAPE = re.compile(r"\x1b\[")
+
+
+def xf(*arguments, env=None, **more):
+    inherited = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
+    environment = inherited | {"PYTHONIOENCODING": "utf-8"} | (env or {})
+    command = [sys.executable, "-m", "xfcost", *map(str, arguments)]
+    return subprocess.run(command, check=False, capture_output=True, encoding="utf-8", env=environment, **more)
+
+
+def refused(*arguments, **more):
+    """The message of a command that must refuse: exit code 2, nothing on stdout, no traceback."""
+    done = xf(*arguments, **more)
+    assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+class TestAnalyze:
+    def test_says_everything_about_one_system(self):
+        done = xf("analyze", "vit")
+        assert done.returncode == 0
+        for text in (
+            "ViT-S/8",
+            "784 (28×28) + 1",
+            "22,055,272 parameters",
+            "22,405,742,592 MACs",
+            "Attention scores QKᵀ",
+            "O(N²·d)",
+            "global",
+            "per-token",
+            "attention matrices",
+            "agrees exactly",
+            "needs new weights",
+        ):
+            assert text in done.stdout, text
+        assert "tracing" in done.stderr  # talk goes to stderr
+        assert "tracing" not in done.stdout
+
+    def test_published_figures_stand_beside_ours(self):
+        out = xf("analyze", "swin", "--no-trace").stdout
+        assert re.search(r"params\s+28\.3 M\s+28\.29 M\s+-0\.04%\s+Table 1", out)
+
+    def test_json_is_one_object_and_nothing_else(self):
+        done = xf("analyze", "vit", "--format", "json")
+        told = json.loads(done.stdout)
+        assert told["name"] == "ViT-S/8"
+        assert (told["tokens"], told["extra_tokens"], told["batch"], told["dtype"]) == (784, 1, 1, "float32")
+        assert told["totals"]["params"] == told["totals"]["traced_params"] == 22_055_272
+        assert told["totals"]["macs"] == told["totals"]["traced_macs"] == 22_405_742_592
+        assert told["totals"]["flops"] == told["totals"]["traced_flops"]
+        # 12 layers × 6 heads × 785² entries × 4 bytes; the peak is one layer's
+        assert told["totals"]["attention_entries"] == 12 * 6 * 785**2
+        assert told["totals"]["attention_bytes"] == 12 * 6 * 785**2 * 4
+        assert told["totals"]["attention_peak_bytes"] == 6 * 785**2 * 4
+        assert told["agreement"] == {"exact": True, "differences": [], "uncounted": []}
+        assert told["timing"] is None
+        assert set(told["by_mixing"]) == {"per-token", "local", "global"}
+        for quantity in ("params", "macs", "flops", "attention_entries"):
+            rows = sum(row[quantity] * row["times"] for row in told["operations"])
+            kinds = sum(kind[quantity] for kind in told["by_mixing"].values())
+            assert rows == kinds == told["totals"][quantity], quantity
+
+    def test_without_a_trace_what_was_not_traced_is_null(self):
+        told = json.loads(xf("analyze", "vit", "--no-trace", "--format", "json").stdout)
+        assert told["agreement"] is None
+        assert told["totals"]["traced_macs"] is None
+        assert all(row["traced_macs"] is None for row in told["operations"])
+
+    def test_csv_keeps_zero_and_missing_apart(self):
+        rows = list(csv.DictReader(io.StringIO(xf("analyze", "vit", "--no-trace", "--format", "csv").stdout)))
+        scores = next(row for row in rows if row["operation"] == "scores")
+        assert scores["params"] == "0"
+        assert scores["traced_macs"] == ""
+        # 785² pairs × 6 heads × 64 = 785² × 384 MACs in each of 12 blocks
+        assert (scores["macs"], scores["times"]) == (str(785**2 * 384), "12")
+
+    @pytest.mark.parametrize("form", ["markdown", "latex"])
+    def test_markup_has_a_row_per_operation(self, form):
+        out = xf("analyze", "vit", "--no-trace", "--format", form).stdout
+        assert out.count("Attention scores") == 1
+        assert ("|" in out) if form == "markdown" else ("\\begin{tabular}" in out)
+
+    @pytest.mark.parametrize("by", ["operation", "block", "stage", "mixing"])
+    def test_groups_add_up(self, by):
+        rows = list(
+            csv.DictReader(io.StringIO(xf("analyze", "swin", "--no-trace", "--by", by, "--format", "csv").stdout))
+        )
+        assert sum(int(row["macs"]) for row in rows) == 4_490_566_656
+        assert sum(int(row["params"]) for row in rows) == 28_288_354
+
+    def test_batch_multiplies_costs_and_not_parameters(self):
+        one, four = (
+            json.loads(xf("analyze", "swin", "--batch", batch, "--format", "json").stdout)["totals"] for batch in (1, 4)
+        )
+        assert four["params"] == one["params"]
+        assert four["macs"] == 4 * one["macs"] == four["traced_macs"]
+        assert four["attention_bytes"] == 4 * one["attention_bytes"]
+
+    def test_dtype_halves_bytes(self):
+        full, half = (
+            json.loads(xf("analyze", "vit", "--no-trace", "--dtype", dtype, "--format", "json").stdout)["totals"]
+            for dtype in ("fp32", "bfloat16")
+        )
+        assert full["attention_bytes"] == 2 * half["attention_bytes"]
+
+    def test_set_overrides_a_key(self):
+        told = json.loads(xf("analyze", "vit", "--set", "stages.0.depth=3", "--no-trace", "--format", "json").stdout)
+        assert next(row["times"] for row in told["operations"] if row["operation"] == "scores") == 3
+
+    def test_an_encoder_decoder_takes_two_numbers(self):
+        told = json.loads(xf("analyze", "transformer-base", "--N", "25,40", "--format", "json").stdout)
+        assert told["grid"] == "encoder 25 + decoder 40"
+        assert told["agreement"]["exact"]
+
+
+class TestCompare:
+    def test_shows_the_lecture(self):
+        out = xf("compare", "vit", "swin", "--N", "784").stdout
+        assert re.search(r"score dot products\s+614,656\s+38,416\s+\(16× less\)", out)
+        for text in ("local mixing", "global mixing", "mixing MACs 2.00", "crossovers", "616,225"):
+            assert text in out, text
+
+    def test_with_a_trace_both_agree(self):
+        out = xf("compare", "vit", "swin", "--N", "784", "--trace").stdout
+        assert out.count("agrees exactly") == 2
+        assert "traced MACs" in out
+
+    def test_json(self):
+        told = json.loads(xf("compare", "vit", "swin", "--N", "784", "--format", "json").stdout)
+        assert told["N"] == 784
+        assert [system["name"] for system in told["systems"]] == ["ViT-S/8", "Swin-T"]
+        assert told["ratios"]["Swin-T"]["score_dot_products"] == 1 / 16
+        assert told["growth"]["ViT-S/8"]["mixing_macs"] == pytest.approx(2, abs=0.01)
+        assert told["crossovers"] == []
+
+    def test_names_the_crossover(self):
+        # The narrow ViT-Ti costs less than the wide Swin-L where tokens are few, and more where they are many.
+        told = json.loads(xf("compare", "vit-ti16", "swin-l", "--format", "json").stdout)
+        found = [cross for cross in told["crossovers"] if cross["quantity"] == "macs"]
+        for cross in found:
+            side = round(cross["N"] ** 0.5)
+            assert side * side == cross["N"]
+            before, after = (
+                {
+                    name: xfcost.analyze(spec, N=at, trace=False).total("macs")
+                    for name, spec in (("ViT-Ti/16", "vit-ti16"), ("Swin-L", "swin-l"))
+                }
+                for at in ((side - 1) ** 2, side**2)
+            )
+            assert min(before, key=before.get) == cross["cheaper_below"]
+            assert min(after, key=after.get) == cross["cheaper_above"]
+        assert found
+
+    def test_the_same_system_twice_keeps_two_names(self):
+        told = json.loads(xf("compare", "vit", "vit", "--format", "json").stdout)
+        assert set(told["ratios"]) == {"ViT-S/8", "ViT-S/8 #2"}
+        assert told["ratios"]["ViT-S/8 #2"]["macs"] == 1
+
+    def test_one_system_is_refused(self):
+        assert "two systems" in refused("compare", "vit")
+
+
+class TestFiles:
+    @pytest.mark.parametrize("ending", ["csv", "json", "md", "tex", "txt"])
+    def test_the_ending_says_the_format(self, tmp_path, ending):
+        target = tmp_path / f"report.{ending}"
+        done = xf("analyze", "vit", "--no-trace", "-o", target)
+        assert done.returncode == 0
+        assert done.stdout == ""
+        assert f"Wrote {target}" in done.stderr
+        assert target.read_text(encoding="utf-8").endswith("\n")
+        assert list(tmp_path.iterdir()) == [target]
+
+    def test_an_existing_file_is_kept(self, tmp_path):
+        target = tmp_path / "report.csv"
+        target.write_text("mine")
+        assert "--force" in refused("analyze", "vit", "--no-trace", "-o", target)
+        assert target.read_text() == "mine"
+        assert xf("analyze", "vit", "--no-trace", "-o", target, "--force").returncode == 0
+        assert target.read_text() != "mine"
+
+    def test_an_unknown_ending_is_refused(self, tmp_path):
+        assert ".csv" in refused("analyze", "vit", "--no-trace", "-o", tmp_path / "report.xyz")
+
+    def test_a_missing_folder_is_refused(self, tmp_path):
+        assert "no folder" in refused("compare", "vit", "swin", "-o", tmp_path / "no" / "report.csv")
+
+    def test_a_directory_is_refused(self, tmp_path):
+        assert "directory" in refused("analyze", "vit", "-o", tmp_path, "--format", "csv")
+
+    @pytest.mark.skipif(os.name != "posix", reason="/proc is Linux's")
+    def test_an_unwritable_place_is_refused(self):
+        assert "-o" in refused("analyze", "vit", "--no-trace", "-o", "/proc/report.csv")
+
+    def test_nothing_is_written_when_the_spec_is_bad(self, tmp_path):
+        refused("analyze", tmp_path / "no.yaml", "-o", tmp_path / "report.csv")
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["analyze", "vitt"], "did you mean 'vit'"),
+            (["analyze", "vit", "--by", "colour"], "operation, block, stage, mixing"),
+            (["analyze", "vit", "--format", "xml"], "table, json, csv"),
+            (["analyze", "vit", "--dtype", "float8"], "float32"),
+            (["analyze", "vit", "--attention", "flash"], "eager or fused"),
+            (["analyze", "vit", "--batch", "0"], "from 1"),
+            (["analyze", "vit", "--batch", "-3"], "from 1"),
+            (["analyze", "vit", "--N", "787"], "784 (28×28)"),
+            (["analyze", "vit", "--N", "0"], "at least 1"),
+            (["analyze", "vit", "--N", "many"], "whole number"),
+            (["analyze", "gpt2", "--N", "1025"], "at most 1024"),
+            (["analyze", "vit", "--N", "1,2"], "one stream"),
+            (["analyze", "vit", "--device", "tpu"], "cpu"),
+            (["analyze", "vit", "--device", "cuda:99"], "this machine has"),
+            (["analyze", "vit", "--set", "stages.0.heads"], "key=value"),
+            (["analyze", "vit", "--no-such-option"], "No such option"),
+            (["analyse", "vit"], "No such command"),
+            (["analyze"], "SPEC"),
+            (["list", "--format", "latex"], "table, json, csv"),
+            (["show", "nothing"], "there is no preset"),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+    )
+    def test_says_what_was_expected(self, arguments, words):
+        assert words in refused(*arguments)
+
+    def test_a_bad_spec_names_file_and_line(self, tmp_path):
+        spec = tmp_path / "toy.yaml"
+        spec.write_text(
+            "name: Toy\ninput: {kind: image, size: 32}\nembed: [{kind: patch, size: 4}]\nstages:\n"
+            "  - dim: 192\n    depth: 2\n    block:\n      - {kind: full, heads: 5}\nhead: {kind: classifier}\n"
+        )
+        message = refused("analyze", spec)
+        assert f"{spec}:8 stages[0].block[0].heads: 5 does not divide the width 192" in message
+        assert "1, 2, 3, 4, 6, 8" in message
+
+    def test_what_does_not_fit_is_refused_with_its_bytes(self):
+        # GPT-3's parameters alone take 174,604,259,328 × 4 bytes = 650.5 GiB.
+        message = refused("analyze", "gpt3", "--device", "cpu")
+        assert int(re.search(r"needs ([\d,]+) bytes", message)[1].replace(",", "")) > 174_604_259_328 * 4
+        assert "--no-trace" not in message
+
+    def test_an_absent_gpu_is_refused(self):
+        torch = pytest.importorskip("torch")
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU")
+        assert "there is no such device here" in refused("analyze", "vit", "--device", "cuda")
+
+
+class TestTerminal:
+    def test_no_colour_in_a_pipe(self):
+        assert not ESCAPE.search(xf("analyze", "vit", "--no-trace").stdout)
+
+    def test_colours_when_forced_and_none_with_no_color(self):
+        coloured = xf("compare", "vit", "swin", env={"FORCE_COLOR": "1", "TERM": "xterm-256color"}).stdout
+        assert "\x1b[31m" in coloured  # red, global
+        assert "\x1b[32m" in coloured  # green, local
+        plain = xf("compare", "vit", "swin", env={"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm-256color"}).stdout
+        assert not re.search(r"\x1b\[[0-9;]*3[0-9]", plain)
+
+    @pytest.mark.parametrize("columns", ["80", "100", "140"])
+    @pytest.mark.parametrize("arguments", [["analyze", "swin", "--no-trace"], ["compare", "vit", "swin", "--N", "784"]])
+    def test_fits_the_terminal(self, arguments, columns):
+        out = xf(*arguments, env={"COLUMNS": columns}).stdout
+        assert max(map(len, out.splitlines())) <= int(columns)
+        assert "…" not in out
+
+    def test_a_closed_pipe_ends_quietly(self):
+        producer = subprocess.Popen(
+            [sys.executable, "-m", "xfcost", "analyze", "swin", "--no-trace", "--format", "csv"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        producer.stdout.close()
+        said = producer.stderr.read().decode()
+        producer.stderr.close()
+        producer.wait()
+        assert "Traceback" not in said
+        assert "Exception ignored" not in said
+
+    @pytest.mark.skipif(os.name != "posix", reason="SIGINT to a process")
+    def test_ctrl_c_ends_without_a_traceback(self):
+        running = subprocess.Popen(
+            [sys.executable, "-m", "xfcost", "analyze", "gpt3"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        running.stderr.readline()  # "tracing GPT-3 175B …"
+        time.sleep(0.2)
+        running.send_signal(signal.SIGINT)
+        out, said = running.communicate(timeout=60)
+        assert running.returncode not in (0, 2)
+        assert b"Traceback" not in said, said.decode()
+        assert out == b""
+
+
+class TestOthers:
+    def test_list_names_every_preset(self):
+        told = json.loads(xf("list", "--format", "json").stdout)
+        assert {"vit", "swin", "gpt2", "gpt3", "transformer-big"} <= {row["preset"] for row in told}
+
+    def test_list_totals(self):
+        told = json.loads(xf("list", "--totals", "--format", "json").stdout)
+        assert next(row for row in told if row["preset"] == "swin")["macs"] == 4_490_566_656
+
+    def test_show_prints_a_spec_that_can_be_analyzed(self, tmp_path):
+        mine = tmp_path / "mine.yaml"
+        mine.write_text(xf("show", "swin", "--full").stdout)
+        told = json.loads(xf("analyze", mine, "--no-trace", "--format", "json").stdout)
+        assert told["totals"]["macs"] == 4_490_566_656
+        assert told["totals"]["params"] == 28_288_354
+
+    def test_show_prints_what_is_extended(self):
+        out = xf("show", "vit").stdout
+        assert "extends: vit-s8" in out
+        assert "kind: full" in out
+
+    def test_schema_knows_every_kind(self):
+        text = xf("schema").stdout
+        schema = json.loads(text)
+        assert schema["$schema"].startswith("https://json-schema.org/")
+        for kind in ("full", "cross", "window", "mlp", "patch", "patch_merging", "classifier", "language_model"):
+            assert f'"{kind}"' in text, kind
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_every_command_has_help(self, name):
+        assert (command(name).help or "").strip()
+        out = xf(name, "--help").stdout
+        assert "Usage:" in out
+        summary = next(line for line in xf("--help").stdout.splitlines() if line.split()[:1] == [name])
+        assert not summary.endswith("..."), "the first sentence of the help is too long for the list of commands"
+
+    def test_version(self):
+        assert xf("--version").stdout.strip() == f"xfcost {xfcost.__version__}"

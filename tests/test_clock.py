@@ -1,0 +1,106 @@
+"""Timing and memory: exact where a clock is handed in, consistent where a real model runs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from xfcost.errors import DeviceError
+from xfcost.live.build import build
+from xfcost.live.clock import check_device, time_rows
+from xfcost.live.memory import check_room, peak_bytes
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+
+
+class Ticks:
+    """A clock that goes on by one second at every look."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+def test_rows_are_timed_by_hooks_with_the_clock_given():
+    live = build(place(load("vit-ti32"), Run()), "cpu")
+    seconds = time_rows(live, "cpu", clock=Ticks())
+    # Every leaf looks at the clock before and after: one tick, so one second, per row and block.
+    assert set(seconds.values()) == {1.0}
+    assert "stages.0.block.0.scores" in seconds
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in live.model.modules())
+
+
+def test_hooks_are_removed_when_the_model_fails():
+    live = build(place(load("vit-ti32"), Run()), "cpu")
+    broken = live._replace(inputs=(torch.zeros(1, 3, 7, 7),))
+    with pytest.raises(RuntimeError):
+        time_rows(broken, "cpu")
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in live.model.modules())
+
+
+def test_peak_bytes_of_a_chain_is_parameters_and_two_neighbours():
+    # Linear(4, 8) without bias on (2, 4): weights 32, input 8, output 16 floats; then ReLU makes another 16.
+    # Alive at the peak: 32 + 8 + 16 + 16 = 72 floats = 288 bytes.
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU())
+    assert peak_bytes(model, (torch.zeros(2, 4),)) == 288
+
+
+def test_peak_bytes_on_meta_are_those_of_the_cpu():
+    for spec in ("vit-ti32", "swin-t"):
+        architecture = place(load(spec), Run(tokens=(49,)))
+        on_meta, on_cpu = (build(architecture, device) for device in ("meta", "cpu"))
+        assert peak_bytes(on_meta.model, on_meta.inputs) == peak_bytes(on_cpu.model, on_cpu.inputs)
+
+
+def test_peak_memory_of_full_attention_grows_with_the_square_and_of_windows_linearly():
+    def peak(spec, tokens):
+        live = build(place(load(spec, ["stages.0.depth=1"]), Run(tokens=(tokens,))))
+        weights = sum(parameter.nbytes for parameter in live.model.parameters())
+        return peak_bytes(live.model, live.inputs) - weights
+
+    # 28² and 56² patches: four times the tokens.
+    assert peak("vit-ti8", 56 * 56) / peak("vit-ti8", 28 * 28) == pytest.approx(16, rel=0.25)
+    assert peak("swin-t", 112 * 112) / peak("swin-t", 56 * 56) == pytest.approx(4, rel=0.25)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(DeviceError, match=r"needs 1,125,899,906,842,624 bytes \(1 PiB\)"):
+        check_room(2**50, "cpu", "Toy")
+    check_room(1, "cpu", "Toy")
+
+
+@pytest.mark.parametrize("device", ["tpu", "cpu:x", "cuda:99", ""])
+def test_devices_that_are_not_there(device):
+    with pytest.raises(DeviceError, match="this machine has cpu"):
+        check_device(device)
+
+
+def test_analyze_on_the_cpu_adds_seconds():
+    command = [sys.executable, "-m", "xfcost", "analyze", "vit-ti32", "--device", "cpu", "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    timing = told["timing"]
+    assert timing["device"] == "cpu"
+    assert timing["seconds"] > 0
+    assert timing["spread"] >= 0
+    assert timing["runs"] >= 3
+    # 6,131,560 parameters of 4 bytes are alive throughout.
+    assert timing["peak_bytes"] >= 6_131_560 * 4
+    scores = next(row for row in told["operations"] if row["operation"] == "scores")
+    assert scores["seconds"] > 0
+    assert "timing" in done.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_analyze_on_cuda():
+    import xfcost
+
+    ledger = xfcost.analyze("vit-ti32", device="cuda")
+    assert ledger.timing.seconds > 0
+    assert ledger.timing.peak_bytes >= 6_131_560 * 4

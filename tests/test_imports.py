@@ -1,0 +1,67 @@
+"""What a fresh process imports: counting needs none of the heavy libraries, and importing xfcost none at all."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "fvcore", "numpy", "pandas", "sympy", "matplotlib", "transformers", "psutil")
+
+COUNTING = [
+    ["analyze", "vit", "--no-trace"],
+    ["analyze", "swin", "--no-trace", "--by", "mixing"],
+    ["analyze", "gpt3", "--no-trace", "--format", "json"],
+    ["analyze", "vit", "--no-trace", "--format", "csv"],
+    ["analyze", "vit", "--no-trace", "--format", "markdown"],
+    ["compare", "vit", "swin", "--N", "784"],
+    ["compare", "vit", "swin", "--N", "784", "--format", "json"],
+    ["list"],
+    ["list", "--totals"],
+    ["show", "vit"],
+    ["show", "vit", "--full"],
+    ["schema"],
+    ["diagram", "vit", "swin"],
+    ["glance", "vit", "swin"],
+    ["--help"],
+    ["analyze", "--help"],
+    ["--version"],
+]
+
+_PROBE = """
+import sys
+sys.argv = ["xfcost", *{arguments!r}]
+from xfcost.cli import main
+try:
+    main()
+except SystemExit as leaving:
+    assert not leaving.code, leaving.code
+print("HEAVY:", *sorted(set(sys.modules) & set({heavy!r})), file=sys.stderr)
+"""
+
+
+def imported(code: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stderr.splitlines()[-1].removeprefix("HEAVY:").split()
+
+
+@pytest.mark.parametrize("arguments", COUNTING, ids=" ".join)
+def test_counting_imports_no_heavy_library(arguments):
+    assert imported(_PROBE.format(arguments=arguments, heavy=HEAVY)) == []
+
+
+def test_the_probe_sees_torch_where_it_is_imported():
+    # The test above can fail: tracing does import torch.
+    assert "torch" in imported(_PROBE.format(arguments=["analyze", "vit-ti16", "--trace"], heavy=HEAVY))
+
+
+def test_importing_xfcost_imports_no_heavy_library():
+    code = f"import sys, xfcost\nprint('HEAVY:', *sorted(set(sys.modules) & set({HEAVY!r})), file=sys.stderr)"
+    assert imported(code) == []
+
+
+def test_counting_from_python_imports_no_torch():
+    code = (
+        "import sys, xfcost\nxfcost.analyze('vit', N=784, trace=False)\nxfcost.compare('vit', 'swin', N=784)\n"
+        f"print('HEAVY:', *sorted(set(sys.modules) & set({HEAVY!r})), file=sys.stderr)"
+    )
+    assert imported(code) == []
