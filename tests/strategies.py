@@ -47,7 +47,7 @@ EXAMPLES: dict[type[Mixer], tuple[Mixer, ...]] = {
 GROWTH: dict[type[Mixer], Any] = {
     Full: lambda page: (Grid((6,)), Grid((12,))),
     Cross: lambda page: (Grid((6,)), Grid((12,))),
-    Window: lambda page: (Grid((2 * page.size, 2 * page.size)), Grid((4 * page.size, 2 * page.size))),
+    Window: lambda page: (Grid((2 * page.size, page.size)), Grid((4 * page.size, page.size))),
 }
 
 

@@ -163,7 +163,6 @@ def test_matmul_and_einsum_and_fused_attention_tell_the_same(batch, heads, queri
         (lambda x: x / 2, "multiply"),
         (lambda x: x.mean(dim=1), "mean"),  # per element that enters
     ],
-    ids=str,
 )
 def test_element_wise_work_is_seen(layer, work: str, device: str) -> None:
     # 2·5·6 = 60 elements.
@@ -187,7 +186,6 @@ def test_moving_data_and_shape_arithmetic_cost_nothing() -> None:
         (lambda x: x.clamp(0, 1), "aten::clamp"),
         (torch.sigmoid, "aten::sigmoid"),
     ],
-    ids=str,
 )
 def test_what_no_handle_knows_is_named(function, name: str) -> None:
     found = traced(function, (2, 3, 4), device="cpu")

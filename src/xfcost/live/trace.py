@@ -90,7 +90,7 @@ class _Analysis(JitModelAnalysis):  # type: ignore[misc]
         self.tracer_warnings("none")
 
     def _should_ignore_node(self, node: Any) -> bool:
-        return super()._should_ignore_node(node) or is_shape_arithmetic(node)  # type: ignore[no-any-return]
+        return super()._should_ignore_node(node) or is_shape_arithmetic(node)
 
     def _get_all_ancestors(self, module_name: str) -> set[str]:
         return {self.canonical_module_name(module_name)}
