@@ -14,6 +14,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
+
+# Names that a message lists before it says "…".
+MOST_NAMES: Final = 16
 
 
 class XfcostError(Exception):
@@ -53,7 +57,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if near:
         return "did you mean " + " or ".join(repr(word) for word in near) + "?"
-    return "known: " + ", ".join(names)
+    return "known: " + ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
 
 
 def divisors_text(number: int, most: int = 8) -> str:

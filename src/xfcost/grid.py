@@ -11,6 +11,8 @@ from xfcost.errors import UsageError
 
 # Grids more oblong than this are not what `--N n` means.
 WIDEST_ASPECT = 2
+# The longest input of any kind: 2³² tokens, or an image of 2¹⁶ by 2¹⁶.
+MOST_TOKENS = 2**32
 
 
 class Grid(NamedTuple):
@@ -42,18 +44,37 @@ class Grid(NamedTuple):
 
 def near_square(tokens: int) -> tuple[int, int] | None:
     """The sides of the grid of `tokens` nearest to a square, or None where it would be over 2:1."""
-    for short in range(isqrt(tokens), 0, -1):
+    narrowest = isqrt((tokens - 1) // WIDEST_ASPECT) + 1  # the least side with side · 2·side >= tokens
+    for short in range(isqrt(tokens), narrowest - 1, -1):
         if tokens % short == 0:
-            long = tokens // short
-            return (short, long) if long <= WIDEST_ASPECT * short else None
+            return short, tokens // short
     return None
 
 
-def _possible(start: int, step: int) -> Iterator[int]:
+def check_tokens(tokens: int) -> None:
+    """Refuse an N that no input has.
+
+    Raises:
+        UsageError: `tokens` is below 1 or above `MOST_TOKENS`.
+    """
+    if tokens < 1:
+        raise UsageError(f"--N {number_text(tokens)}: expected at least 1 token; try --N 1 or --N 784")
+    if tokens > MOST_TOKENS:
+        raise UsageError(f"--N {number_text(tokens)}: expected at most {MOST_TOKENS:,} tokens (2³²)")
+
+
+def number_text(number: int) -> str:
+    """`number`, or its size where no one would read it."""
+    return (
+        str(number) if abs(number) < 10**20 else f"(about {'-' if number < 0 else ''}2^{abs(number).bit_length() - 1})"
+    )
+
+
+def _possible(start: int, step: int) -> Iterator[tuple[int, tuple[int, int]]]:
     tokens = start + step
-    while tokens > 0:
-        if near_square(tokens):
-            yield tokens
+    while 0 < tokens <= MOST_TOKENS:
+        if sides := near_square(tokens):
+            yield tokens, sides
         tokens += step
 
 
@@ -63,13 +84,13 @@ def image_sides(tokens: int) -> tuple[int, int]:
     Raises:
         UsageError: `tokens` is below 1 or makes no grid up to 2:1; the message names the neighbours that do.
     """
-    sides = near_square(tokens) if tokens > 0 else None
+    check_tokens(tokens)
+    sides = near_square(tokens)
     if sides:
         return sides
-    if tokens < 1:
-        raise UsageError(f"--N {tokens}: expected at least 1 token; try --N 1 or --N 784")
-    below, above = next(_possible(tokens, -1)), next(_possible(tokens, 1))
-    shapes = " or ".join(f"{n} ({near_square(n)[0]}×{near_square(n)[1]})" for n in (below, above))  # type: ignore[index]
+    # 2³² tokens are 65536×65536: there is always a neighbour above
+    nearest = [next(_possible(tokens, step)) for step in (-1, 1)]
+    shapes = " or ".join(f"{number} ({short}×{long})" for number, (short, long) in nearest)
     raise UsageError(
-        f"--N {tokens}: {tokens} tokens make no image grid between 1:1 and {WIDEST_ASPECT}:1; the nearest that do: {shapes}"
+        f"--N {tokens}: no image grid between 1:1 and {WIDEST_ASPECT}:1 has as many; the nearest that do: {shapes}"
     )

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
 from xfcost.mechanisms.base import Page, SubLayer
+
+Takes = Literal["image", "tokens", "embedded"]
 
 
 class Embed(Page, frozen=True):
     """A step at the model's door (`embed:`): pixels or token numbers become tokens of width d."""
+
+    takes: ClassVar[Takes] = "embedded"
+    """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
 
     @property
     def stride(self) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from math import gcd
+from typing import ClassVar, Literal
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
+from xfcost.arithmetic import Number, ceil_div
+from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
-from xfcost.layers.base import Embed
+from xfcost.layers.base import Embed, Takes
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.rows import layer_norm, linear
@@ -19,6 +20,8 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
 
     projection   N·(P²·C)·d MACs, P²·C·d + d parameters, N = (H/P)·(W/P) tokens, C channels
     """
+
+    takes: ClassVar[Takes] = "image"
 
     size: Side
     norm: Literal["layer_norm", "none"] = "none"
@@ -31,11 +34,13 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     def check(self, place: Place) -> None:
         bad = [side for side in place.grid.sides if side % self.size]
         if bad:
-            nearest = [max(side // self.size, 1) * self.size for side in place.grid.sides]
+            below = [max(side // self.size, 1) * self.size for side in place.grid.sides]
+            above = [ceil_div(side, self.size) * self.size for side in place.grid.sides]
+            images = " or ".join(dict.fromkeys((_by(below), _by(above))))
             raise PageError(
                 "size",
-                f"{self.size} does not divide the image {_by(place.grid.sides)}; "
-                f"the nearest that it tiles is {_by(nearest)}",
+                f"{self.size} does not divide the image {_by(place.grid.sides)}; it could be "
+                f"{divisors_text(gcd(*place.grid.sides))}, or the image {images}",
             )
 
     def out(self, place: Place) -> tuple[Grid, Number]:

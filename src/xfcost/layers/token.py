@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
-from xfcost.layers.base import Embed
+from xfcost.layers.base import Embed, Takes
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Place, Share
 from xfcost.mechanisms.rows import elementwise
@@ -19,6 +19,8 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
 
     With `share: name` the table is counted once, in a row of its own, whoever else uses it (tied embeddings).
     """
+
+    takes: ClassVar[Takes] = "tokens"
 
     share: Share | None = None
     scale: Literal["none", "sqrt_dim"] = "none"

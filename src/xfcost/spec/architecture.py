@@ -5,19 +5,21 @@ Both accounts start here: `counted` asks each page for its rows, `live` builds e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.errors import PageError, UsageError
-from xfcost.grid import Grid, image_sides
-from xfcost.mechanisms.base import Mixer, Page, Place, Residual
-from xfcost.spec.grammar import Group, ImageInput, Spec, StageSpec, StreamSpec, TokenInput
+from xfcost.grid import Grid, check_tokens, image_sides, number_text
+from xfcost.layers import EMBEDS
+from xfcost.layers.base import Takes
+from xfcost.mechanisms.base import Page, Place, Residual, tag_of
+from xfcost.spec.grammar import ImageInput, Spec, StageSpec, StreamSpec, TokenInput
 from xfcost.spec.load import Loaded
-from xfcost.spec.reader import Source, YamlPath
-
-MOST_BLOCKS = 100_000
+from xfcost.spec.reader import YamlPath
+from xfcost.spec.schedule import labels, schedule
 
 
 class Part(NamedTuple):
@@ -146,21 +148,29 @@ class _Walk:
         spec, source = self.spec, self.source
         tokens = self.run.tokens
         if named and spec.stages:
-            raise source.error(("stages",), "stands beside `encoder`/`decoder`; expected either `stages` or the two streams")
+            raise source.error(
+                ("stages",), "stands beside `encoder`/`decoder`; expected either `stages` or the two streams"
+            )
         if named and spec.embed:
             raise source.error(("embed",), "stands beside `encoder`/`decoder`; give each stream its own `embed`")
         if not named and not spec.stages:
             raise source.error((), "the key 'stages' is missing (or `encoder` and `decoder` in its place)")
         streams = sum(1 for stream in (spec.encoder, spec.decoder) if stream) or 1
         if tokens and len(tokens) not in (1, streams):
-            given = ",".join(str(n) for n in tokens)
-            raise UsageError(f"--N {given}: {spec.name} has {streams} stream(s) of tokens; give one number or {streams}")
+            given = ",".join(number_text(n) for n in tokens)
+            there = (
+                "one stream of tokens; give one number"
+                if streams == 1
+                else "two streams of tokens; give one number or two"
+            )
+            raise UsageError(f"--N {given}: {spec.name} has {there}")
 
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
         entry = self._input(path, stream, number)
         vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
         grid = Grid(entry.sides) if isinstance(entry, ImageInput) else Grid((entry.length,))
         dim: int = entry.channels if isinstance(entry, ImageInput) else entry.vocabulary
+        self._check_entrance((*path, "embed"), stream.embed, entry)
         embed, grid, dim = self._doors((*path, "embed"), stream.embed, grid, dim, stream.stages[0].dim, vocabulary)
         stages = []
         for index, stage in enumerate(stream.stages):
@@ -171,14 +181,28 @@ class _Walk:
         self.memory = (grid, dim)
         return Stream("".join(f"{step}." for step in path), entry, tuple(embed), tuple(stages))
 
+    def _check_entrance(self, path: YamlPath, pages: list[Any], entry: ImageInput | TokenInput) -> None:
+        """The first step of `embed` takes the input as it is, and no other step does."""
+        given: Takes = "image" if isinstance(entry, ImageInput) else "tokens"
+        if not pages or pages[0].takes != given:
+            fit = " or ".join(f"{{kind: {tag_of(page)}, …}}" for page in EMBEDS if page.takes == given)
+            here = f", and {tag_of(type(pages[0]))!r} comes first" if pages else ""
+            raise self.source.error(
+                (*path, 0), f"the input is of kind {given!r}{here}; expected {fit} as the first step"
+            )
+        for number, page in enumerate(pages):
+            if number and page.takes != "embedded":
+                raise self.source.error(
+                    (*path, number), f"{tag_of(type(page))!r} can only be the first step of `embed`"
+                )
+
     def _input(self, path: YamlPath, stream: StreamSpec, number: int) -> ImageInput | TokenInput:
         entry = stream.input or self.spec.input
         if not self.run.tokens:
             return entry
         tokens = self.run.tokens[number if len(self.run.tokens) > 1 else 0]
         if isinstance(entry, TokenInput):
-            if tokens < 1:
-                raise UsageError(f"--N {tokens}: expected at least 1 token; try --N 1 or --N {entry.length}")
+            check_tokens(tokens)
             return msgspec.structs.replace(entry, length=tokens)
         stride = 1
         for page in stream.embed:
@@ -186,7 +210,7 @@ class _Walk:
         height, width = image_sides(tokens)
         return msgspec.structs.replace(entry, size=[height * stride, width * stride])
 
-    def _doors(  # noqa: PLR0913 - the state of the walk
+    def _doors(
         self, path: YamlPath, pages: list[Any], grid: Grid, dim: int, out_dim: int, vocabulary: int | None
     ) -> tuple[list[Part], Grid, int]:
         parts = []
@@ -214,11 +238,14 @@ class _Walk:
                 known = "×".join(str(side) for side in self.tables[name])
                 got = "×".join(str(side) for side in shape)
                 where = self.source.where(self.tables_from[name])
-                raise self.source.error((*path, "share"), f"the table {name!r} is {known} at {where} and {got} here; shared tables must agree")
+                raise self.source.error(
+                    (*path, "share"),
+                    f"the table {name!r} is {known} at {where} and {got} here; shared tables must agree",
+                )
             self.tables_from.setdefault(name, path)
         return Part(".".join(str(step) for step in path), page, spot, residual)
 
-    def _stage(self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, count: int) -> Stage:  # noqa: PLR0913
+    def _stage(self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, count: int) -> Stage:
         enter, grid, dim = self._doors((*path, "enter"), stage.enter, grid, dim, stage.dim, None)
         if dim != stage.dim:
             door = "embed" if path[-1] == 0 else "enter"
@@ -226,58 +253,26 @@ class _Walk:
                 (*path, "dim"), f"the width is {dim} here and nothing in `{door}` brings it to {stage.dim}"
             )
         residual = stage.residual if stage.residual is not None else self.spec.residual
-        written, order = self._schedule(path, stage)
+        written, order = schedule(path, stage, self.source)
         stream = path[0] if path[0] != "stages" else ""
-        label = " ".join(str(word) for word in (stream, f"stage {int(path[-1]) + 1}" if count > 1 or not stream else "") if word)
-        blocks, names = [], _labels([block for _, block in written])
+        label = " ".join(
+            str(word) for word in (stream, f"stage {int(path[-1]) + 1}" if count > 1 or not stream else "") if word
+        )
+        blocks, names, times = [], labels(written), Counter(order)
         for index, (block_path, pages) in enumerate(written):
-            parts = [self._sublayer((*block_path, number), page, grid, dim, residual) for number, page in enumerate(pages)]
-            block = Block(".".join(str(step) for step in block_path), names[index], tuple(parts), order.count(index))
+            parts = [
+                self._sublayer((*block_path, number), page, grid, dim, residual) for number, page in enumerate(pages)
+            ]
+            block = Block(".".join(str(step) for step in block_path), names[index], tuple(parts), times[index])
             blocks.append(block)
         return Stage(".".join(str(step) for step in path), label, dim, grid, tuple(enter), tuple(blocks), tuple(order))
 
-    def _sublayer(  # noqa: PLR0913 - the state of the walk
-        self, path: YamlPath, page: Any, grid: Grid, dim: int, residual: Residual | Literal["none"]
-    ) -> Part:
+    def _sublayer(self, path: YamlPath, page: Any, grid: Grid, dim: int, residual: Residual | Literal["none"]) -> Part:
         if getattr(page, "causal", False) is None:
             page = msgspec.structs.replace(page, causal=path[0] == "decoder")
         memory, memory_dim = self.memory if path[0] == "decoder" and self.memory else (None, None)
         spot = Place(grid=grid, dim=dim, out_dim=dim, memory=memory, memory_dim=memory_dim, fused=self._fused)
         return self._part(path, page, spot, page.residual if page.residual is not None else residual)
-
-    def _schedule(self, path: YamlPath, stage: StageSpec) -> tuple[list[tuple[YamlPath, list[Any]]], list[int]]:
-        """The blocks as written, and which of them runs when."""
-        given = [name for name in ("block", "pattern", "blocks") if getattr(stage, name) is not None]
-        if len(given) != 1:
-            got = " and ".join(f"`{name}`" for name in given) or "none"
-            raise self.source.error(path, f"expected one of `block`, `pattern` or `blocks`, got {got}")
-        if stage.blocks is not None:
-            if stage.depth is not None:
-                raise self.source.error((*path, "depth"), "`blocks` says itself how many there are; leave `depth` out")
-            return self._nested((*path, "blocks"), stage.blocks)
-        if stage.depth is None:
-            raise self.source.error(path, f"the key 'depth' is missing: how many blocks does `{given[0]}` make?")
-        if stage.block is not None:
-            return [((*path, "block"), stage.block)], [0] * stage.depth
-        pattern = (stage.pattern or [])[: stage.depth]
-        written: list[tuple[YamlPath, list[Any]]] = [((*path, "pattern", number), block) for number, block in enumerate(pattern)]
-        return written, [number % len(pattern) for number in range(stage.depth)]
-
-    def _nested(self, path: YamlPath, blocks: list[Any]) -> tuple[list[tuple[YamlPath, list[Any]]], list[int]]:
-        written: list[tuple[YamlPath, list[Any]]] = []
-        order: list[int] = []
-        for number, item in enumerate(blocks):
-            here = (*path, number)
-            if isinstance(item, Group):
-                inner, inner_order = self._nested((*here, "blocks"), item.blocks)
-                if len(order) + len(inner_order) * item.repeat > MOST_BLOCKS:
-                    raise self.source.error((*here, "repeat"), f"makes more than {MOST_BLOCKS:,} blocks in one stage")
-                order += [len(written) + index for index in inner_order] * item.repeat
-                written += inner
-            else:
-                order.append(len(written))
-                written.append((here, item))
-        return written, order
 
     def _head(self, stream: Stream) -> Part | None:
         if self.spec.head is None:
@@ -289,9 +284,3 @@ class _Walk:
         if not self.run.extra_tokens and getattr(head, "pool", None) == "class_token":
             head = msgspec.structs.replace(head, pool="mean")
         return self._part(("head",), head, Place(grid=grid, dim=dim, out_dim=dim, vocabulary=vocabulary))
-
-
-def _labels(blocks: list[list[Any]]) -> list[str]:
-    """A short name per block: its mixers', numbered where two are called alike."""
-    names = [" + ".join(page.label() for page in block if isinstance(page, Mixer)) or "no mixer" for block in blocks]
-    return [name if names.count(name) == 1 else f"{name} #{names[: index + 1].count(name)}" for index, name in enumerate(names)]

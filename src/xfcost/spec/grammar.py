@@ -71,12 +71,15 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Where it isn't given: the spec's."""
 
 
+Figure = Annotated[float, msgspec.Meta(gt=0, le=1e30)]
+
+
 class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Figures as printed, with their source and their convention."""
 
-    params: float | None = None
-    macs: float | None = None
-    flops: float | None = None
+    params: Figure | None = None
+    macs: Figure | None = None
+    flops: Figure | None = None
     source: str
     convention: str | None = None
     note: str | None = None
@@ -85,7 +88,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One architecture, alone and completely; or, with `extends`, a variant of another."""
 
-    name: str
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     input: AnyInput
     embed: list[AnyEmbed] = []
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)] | None = None
@@ -97,4 +100,4 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     notes: str | None = None
     published: list[Published] = []
     extends: str | None = None
-    """A preset or a file (relative to this one) whose keys stand where this file gives none; lists are replaced whole."""
+    """A preset or a file (relative to this one) whose keys stand where this one has none; lists are replaced whole."""

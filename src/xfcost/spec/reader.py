@@ -1,7 +1,8 @@
 """YAML text -> plain Python with the line of every value. A spec can't run code, and can't be a bomb.
 
 Only the data of YAML 1.2's core schema is read: no tags, no merge keys, no duplicate keys; `1e-5` is a number and
-`no` is a string. Values are capped in number and depth, so that aliases cannot multiply without end.
+`no` is a string. Values are capped in number and depth, before anything is built (libyaml recurses in C, and a file of
+brackets would end the process) and again while aliases are followed, which multiply.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MOST_DEPTH: Final = 60
 _INT: Final = re.compile(r"[-+]?[0-9][0-9_]*\Z")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _WORDS: Final = {"null": None, "~": None, "": None, "true": True, "false": False}
-_PLAIN_TAGS: Final = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map")
+_Mark = tuple[int, int]
 
 
 class Source:
@@ -55,8 +56,21 @@ def path_text(path: YamlPath) -> str:
     """`stages[1].block[0].heads`."""
     text = ""
     for step in path:
-        text += f"[{step}]" if isinstance(step, int) else (f".{step}" if text else step)
+        text += f"[{step}]" if isinstance(step, int) else f"{'.' if text else ''}{printable(step)}"
     return text
+
+
+def printable(text: str, most: int = 60) -> str:
+    """`text` as a message can show it: on one line, not endless, without control characters."""
+    plain = text if text.isprintable() else repr(text)
+    return plain if len(plain) <= most else plain[: most - 1] + "…"
+
+
+def shown_value(value: Any) -> str:
+    """A value as YAML writes it: 'four', 4.5, true, null, [1, 2]."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return printable(repr(value))
 
 
 def read_file(file: Path, name: str) -> str:
@@ -71,7 +85,9 @@ def read_file(file: Path, name: str) -> str:
         with file.open("rb") as stream:
             raw = stream.read(MOST_BYTES + 1)
     except FileNotFoundError:
-        raise SpecError(f"{name}: no such file; `xfcost list` shows the presets, `xfcost show vit` one to start from") from None
+        raise SpecError(
+            f"{name}: no such file; `xfcost list` shows the presets, `xfcost show vit` one to start from"
+        ) from None
     except (OSError, ValueError) as error:
         raise SpecError(f"{name}: can't be read: {getattr(error, 'strerror', None) or error}") from None
     if len(raw) > MOST_BYTES:
@@ -89,63 +105,89 @@ def read(text: str, name: str) -> tuple[dict[str, Any], Source]:
         SpecError: it is no YAML, or not plain data, or not one mapping.
     """
     source = Source(name)
-    node = _compose(text, source)
-    if node is None:
+    node, tagged = _compose(text, source)
+    if node is None or (isinstance(node, yaml.ScalarNode) and not node.value):
         raise SpecError(f"{name}:1 is empty; expected a mapping with `input`, `embed`, `stages` and `head`")
     source.lines[()] = (name, node.start_mark.line + 1)
+    builder = _Builder(source, tagged)
     if not isinstance(node, yaml.MappingNode):
+        builder.refuse_tag(node, ())
         kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
-        raise SpecError(f"{source.where(())} {kind} at top level; expected a mapping with `input`, `embed`, `stages`, `head`")
-    value = _Builder(source).build(node, ())
-    return value, source
+        raise source.error((), f"{kind} at top level; expected a mapping with `input`, `embed`, `stages`, `head`")
+    return builder.build(node, ()), source
 
 
 def read_value(text: str) -> Any:
     """One value from the command line (`--set key=VALUE`), by the same rules."""
     source = Source("--set")
-    node = _compose(text, source)
-    return None if node is None else _Builder(source).build(node, ())
+    node, tagged = _compose(text, source)
+    return None if node is None else _Builder(source, tagged).build(node, ())
 
 
-def _compose(text: str, source: Source) -> yaml.Node | None:
+def _compose(text: str, source: Source) -> tuple[yaml.Node | None, dict[_Mark, str]]:
+    """The nodes of `text`, and the tags that it writes, by where they stand."""
     try:
+        tagged = _scan(text, source)
         loader = _Loader(text)
         try:
-            return loader.get_single_node()
+            return loader.get_single_node(), tagged
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it can't be parsed"
+        said = [getattr(error, name, None) for name in ("context", "problem")]
+        problem = ", ".join(part for part in said if part) or getattr(error, "reason", None) or "it can't be parsed"
         raise SpecError(f"{source.name}:{line} is not valid YAML: {problem}") from None
-    except RecursionError:
-        raise SpecError(f"{source.name}:1 is nested too deeply; expected at most {MOST_DEPTH} levels") from None
+
+
+def _scan(text: str, source: Source) -> dict[_Mark, str]:
+    """The tags that `text` writes; refuses what is too deep or too much, event by event, without recursion."""
+    tagged: dict[_Mark, str] = {}
+    depth = values = 0
+    event: Any  # the stubs let a parsed event lack its mark
+    for event in yaml.parse(text, Loader=_Loader):
+        line, column = event.start_mark.line + 1, event.start_mark.column
+        if isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.NodeEvent):
+            values += 1
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            if tag := getattr(event, "tag", None):
+                tagged[line, column] = tag
+        if depth > MOST_DEPTH:
+            raise SpecError(f"{source.name}:{line} is nested deeper than {MOST_DEPTH} levels; write a flatter spec")
+        if values > 2 * MOST_VALUES:  # keys and values
+            raise SpecError(f"{source.name}:{line} is the end of {MOST_VALUES:,} values; write a smaller spec")
+    return tagged
 
 
 class _Builder:
     """Nodes -> values, counting them and noting their lines."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, tagged: dict[_Mark, str]) -> None:
         self.source = source
+        self.tagged = tagged
         self.values = 0
 
     def build(self, node: yaml.Node, path: YamlPath) -> Any:
+        """The value of `node`, which stands at `path`."""
         self.source.lines.setdefault(path, (self.source.name, node.start_mark.line + 1))
         self.values += 1
         if self.values > MOST_VALUES:
-            raise self.source.error(path, f"more than {MOST_VALUES:,} values once aliases are followed; write a smaller spec")
+            raise self.source.error(
+                path, f"more than {MOST_VALUES:,} values once aliases are followed; write a smaller spec"
+            )
         if len(path) > MOST_DEPTH:
             raise self.source.error(path[:3], f"nested deeper than {MOST_DEPTH} levels (an alias to itself?)")
+        self.refuse_tag(node, path)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
-            self._refuse_tag(node, path)
             return [self.build(item, (*path, number)) for number, item in enumerate(node.value)]
         return self._scalar(node, path)
 
     def _mapping(self, node: yaml.MappingNode, path: YamlPath) -> dict[str, Any]:
-        self._refuse_tag(node, path)
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
@@ -154,24 +196,20 @@ class _Builder:
                 raise self.source.error((*path, "?"), "a key must be a word")
             key = str(key_node.value)
             here = (*path, key)
-            if key in result:
-                first = self.source.where(here)
-                self.source.lines[here] = (self.source.name, line)
+            first = self.source.where(here) if key in result else None
+            self.source.lines[here] = (self.source.name, line)
+            if first:
                 raise self.source.error(here, f"the key stands twice (first at {first}); keep one of them")
             if key == "<<":
-                self.source.lines[here] = (self.source.name, line)
                 raise self.source.error(here, "merge keys are not read; write the keys out, or use `extends`")
-            self.source.lines[here] = (self.source.name, line)
+            self.refuse_tag(key_node, here)
             result[key] = self.build(value_node, here)
         return result
 
-    def _scalar(self, node: yaml.Node, path: YamlPath) -> Any:
+    def _scalar(self, node: Any, path: YamlPath) -> Any:
         text = node.value
         if node.style:  # quoted or a block: text, whatever it looks like
-            self._refuse_tag(node, path)
             return text
-        if not node.tag.startswith("tag:yaml.org,2002:") or "python" in node.tag:
-            self._refuse_tag(node, path)
         if text.lower() in _WORDS:
             return _WORDS[text.lower()]
         try:
@@ -183,6 +221,10 @@ class _Builder:
             raise self.source.error(path, f"a number of {len(text)} digits is too large") from None
         return text
 
-    def _refuse_tag(self, node: yaml.Node, path: YamlPath) -> None:
-        if node.tag not in _PLAIN_TAGS:
-            raise self.source.error(path, f"the tag {node.tag!r} is not read: a spec is plain data and can't run code")
+    def refuse_tag(self, node: yaml.Node, path: YamlPath) -> None:
+        """A tag is an instruction to a loader, and a spec is data."""
+        if tag := self.tagged.get((node.start_mark.line + 1, node.start_mark.column)):
+            name = printable(tag.replace("tag:yaml.org,2002:", "!!"))
+            raise self.source.error(
+                path, f"the tag {name} is not read: a spec is plain data and can't run code; leave it out"
+            )

@@ -12,7 +12,12 @@ from xfcost.mechanisms.base import Residual, tag_of
 from xfcost.spec.grammar import Group, ImageInput, Published, Spec, StageSpec, StreamSpec, TokenInput
 from xfcost.spec.reader import YamlPath
 
-_DOORS: dict[str, tuple[type, ...]] = {"embed": EMBEDS, "enter": ENTERS, "head": HEADS, "input": (ImageInput, TokenInput)}
+_DOORS: dict[str, tuple[type, ...]] = {
+    "embed": EMBEDS,
+    "enter": ENTERS,
+    "head": HEADS,
+    "input": (ImageInput, TokenInput),
+}
 _PLAIN: dict[str, type] = {
     "stages": StageSpec,
     "published": Published,
@@ -45,8 +50,8 @@ def known_keys(data: Any, path: YamlPath) -> list[str]:
     if struct is None:
         return []
     if field is None:
-        tagged = struct.__struct_config__.tag is not None  # type: ignore[attr-defined]
-        return [*(["kind"] if tagged else []), *struct.__struct_fields__]  # type: ignore[attr-defined]
+        tagged = struct.__struct_config__.tag is not None
+        return [*(["kind"] if tagged else []), *struct.__struct_fields__]
     kind = {info.name: info.type for info in msgspec.structs.fields(struct)}.get(field)
     return _choices(kind)
 

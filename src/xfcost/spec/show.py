@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from xfcost.spec.load import find, load
-from xfcost.spec.reader import read, read_file
+from xfcost.spec.load import lineage, load
 
 
 def texts(name: str) -> Iterator[tuple[str, str]]:
     """(file name, YAML text) of a spec and of everything it extends, for `xfcost show`."""
-    base: Path | None = None
-    while True:
-        path, shown = find(name, base)
-        text = read_file(path, shown)
-        yield shown, text
-        data, _ = read(text, shown)
-        if not data.get("extends"):
-            return
-        name, base = data["extends"], path
+    for written in lineage(name):
+        yield written.shown, written.text
 
 
 def full_yaml(name: str) -> str:

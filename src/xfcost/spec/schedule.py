@@ -1,0 +1,68 @@
+"""The blocks of a stage: which are written, and which of them runs when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from xfcost.mechanisms.base import Mixer
+from xfcost.spec.grammar import Group, StageSpec
+from xfcost.spec.reader import Source, YamlPath
+
+MOST_BLOCKS: Final = 100_000
+
+Written = list[tuple[YamlPath, list[Any]]]
+"""Blocks as they are written: where each stands, and its sub-layers."""
+
+
+def schedule(path: YamlPath, stage: StageSpec, source: Source) -> tuple[Written, list[int]]:
+    """The blocks as written, and which of them runs first, second and so on.
+
+    Raises:
+        SpecError: the stage says it in no way, or in two.
+    """
+    given = [name for name in ("block", "pattern", "blocks") if getattr(stage, name) is not None]
+    if len(given) != 1:
+        got = " and ".join(f"`{name}`" for name in given) or "none"
+        raise source.error(path, f"expected one of `block`, `pattern` or `blocks`, got {got}")
+    if stage.blocks is not None:
+        if stage.depth is not None:
+            raise source.error((*path, "depth"), "`blocks` says itself how many there are; leave `depth` out")
+        return _nested((*path, "blocks"), stage.blocks, source)
+    if stage.depth is None:
+        raise source.error(path, f"the key 'depth' is missing: how many blocks does `{given[0]}` make?")
+    if stage.block is not None:
+        return [((*path, "block"), stage.block)], [0] * stage.depth
+    pattern = (stage.pattern or [])[: stage.depth]
+    written: Written = [((*path, "pattern", number), block) for number, block in enumerate(pattern)]
+    return written, [number % len(pattern) for number in range(stage.depth)]
+
+
+def _nested(path: YamlPath, blocks: list[Any], source: Source) -> tuple[Written, list[int]]:
+    written: Written = []
+    order: list[int] = []
+    for number, item in enumerate(blocks):
+        here = (*path, number)
+        if isinstance(item, Group):
+            inner, inner_order = _nested((*here, "blocks"), item.blocks, source)
+            if len(order) + len(inner_order) * item.repeat > MOST_BLOCKS:
+                raise source.error((*here, "repeat"), f"makes more than {MOST_BLOCKS:,} blocks in one stage")
+            order += [len(written) + index for index in inner_order] * item.repeat
+            written += inner
+        else:
+            order.append(len(written))
+            written.append((here, item))
+    return written, order
+
+
+def labels(written: Written) -> list[str]:
+    """A short name per block: its mixers', numbered where two are called alike."""
+    names = [
+        " + ".join(page.label() for page in block if isinstance(page, Mixer)) or "no mixer" for _, block in written
+    ]
+    alike, seen = Counter(names), Counter[str]()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if alike[name] == 1 else f"{name} #{seen[name]}")
+    return found
