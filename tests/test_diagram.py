@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.patches import FancyBboxPatch
 
 from test_plot import xfcost
 from xfcost.api import analyze, make_run
@@ -138,6 +139,10 @@ def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():
         assert frame.x1 <= figure.bbox.x1, texts[number].get_text()
         for other in range(number):
             assert not frame.overlaps(frames[other]), (texts[number].get_text(), texts[other].get_text())
+    boxes = [patch.get_window_extent(renderer) for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
+    marks = [frame for text, frame in zip(texts, frames, strict=True) if text.get_text() in ("differs", "only here")]
+    assert marks
+    assert not any(mark.overlaps(box) for mark in marks for box in boxes)
     said = {text.get_text() for text in texts}
     assert {"W-MSA", "Self-attention", "Cross-attention", "only here", "local mixing"} <= said
 

@@ -69,6 +69,14 @@ def test_a_mixing_operation_with_parameters_is_told(ledgers):
     assert "no parameters" not in sentence
 
 
+def test_beside_the_bias_another_holder_is_no_exception(ledgers):
+    rows = [msgspec.structs.replace(row, params=7) if row.operation == "scores" else row for row in ledgers[1].rows]
+    sentence = parameter_sentence({"false": ledgers[1].part(rows)})
+    assert sentence.startswith("Here mixing operations do hold parameters (false: 23,406 of")
+    assert "in: Relative position bias" in sentence
+    assert "Attention scores QKᵀ" in sentence
+
+
 def test_a_system_that_mixes_nothing_says_so(ledgers):
     rows = [row for row in ledgers[0].rows if row.mixing == "per-token"]
     assert parameter_sentence({"mute": ledgers[0].part(rows)}) == "No operation here mixes tokens."

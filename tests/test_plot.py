@@ -13,8 +13,9 @@ import msgspec
 import pytest
 
 from xfcost.api import make_run
+from xfcost.commands.plot import run
 from xfcost.comparison import distinct
-from xfcost.errors import SpecError, UsageError
+from xfcost.errors import OutputError, SpecError, UsageError
 from xfcost.ledger import Timing
 from xfcost.report.plot import chart_bytes, chart_figure
 from xfcost.report.scaling import METRICS, scaling_chart
@@ -27,8 +28,8 @@ GUIDES = {"slope 2 (quadratic)": 2, "slope 1 (linear)": 1}
 def swept(*specs, span=(49, 12544), extra=(), **options):
     loaded = [load(spec) for spec in specs]
     names = distinct(one.spec.name for one in loaded)
-    run = make_run(**options)
-    return [sweep(name, one, run, span, extra) for name, one in zip(names, loaded, strict=True)]
+    how = make_run(**options)
+    return [sweep(name, one, how, span, extra) for name, one in zip(names, loaded, strict=True)]
 
 
 def drawn(metric, *specs, mark=None, **options):
@@ -102,7 +103,7 @@ def test_image_specs_take_square_grids_and_sequences_both_ends():
 
 
 def test_a_position_table_ends_its_line_at_its_last_row_and_says_so(tmp_path):
-    (one,) = swept("gpt2", span=(16, 4096))
+    (one,) = swept("gpt2", span=(16, 4000))
     assert one.tokens[-1] == 1024
     assert "1024" in one.ended
     result = xfcost("plot", "gpt2", "--N", "16:4096", "-o", tmp_path / "a.csv")
@@ -110,6 +111,14 @@ def test_a_position_table_ends_its_line_at_its_last_row_and_says_so(tmp_path):
     assert "its line ends at N = 1,024" in result.stderr
     with pytest.raises(SpecError, match="can be at most 1024"):
         swept("gpt2", span=(2000, 4096))
+
+
+def test_the_marked_n_is_one_of_the_points_of_a_grid_that_can_be():
+    plain, marked = swept("vit", "gpt2")[0], swept("vit", "gpt2", extra=[113, 10_816])
+    assert 10_816 not in plain.tokens  # 104×104, between two steps
+    assert 10_816 in marked[0].tokens
+    assert 113 not in marked[0].tokens  # a prime makes no grid, and is no error
+    assert 113 in marked[1].tokens
 
 
 def test_slope_is_the_least_squares_line_in_logarithms():
@@ -182,12 +191,33 @@ def test_an_existing_file_is_kept_without_force(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["a.svg"]
 
 
+@pytest.mark.parametrize("command", ["plot", "diagram", "glance"])
+def test_a_target_that_cannot_be_is_refused_before_any_work(command, tmp_path):
+    target = tmp_path / ("a.csv" if command == "glance" else "a.svg")
+    target.write_text("mine")
+    result = xfcost(command, "no-such-preset", "-o", target)
+    assert result.returncode == 2
+    assert "already exists" in result.stderr
+    assert target.read_text() == "mine"
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OutputError, match="No space left"):
+        run(["vit"], N="49:81", output=tmp_path / "a.svg")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("form", "magic"), [(".svg", b"<?xml"), (".png", b"\x89PNG"), (".pdf", b"%PDF")])
 def test_the_same_numbers_give_the_same_bytes(form, magic):
     sweeps = swept("vit", "swin", span=(49, 784))
     first, second = (chart_bytes(scaling_chart(sweeps, [[], []], "mixing", mark=784), form) for _ in range(2))
     assert first == second
     assert first.startswith(magic)
+    assert b"CreationDate" not in first
 
 
 def test_csv_holds_what_is_drawn(tmp_path):

@@ -177,8 +177,7 @@ def _mixer(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
     before = [row for row in rows[: mixing[0]] if row not in core]
     after = [row for row in rows[mixing[-1] :] if row not in core]
     yield from (_box(f"before {row.operation}", row.title, "", [row]) for row in before)
-    slot = "core" if tag_of(type(part.page)) != "cross" else "core over the memory"
-    yield _box(slot, label, steps.replace(" / + bias", " + bias"), core)
+    yield _box("core", label, steps.replace(" / + bias", " + bias"), core)
     yield from (_box(f"after {row.operation}", row.title, "", [row]) for row in after)
 
 
