@@ -93,7 +93,7 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
 def _subtitle(metric: str, facts: Facts, live: Sequence[Sequence[Ledger]]) -> str:
     """How the numbers came about."""
     how = {
-        "mixing": "Counted in closed form: QKᵀ and AV of all layers, one forward",
+        "mixing": "Counted in closed form: all layers, one forward",
         "macs": "Counted in closed form: all multiply-accumulates of one forward",
         "attention-memory": "Counted in closed form: what training keeps",
         "params": "Counted in closed form; what grows with N is a learned position table",
