@@ -204,9 +204,13 @@ class TestYaml:
     def test_nesting_that_would_overflow_the_parsers_stack(self, here, start):
         """libyaml's composer recurses in C: a file of brackets ended the process. In a process of its own, for that."""
         Path("toy.yaml").write_text(start * 150_000)
-        script = "from xfcost.spec.load import load\ntry:\n    load('toy.yaml')\nexcept Exception as e:\n    print(type(e))"
-            "import xfcost.spec.load as l\ntry:\n    l.load('toy.yaml')\nexcept Exception as e:\n    print(type(e))"
-        )
+        script = """if True:
+            from xfcost.spec.load import load
+            try:
+                load("toy.yaml")
+            except Exception as error:
+                print(type(error))
+        """
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         assert "SpecError" in done.stdout
 
