@@ -1,0 +1,486 @@
+"""The reader, `extends`, `--set`, the schedule of blocks, the lines in messages, and grids."""
+
+from __future__ import annotations
+
+from math import isqrt
+from pathlib import Path
+from textwrap import dedent
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from xfcost.counted import count
+from xfcost.errors import SpecError, UsageError
+from xfcost.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
+from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.base import tag_of
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.grammar import Spec
+from xfcost.spec.load import load, preset_names
+from xfcost.spec.reader import Source, path_text, read, read_value
+from xfcost.spec.schema import json_schema
+from xfcost.spec.show import full_yaml, texts
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder to stand in, so that files have short names."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(name: str, text: str) -> None:
+    Path(name).write_text(dedent(text), encoding="utf-8")
+
+
+class TestReader:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("4", 4),
+            ("-4", -4),
+            ("+4", 4),
+            ("010", 10),
+            ("1e-5", 1e-5),
+            ("1.0e-5", 1e-5),
+            ("1E3", 1000.0),
+            (".5", 0.5),
+            ("4.", 4.0),
+            ("37e3", 37000.0),
+            ("true", True),
+            ("False", False),
+            ("null", None),
+            ("~", None),
+            ("", None),
+            # what YAML 1.1 would have made something else of
+            ("no", "no"),
+            ("on", "on"),
+            ("y", "y"),
+            ("12:30", "12:30"),
+            ("2020-01-01", "2020-01-01"),
+            ("0x1F", "0x1F"),
+            (".inf", ".inf"),
+            (".nan", ".nan"),
+            ("=", "="),
+            # text
+            ("'4'", "4"),
+            ('"true"', "true"),
+            ("|\n  4\n", "4\n"),
+            ("1e", "1e"),
+            ("e5", "e5"),
+            ("1-2", "1-2"),
+            ("[1, no, {a: ~}]", [1, "no", {"a": None}]),
+        ],
+    )
+    def test_scalars_of_yaml_1_2(self, text, value):
+        got = read_value(text)
+        assert got == value
+        assert type(got) is type(value)
+
+    def test_keys_are_words_whatever_they_look_like(self):
+        assert read("1: a\nno: b\n~: c\n", "x")[0] == {"1": "a", "no": "b", "~": "c"}
+
+    def test_aliases_are_copies(self):
+        data, _ = read("a: &a {b: [1]}\nc: *a\n", "x")
+        data["a"]["b"].append(2)
+        assert data["c"] == {"b": [1]}
+
+    def test_a_byte_order_mark_is_no_part_of_the_first_key(self, here):
+        Path("x.yaml").write_bytes(b"\xef\xbb\xbfextends: vit\n")
+        assert load("x.yaml").spec.name == "ViT-S/8"
+
+    def test_windows_line_ends(self, here):
+        Path("x.yaml").write_bytes(b"extends: vit\r\nname: mine\r\n")
+        assert load("x.yaml").spec.name == "mine"
+
+    def test_every_value_knows_its_line(self):
+        _, source = read("a: 1\nb:\n  - c\n  - {d: 2,\n     e: 3}\n", "x.yaml")
+        where = {
+            (): "x.yaml:1",
+            ("a",): "x.yaml:1",
+            ("b",): "x.yaml:2",
+            ("b", 0): "x.yaml:3",
+            ("b", 1): "x.yaml:4",
+            ("b", 1, "d"): "x.yaml:4",
+            ("b", 1, "e"): "x.yaml:5",
+            # what isn't there stands where the thing around it stands
+            ("b", 1, "f"): "x.yaml:4",
+            ("b", 9, "f"): "x.yaml:2",
+            ("z",): "x.yaml:1",
+        }
+        assert {path: source.where(path) for path in where} == where
+        assert Source("x.yaml").where(("a",)) == "x.yaml:1"
+
+    def test_paths_read_like_the_key_of_set(self):
+        assert path_text(("stages", 1, "block", 0, "heads")) == "stages[1].block[0].heads"
+        assert path_text(()) == ""
+
+    @given(
+        data=st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+            lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1), inner, max_size=4),
+            max_leaves=15,
+        )
+    )
+    @settings(deadline=None)
+    def test_what_is_dumped_is_read(self, data):
+        """Whatever a YAML writer writes of plain data is read as the same data (but for texts it leaves unquoted)."""
+        text = yaml.safe_dump({"data": data}, default_style='"', allow_unicode=True)
+        assume("!!" not in text)  # quoted numbers are written with a tag
+        assert read(text, "x")[0] == {"data": data}
+
+
+BASE = """\
+    name: base
+    paper: nobody 2020
+    notes: a note
+    input: {kind: image, size: 32, channels: 3}
+    embed: [{kind: patch, size: 8}]
+    stages:
+      - {dim: 64, depth: 2, block: [{kind: full, heads: 4}, {kind: mlp}]}
+    head: {kind: classifier, classes: 10}
+    published: [{params: 3, source: here}]
+"""
+
+
+class TestExtends:
+    def test_mappings_are_merged_and_lists_are_replaced(self, here):
+        write("base.yaml", BASE)
+        write("child.yaml", "extends: ./base.yaml\ninput: {size: 64}\nembed: [{kind: patch, size: 16}]\n")
+        spec, base = load("child.yaml").spec, load("base.yaml").spec
+        assert (spec.input.size, spec.input.channels) == (64, 3)
+        assert [msgspec.to_builtins(page) for page in spec.embed] != [msgspec.to_builtins(page) for page in base.embed]
+        assert (spec.name, spec.paper, spec.stages, spec.head) == (base.name, base.paper, base.stages, base.head)
+
+    def test_another_kind_replaces_the_mapping_whole(self, here):
+        write("base.yaml", BASE)
+        write(
+            "child.yaml",
+            """\
+            extends: ./base.yaml
+            input: {kind: tokens, vocabulary: 9}
+            embed: [{kind: token}]
+            head: {kind: language_model}
+            """,
+        )
+        spec = load("child.yaml").spec
+        assert msgspec.to_builtins(spec.input) == {"kind": "tokens", "vocabulary": 9, "length": 512}
+        assert count(place(load("child.yaml"), Run())).total("macs") > 0
+
+    def test_the_same_kind_said_again_is_merged(self, here):
+        write("base.yaml", BASE)
+        write(
+            "child.yaml", "extends: ./base.yaml\ninput: {kind: image, size: 64}\nhead: {kind: classifier, norm: none}\n"
+        )
+        spec = load("child.yaml").spec
+        assert (spec.input.size, spec.input.channels, spec.head.classes, spec.head.norm) == (64, 3, 10, "none")
+
+    def test_figures_and_notes_are_of_a_file_itself(self, here):
+        write("base.yaml", BASE)
+        write("child.yaml", "extends: ./base.yaml\nname: child\n")
+        write("alias.yaml", "extends: ./base.yaml\n")
+        child, alias, base = (load(name).spec for name in ("child.yaml", "alias.yaml", "base.yaml"))
+        assert (child.published, child.notes) == ([], None)
+        assert (alias.published, alias.notes) == (base.published, "a note")
+
+    def test_a_chain_and_the_paths_in_it_are_relative_to_their_file(self, here):
+        Path("sub").mkdir()
+        write("base.yaml", BASE)
+        write("sub/middle.yaml", "extends: ../base.yaml\nname: middle\ninput: {size: 64}\n")
+        write("top.yaml", "extends: sub/middle.yaml\nname: top\nhead: {classes: 7}\n")
+        spec = load("top.yaml").spec
+        assert (spec.name, spec.input.size, spec.head.classes, spec.paper) == ("top", 64, 7, "nobody 2020")
+        assert [name for name, _ in texts("top.yaml")] == ["top.yaml", "sub/middle.yaml", "sub/../base.yaml"]
+
+    def test_a_value_can_be_taken_away_by_null(self, here):
+        write("base.yaml", BASE)
+        write("child.yaml", "extends: ./base.yaml\npaper: null\nhead: null\n")
+        assert load("child.yaml").spec.paper is None
+        assert place(load("child.yaml"), Run()).head is None
+
+    @pytest.mark.parametrize("name", ["vit-b16-384", "swin-s", "gpt3", "transformer-big", "swin"])
+    def test_the_full_yaml_is_the_same_spec_without_extends(self, here, name):
+        write("full.yaml", full_yaml(name))
+        full = load("full.yaml").spec
+        assert full.extends is None
+        assert msgspec.structs.replace(load(name).spec, extends=None) == full
+
+
+class TestLines:
+    """Every message names the file and the line where the value was written, whichever file that is."""
+
+    def fault(self, name: str, *set_: str) -> str:
+        with pytest.raises(SpecError) as caught:
+            place(load(name, set_), Run())
+        return str(caught.value)
+
+    def test_of_an_inherited_value_in_the_parent(self, here):
+        write("base.yaml", BASE)
+        write("child.yaml", "extends: ./base.yaml\nname: child\ninput: {size: 60}\n")
+        # the patch that no longer divides stands in the parent
+        assert self.fault("child.yaml").startswith("base.yaml:5 embed[0].size: 8 does not divide the image 60×60")
+
+    def test_of_an_overridden_value_in_the_child(self, here):
+        write("base.yaml", BASE)
+        write("child.yaml", "# one\n# two\nextends: ./base.yaml\n\ninput:\n  channels: 1\n  size: -1\n")
+        assert self.fault("child.yaml").startswith("child.yaml:7 input.size: expected a whole number of at least 1")
+
+    def test_of_a_value_merged_beside_inherited_ones(self, here):
+        write("base.yaml", BASE.replace("channels: 3", "channels: 0"))
+        write("child.yaml", "extends: ./base.yaml\n\ninput: {size: 64}\n")
+        assert self.fault("child.yaml").startswith("base.yaml:4 input.channels: expected a whole number of at least 1")
+
+    def test_a_replaced_list_leaves_no_lines_behind(self, here):
+        """The child's block has no `ratio`; the parent's, which it replaces, had one. The child's line is meant."""
+        write(
+            "base.yaml",
+            "name: a\ninput: {kind: tokens, vocabulary: 9}\n"
+            + dedent("""\
+            encoder:
+              embed: [{kind: token}]
+              stages:
+                - dim: 8
+                  depth: 1
+                  block:
+                    - {kind: mlp,
+                       act: relu,
+                       hidden: 8,
+                       ratio: 4}
+            """),
+        )
+        write(
+            "child.yaml",
+            "extends: ./base.yaml\n\nencoder:\n  stages:\n    - {dim: 8, depth: 1, block: [{kind: cross, heads: 1}]}\n",
+        )
+        assert self.fault("child.yaml").startswith("child.yaml:5 encoder.stages[0].block[0].kind: 'cross' reads an enc")
+        write(
+            "child.yaml",
+            "extends: ./base.yaml\nencoder:\n  stages: [{dim: 6, depth: 1, block: [{kind: mlp, act: x}]}]\n",
+        )
+        assert self.fault("child.yaml").startswith("child.yaml:3 encoder.stages[0].block[0].act: got 'x'; ")
+        # what the parent alone had there is nowhere, and so would be told by the line of the child's sub-layer
+        write("child.yaml", "extends: ./base.yaml\nencoder:\n  stages: [{dim: 6, depth: 1, block: [{kind: mlp}]}]\n")
+        source = load("child.yaml").source
+        assert source.where(("encoder", "stages", 0, "block", 0, "ratio")) == "child.yaml:3"
+        assert source.where(("encoder", "embed", 0)) == "base.yaml:4"
+
+    def test_of_a_setting(self, here):
+        write("base.yaml", BASE)
+        assert self.fault("base.yaml", "embed.0.size=7").startswith(
+            "--set embed.0.size=7: embed[0].size: 7 does not div"
+        )
+        # the last setting counts, and what it does not touch keeps its line
+        assert self.fault("base.yaml", "input.size=60", "input.size=61").startswith(
+            "base.yaml:5 embed[0].size: 8 does not"
+        )
+
+    def test_in_flow_and_block_style(self, here):
+        write(
+            "x.yaml",
+            """\
+            name: x
+            input: {kind: image,
+                    size: 32,
+                    channels: 3}
+            embed:
+              - kind: patch
+                size: 8
+            stages:
+              - dim: 64
+                blocks:
+                  - - kind: full
+                      heads: 4
+                  - repeat: 2
+                    blocks:
+                      - - kind: mlp
+                        - kind: full
+                          heads: 3
+            """,
+        )
+        assert self.fault("x.yaml").startswith("x.yaml:17 stages[0].blocks[1].blocks[0][1].heads: 3 does not divide")
+
+
+class TestSettings:
+    def test_values_are_yaml(self):
+        spec = load("vit-s16", ("input.size=[224, 320]", "name='7'", "stages.0.block.1={kind: mlp, hidden: 5}")).spec
+        assert (spec.input.sides, spec.name) == ((224, 320), "7")
+        assert msgspec.to_builtins(spec.stages[0].block[1])["hidden"] == 5
+
+    def test_both_ways_to_write_a_key(self):
+        assert load("vit", ("stages[0].depth=3",)).spec == load("vit", ("stages.0.depth=3",)).spec
+
+    def test_the_last_word_may_be_new(self):
+        assert load("vit", ("stages.0.block.0.head_dim=8",)).spec.stages[0].block[0].head_dim == 8
+
+    def test_later_settings_see_earlier_ones(self):
+        assert (
+            load("vit", ("embed=[{kind: patch, size: 7}]", "embed.0.size=14", "head.pool=mean")).spec.embed[0].size
+            == 14
+        )
+
+    def test_they_touch_nothing_but_this_load(self):
+        load("vit", ("stages.0.depth=3",))
+        assert load("vit").spec.stages[0].depth == 12
+
+
+def scheduled(blocks: str, dim: int = 8) -> tuple[list[str], tuple[int, ...], list[int]]:
+    """The labels of a stage's blocks as written, which of them runs when, and how often each stands."""
+    settings = (
+        f"stages=[{{dim: {dim}, {blocks}}}]",
+        "embed=[{kind: token}, {kind: position, form: sinusoidal}]",
+        "head=",
+    )
+    stage = place(load("gpt2", settings), Run(tokens=(4,))).streams[0].stages[0]
+    return [block.label for block in stage.blocks], stage.order, [block.times for block in stage.blocks]
+
+
+class TestSchedule:
+    FULL, MLP = "[{kind: full, heads: 2, causal: false}]", "[{kind: mlp}]"
+
+    def test_one_block(self):
+        assert scheduled(f"depth: 3, block: {self.MLP}") == (["no mixer"], (0, 0, 0), [3])
+
+    def test_a_pattern_is_cycled(self):
+        labels, order, times = scheduled(f"depth: 5, pattern: [{self.FULL}, {self.MLP}]")
+        assert (labels, order, times) == (["Self-attention", "no mixer"], (0, 1, 0, 1, 0), [3, 2])
+
+    def test_a_pattern_longer_than_the_stage_is_cut(self):
+        assert scheduled(f"depth: 1, pattern: [{self.FULL}, {self.MLP}]") == (["Self-attention"], (0,), [1])
+
+    def test_groups_in_groups(self):
+        inner = f"{{repeat: 2, blocks: [{self.FULL}]}}"
+        blocks = f"blocks: [{self.MLP}, {{repeat: 3, blocks: [{inner}, {self.MLP}]}}, {self.FULL}]"
+        labels, order, times = scheduled(blocks)
+        assert labels == ["no mixer #1", "Self-attention #1", "no mixer #2", "Self-attention #2"]
+        assert order == (0, 1, 1, 2, 1, 1, 2, 1, 1, 2, 3)
+        assert times == [1, 6, 3, 1]
+
+    def test_a_group_stands_once_where_it_does_not_say(self):
+        assert scheduled(f"blocks: [{{blocks: [{self.MLP}]}}]")[2] == [1]
+
+    @given(
+        tree=st.recursive(
+            st.just("block"),
+            lambda inner: st.tuples(st.integers(1, 3), st.lists(inner, min_size=1, max_size=3)),
+            max_leaves=6,
+        )
+    )
+    @settings(deadline=None, max_examples=60)
+    def test_any_nesting_unrolls_as_written(self, tree):
+        """Against a plain recursive unrolling, and with times that add up to the order's length."""
+        numbers = iter(range(1000))
+
+        def written(node):
+            if node == "block":
+                number = next(numbers)
+                return f"[{{kind: mlp, hidden: {number + 1}}}]", [number]
+            repeat, inner = node
+            parts = [written(part) for part in inner]
+            return f"{{repeat: {repeat}, blocks: [{', '.join(text for text, _ in parts)}]}}", [
+                number for _ in range(repeat) for _, run in parts for number in run
+            ]
+
+        text, expected = written(tree)
+        _, order, times = scheduled(f"blocks: [{text}]")
+        assert list(order) == expected
+        assert times == [expected.count(number) for number in range(len(times))]
+
+
+class TestGrammar:
+    @pytest.mark.parametrize("name", preset_names())
+    def test_every_preset_to_yaml_and_back_is_the_identity(self, name):
+        spec = load(name).spec
+        assert msgspec.convert(read(yaml.safe_dump(msgspec.to_builtins(spec)), "x")[0], Spec) == spec
+
+    def test_the_json_schema_knows_every_kind(self):
+        schema = json_schema()
+        assert schema["$schema"].startswith("https://json-schema.org/")
+        assert schema["title"] == "xfcost spec"
+        text = str(schema)
+        for page in (*MECHANISMS, *EMBEDS, *ENTERS, *HEADS, *SUBLAYERS):
+            assert f"'{tag_of(page)}'" in text
+
+
+class TestGrids:
+    def test_text(self):
+        assert Grid((28, 28), 1).shape_text() == "784 (28×28) + 1"
+        assert Grid((1024,)).shape_text() == "1,024"
+        assert (Grid((28, 28), 1).tokens, Grid((28, 28), 1).total) == (784, 785)
+
+    @pytest.mark.parametrize(
+        ("tokens", "sides"),
+        [
+            (1, (1, 1)),
+            (2, (1, 2)),
+            (3, None),
+            (6, (2, 3)),
+            (8, (2, 4)),
+            (10, None),
+            (18, (3, 6)),
+            (784, (28, 28)),
+            (787, None),
+            (MOST_TOKENS, (2**16, 2**16)),
+        ],
+    )
+    def test_the_grid_nearest_to_square(self, tokens, sides):
+        assert near_square(tokens) == sides
+
+    @given(tokens=st.integers(1, 5000))
+    def test_near_square_is_the_best_there_is(self, tokens):
+        """Against every divisor: the widest short side, if it is within 2:1."""
+        short = max(side for side in range(1, isqrt(tokens) + 1) if tokens % side == 0)
+        best = (short, tokens // short)
+        assert near_square(tokens) == (best if best[1] <= WIDEST_ASPECT * best[0] else None)
+
+    @given(short=st.integers(1, 2**16), more=st.floats(1, 2))
+    def test_any_grid_within_two_to_one_is_possible(self, short, more):
+        tokens = short * int(short * more)
+        assume(tokens <= MOST_TOKENS)
+        sides = image_sides(tokens)
+        assert sides[0] * sides[1] == tokens
+        assert sides[0] <= sides[1] <= WIDEST_ASPECT * sides[0]
+
+    @given(tokens=st.integers(1, 3000) | st.integers(1, MOST_TOKENS))
+    @settings(deadline=None, max_examples=60)
+    def test_an_impossible_number_has_its_true_neighbours_named(self, tokens):
+        if near_square(tokens):
+            assert image_sides(tokens) == near_square(tokens)
+            return
+        with pytest.raises(UsageError) as caught:
+            image_sides(tokens)
+        below, above = (
+            next(other for other in range(tokens + step, tokens + step * 10_000, step) if near_square(other))
+            for step in (-1, 1)
+        )
+        named = " or ".join("{} ({}×{})".format(other, *near_square(other)) for other in (below, above))
+        assert str(caught.value).endswith(f"the nearest that do: {named}")
+
+    @pytest.mark.parametrize("tokens", [0, -1, MOST_TOKENS + 1])
+    def test_what_no_input_has(self, tokens):
+        with pytest.raises(UsageError, match=r"expected at (least|most)"):
+            image_sides(tokens)
+
+
+class TestTokensAskedFor:
+    def test_an_image_takes_the_grid_and_patches_of_it(self):
+        architecture = place(load("vit"), Run(tokens=(63,)))
+        assert architecture.grid == Grid((7, 9), 1)
+        assert architecture.streams[0].input.sides == (56, 72)
+
+    def test_one_number_for_both_streams_or_two(self):
+        one = place(load("transformer-base"), Run(tokens=(7,)))
+        two = place(load("transformer-base"), Run(tokens=(7, 5)))
+        assert [stream.input.length for stream in one.streams] == [7, 7]
+        assert [stream.input.length for stream in two.streams] == [7, 5]
+        scores = {row.path: row.attention_entries for row in count(two).rows if row.operation == "scores"}
+        # 8 heads: the encoder 7², the decoder 5², across 5·7
+        assert list(scores.values()) == [8 * 49, 8 * 25, 8 * 35]
+
+    def test_without_extra_tokens_the_head_pools_the_mean(self):
+        rows = count(place(load("vit"), Run(extra_tokens=False))).rows
+        assert not any(row.operation == "prepend" for row in rows)
+        assert next(row for row in rows if row.path == "head.pool").flops == 784 * 384
