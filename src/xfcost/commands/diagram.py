@@ -26,7 +26,10 @@ def run(  # noqa: PLR0913 - options
     ] = None,
     force: Force = False,
 ) -> None:
-    """One block of each system, sub-layer by sub-layer, side by side; the box that differs is marked."""
+    """One block of each system, side by side.
+
+    Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked.
+    """
     from xfcost.api import make_run
     from xfcost.report.blocks import diagram
     from xfcost.report.figure import ending

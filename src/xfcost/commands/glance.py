@@ -21,7 +21,10 @@ def run(  # noqa: PLR0913 - options
     output: Output = None,
     force: Force = False,
 ) -> None:
-    """Every named operation of these systems on one page: its kind, its order, where it occurs, its parameters."""
+    """Every named operation, on one page.
+
+    Its mixing kind, its order in N, where it occurs and what parameters it holds.
+    """
     from xfcost.api import account, make_run
     from xfcost.report.glance import glance, glance_text, print_glance
     from xfcost.report.output import check_target

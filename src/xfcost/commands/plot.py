@@ -49,8 +49,9 @@ def run(  # noqa: PLR0913 - options
     ] = None,
     force: Force = False,
 ) -> None:
-    """Draw how cost grows with N: log-log, one line per system with its fitted slope, beside slopes 2 and 1.
+    """How costs grow with N, log-log.
 
+    One line per system with its fitted slope, beside slopes 2 and 1, and a mark at N = 784 where it is in range.
     With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time.
     """
     from xfcost.api import make_run

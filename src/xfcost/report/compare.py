@@ -37,25 +37,26 @@ _EXACT: Final = ("score_dot_products", _EXTRA)
 
 def print_comparison(comparison: Comparison) -> None:
     """The report of `compare` on the terminal."""
-    screen().print(report(comparison))
+    console = screen()
+    console.print(report(comparison, console.width))
 
 
 def comparison_plain(comparison: Comparison) -> str:
     """The same as text without colour."""
-    return plain_text(lambda width: report(comparison))
+    return plain_text(lambda width: report(comparison, width))
 
 
 def comparison_html(comparison: Comparison) -> str:
     """The same for a notebook."""
-    return rich_html(lambda width: report(comparison))
+    return rich_html(lambda width: report(comparison, width))
 
 
-def report(comparison: Comparison) -> Group:
+def report(comparison: Comparison, width: int) -> Group:
     """Everything that `compare` says."""
     parts: list[RenderableType] = [
         header(comparison),
         Text(),
-        figures_table(comparison),
+        figures_table(comparison, width),
         Text(),
         *growth_texts(comparison),
     ]
@@ -76,10 +77,13 @@ def header(comparison: Comparison) -> Text:
 
 def figure_rows(comparison: Comparison) -> list[list[str]]:
     """Words, then one text per system, the ratio against the first beside the figure."""
-    return [row for _, row in _figures(comparison)]
+    return [
+        [words, *(f"{figure} {ratio}".rstrip() for figure, ratio in cells)] for _, words, cells in _figures(comparison)
+    ]
 
 
-def _figures(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
+def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    """Quantity, its words, and per system its figure and how that stands to the first system's."""
     for quantity, (words, _) in _LINES.items():
         values = [comparison.figures[name][quantity] for name in comparison.names]
         if all(value is None for value in values) or (quantity.startswith("macs_") and not any(values)):
@@ -90,8 +94,8 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, list[str]]]:
         cells = []
         for name, value in zip(comparison.names, values, strict=True):
             ratio = comparison.ratios[name][quantity] if name != comparison.names[0] else None
-            cells.append(_figure(quantity, value) + (f"  {against(ratio)}" if ratio else ""))
-        yield quantity, [words, *cells]
+            cells.append((_figure(quantity, value), against(ratio) if ratio else ""))
+        yield quantity, words, cells
 
 
 def _figure(quantity: str, value: float | None) -> str:
@@ -111,15 +115,29 @@ def against(ratio: float) -> str:
     return f"({units.ratio(1 / ratio)} less)" if ratio < 1 else f"({units.ratio(ratio)} more)"
 
 
-def figures_table(comparison: Comparison) -> Table:
-    """Figures side by side."""
+def figures_table(comparison: Comparison, width: int) -> Table:
+    """Figures side by side, ratios in line behind them, or below them where the screen is narrow."""
+    rows = list(_figures(comparison))
+    widths = [
+        tuple(max(len(cells[system][part]) for _, _, cells in rows) for part in (0, 1))
+        for system in range(len(comparison.names))
+    ]
+    beside = max(len(words) for _, words, _ in rows) + sum(sum(pair) + 3 for pair in widths) <= width
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
     for name in comparison.names:
         table.add_column(name, justify="right")
-    for quantity, row in _figures(comparison):
-        table.add_row(*row, style=_LINES[quantity][1])
+    for quantity, words, cells in rows:
+        texts = [
+            _beside(figure, ratio, wide, wider) if beside else f"{figure}\n{ratio}".rstrip()
+            for (figure, ratio), (wide, wider) in zip(cells, widths, strict=True)
+        ]
+        table.add_row(words, *texts, style=_LINES[quantity][1])
     return table
+
+
+def _beside(figure: str, ratio: str, wide: int, wider: int) -> str:
+    return f"{figure:>{wide}} {ratio:<{wider}}" if wider else figure
 
 
 def growth_texts(comparison: Comparison) -> Iterator[Text]:

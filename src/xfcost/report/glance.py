@@ -23,7 +23,7 @@ _ORDER: Final[tuple[Mixing, ...]] = ("global", "local", "per-token")
 _MEANING: Final[dict[Mixing, str]] = {
     "global": "a token reads a set that grows with N",
     "local": "a token reads a set that does not grow with N",
-    "per-token": "a token reads itself alone",
+    "per-token": "a token reads itself alone; merging and pooling make new tokens",
 }
 
 
