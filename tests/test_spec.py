@@ -233,6 +233,15 @@ class TestLines:
         write("base.yaml", BASE.replace("channels: 3", "channels: 0"))
         write("child.yaml", "extends: ./base.yaml\n\ninput: {size: 64}\n")
         assert self.fault("child.yaml").startswith("base.yaml:4 input.channels: expected a whole number of at least 1")
+        # a mapping that both have is the child's
+        write("child.yaml", "extends: ./base.yaml\n\ninput: {size: 64, channels: 3}\n")
+        source = load("child.yaml").source
+        assert [source.where(path) for path in ((), ("input",), ("input", "kind"), ("head",))] == [
+            "child.yaml:1",
+            "child.yaml:3",
+            "base.yaml:4",
+            "base.yaml:8",
+        ]
 
     def test_a_replaced_list_leaves_no_lines_behind(self, here):
         """The child's block has no `ratio`; the parent's, which it replaces, had one. The child's line is meant."""
