@@ -114,4 +114,4 @@ def kinds() -> None:
 
 
 def _yaml(value: object) -> str:
-    return {None: "null", True: "true", False: "false"}.get(value, str(value))  # type: ignore[call-overload,no-any-return]
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -29,7 +29,7 @@ from xfcost.layers.residual import wrapped
 from xfcost.layers.token import Token
 from xfcost.ledger import Operation
 from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
-from xfcost.mechanisms.base import Page, Place, Residual, tag_of
+from xfcost.mechanisms.base import Page, Place, Residual
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
 COMMAND = "python tools/derive_orders.py"
@@ -69,7 +69,10 @@ def _both(place: Place, *pages: Page) -> list[tuple[Page, Place]]:
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Full: _both(_place(), Full(heads=h), Full(heads=h, causal=True)),
     Cross: _both(_place(memory=Grid((M,)), memory_dim=d), Cross(heads=h)),
-    Window: _both(_place(), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
+    Window: [
+        *_both(_place(), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
+        *_both(_place(grid=Grid((s * s,))), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
+    ],
     Mlp: [(Mlp(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],
     Token: [(Token(scale="sqrt_dim"), _place(dim=V, vocabulary=V))],
@@ -82,10 +85,10 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
 
 
 def orders() -> dict[tuple[str, str], str]:
-    """(page's kind or "residual", row) -> order, for every row that costs something and whose options agree on it.
+    """(page's order key or "residual", row) -> order, for every row that costs something.
 
     Raises:
-        LookupError: a page of the written lists has no example above.
+        LookupError: a page of the written lists has no example above, or options change an order under one key.
     """
     found: dict[tuple[str, str], set[str]] = {}
     for page in (*MECHANISMS, *SUBLAYERS, *EMBEDS, *ENTERS, *HEADS):
@@ -93,10 +96,13 @@ def orders() -> dict[tuple[str, str], str]:
             raise LookupError(f"{page.__name__} has no example in tools/derive_orders.py")
         for example, place in EXAMPLES[page]:
             for row in example.operations(place):
-                _note(found, (tag_of(page), row.path), row)
+                _note(found, (example.order_key(place), row.path), row)
     for row in _residual_rows():
         _note(found, ("residual", row.path), row)
-    return {key: texts.pop() for key, texts in found.items() if len(texts) == 1}
+    for key, texts in found.items():
+        if len(texts) > 1:
+            raise LookupError(f"{key}: its options disagree ({', '.join(sorted(texts))}); give the page an order_key")
+    return {key: texts.pop() for key, texts in found.items()}
 
 
 def _residual_rows() -> Iterator[Operation]:

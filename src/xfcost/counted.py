@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -9,14 +10,19 @@ import msgspec
 from xfcost import __version__
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import Facts, Ledger, Operation
-from xfcost.mechanisms.base import SubLayer, tag_of
+from xfcost.mechanisms.base import SubLayer
 from xfcost.mechanisms.orders import ORDERS
 from xfcost.spec.architecture import Architecture, Part
 
 
 def count(architecture: Architecture) -> Ledger:
     """The counted account of `architecture`: one row per operation, repeated blocks as one row with `times`."""
-    return Ledger(facts=facts(architecture), rows=tuple(_rows(architecture)))
+    rows = tuple(_rows(architecture))
+    paths = Counter(row.path for row in rows)
+    if len(paths) < len(rows):
+        path, times = paths.most_common(1)[0]
+        raise ValueError(f"{times} rows are called {path}; the rows of a page need names of their own")
+    return Ledger(facts=facts(architecture), rows=rows)
 
 
 def _rows(architecture: Architecture) -> Iterator[Operation]:
@@ -44,7 +50,7 @@ def _placed(row: Operation, part: Part, *, stage: str, block: str, times: int, b
         order=_order(row, part),
         stage=stage,
         block=block,
-        times=times,
+        times=times * row.times,
         macs=row.macs * batch,
         flops=row.flops * batch,
         attention_entries=row.attention_entries * batch,
@@ -55,7 +61,7 @@ def _order(row: Operation, part: Part) -> str | None:
     """The row's order in letters; none for what only moves data (with these options of its page)."""
     if not (row.macs or row.flops or row.params):
         return None
-    return ORDERS.get((tag_of(type(part.page)), row.path)) or ORDERS.get(("residual", row.path))
+    return ORDERS.get((part.page.order_key(part.place), row.path)) or ORDERS.get(("residual", row.path))
 
 
 def facts(architecture: Architecture) -> Facts:

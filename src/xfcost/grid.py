@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -38,8 +38,13 @@ class Grid(NamedTuple):
         """`784 (28×28) + 1`, `1024`."""
         text = f"{self.tokens:,}"
         if len(self.sides) > 1:
-            text += " (" + "×".join(str(side) for side in self.sides) + ")"
+            text += f" ({sides_text(self.sides)})"
         return text + (f" + {self.extra}" if self.extra else "")
+
+
+def sides_text(sides: Iterable[Number]) -> str:
+    """`28×28`."""
+    return "×".join(str(side) for side in sides)
 
 
 def near_square(tokens: int) -> tuple[int, int] | None:

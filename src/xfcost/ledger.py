@@ -161,7 +161,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         The largest `per_head` and `per_layer`; `all_layers`, what training keeps; `peak`, what inference needs (the
         largest layer's).
         """
-        per_layer = max((row.attention_entries for row in self.rows), default=0)
+        layers: dict[str, int] = {}
+        for row in self.rows:
+            layer = row.path.rpartition(".")[0]
+            layers[layer] = layers.get(layer, 0) + row.attention_entries
+        per_layer = max(layers.values(), default=0)
         per_head = max((row.attention_entries // (row.heads or 1) for row in self.rows), default=0) // self.facts.batch
         size = self.bytes_per_element
         return {

@@ -15,11 +15,6 @@ class Embed(Page, frozen=True):
     takes: ClassVar[Takes] = "embedded"
     """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
 
-    @property
-    def stride(self) -> int:
-        """Input positions per token along one side."""
-        return 1
-
 
 class Enter(Page, frozen=True):
     """A step at a stage's door (`enter:`): it may change the grid and the width."""
@@ -27,6 +22,10 @@ class Enter(Page, frozen=True):
 
 class Head(Page, frozen=True):
     """The model's exit (`head:`)."""
+
+    def without_extra_tokens(self) -> Head:
+        """Itself where no extra tokens stand (to compare on the grid alone)."""
+        return self
 
 
 class PerToken(SubLayer, frozen=True):

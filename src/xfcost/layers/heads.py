@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+import msgspec
+
 from xfcost.errors import PageError
 from xfcost.layers.base import Head
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place, Rows, Share
-from xfcost.mechanisms.rows import elementwise, layer_norm, linear, move
+from xfcost.mechanisms.base import NormKind, Place, Rows, Share
+from xfcost.mechanisms.rows import elementwise, linear, move, norm
 
 
 class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·classes MACs."""
 
     pool: Literal["class_token", "mean"] = "mean"
-    norm: Literal["layer_norm", "none"] = "layer_norm"
+    norm: NormKind = "layer_norm"
     classes: Rows = 1000
+
+    def without_extra_tokens(self) -> Classifier:
+        return msgspec.structs.replace(self, pool="mean")
 
     def check(self, place: Place) -> None:
         if self.pool == "class_token" and not place.grid.extra:
@@ -27,8 +32,7 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        if self.norm == "layer_norm":
-            yield layer_norm("norm", "Layer norm", n, d)
+        yield from norm(self.norm, "norm", n, d)
         if self.pool == "mean":
             yield elementwise("pool", "Mean over tokens", "mean", n * d)
         else:
@@ -42,7 +46,7 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     With `share: name` the table is the token embedding's (Press and Wolf 2017): no parameters of its own.
     """
 
-    norm: Literal["layer_norm", "none"] = "layer_norm"
+    norm: NormKind = "layer_norm"
     share: Share | None = None
 
     def check(self, place: Place) -> None:
@@ -56,14 +60,6 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        if self.norm == "layer_norm":
-            yield layer_norm("norm", "Layer norm", n, d)
+        yield from norm(self.norm, "norm", n, d)
         head = linear("linear", "Vocabulary scores", n, d, place.vocabulary, bias=False)
-        yield Operation(
-            path=head.path,
-            title=head.title,
-            params=0 if self.share else head.params,
-            macs=head.macs,
-            flops=head.flops,
-            shared=self.share,
-        )
+        yield msgspec.structs.replace(head, params=0 if self.share else head.params, shared=self.share)

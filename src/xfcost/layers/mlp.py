@@ -31,17 +31,22 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     bias: bool = True
 
     def check(self, place: Place) -> None:
-        if self.hidden is None and not float(self.ratio * place.dim).is_integer():
+        if self.hidden is None and not (isinstance(self._exact(place.dim), int) and self._exact(place.dim) > 0):
             raise PageError("ratio", f"{self.ratio}·{place.dim} is no whole width; give `hidden` instead")
-        if self.hidden is None and self.ratio * place.dim < 1:
-            raise PageError("ratio", f"{self.ratio}·{place.dim} leaves no hidden width; give `hidden` instead")
 
     def inner(self, width: Number) -> Number:
         """H, the hidden width."""
-        if self.hidden is not None:
-            return self.hidden
+        return self.hidden if self.hidden is not None else self._exact(width)
+
+    def _exact(self, width: Number) -> Number:
+        """ratio·d as it is written: 1.1 is eleven tenths, not the float nearest to it. An int where it is whole."""
         whole = int(self.ratio)
-        return whole * width if whole == self.ratio else int(self.ratio * width)
+        if whole == self.ratio:
+            return whole * width
+        from fractions import Fraction
+
+        product = Fraction(str(self.ratio)) * width
+        return int(product) if product.denominator == 1 else product
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

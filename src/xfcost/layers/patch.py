@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import gcd
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from xfcost.arithmetic import Number, ceil_div
 from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid
+from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Embed, Takes
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place, Side
-from xfcost.mechanisms.rows import layer_norm, linear
+from xfcost.mechanisms.base import NormKind, Place, Side
+from xfcost.mechanisms.rows import linear, norm
 
 
 class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
@@ -24,7 +24,7 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     takes: ClassVar[Takes] = "image"
 
     size: Side
-    norm: Literal["layer_norm", "none"] = "none"
+    norm: NormKind = "none"
     bias: bool = True
 
     @property
@@ -36,10 +36,10 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
         if bad:
             below = [max(side // self.size, 1) * self.size for side in place.grid.sides]
             above = [ceil_div(side, self.size) * self.size for side in place.grid.sides]
-            images = " or ".join(dict.fromkeys((_by(below), _by(above))))
+            images = " or ".join(dict.fromkeys((sides_text(below), sides_text(above))))
             raise PageError(
                 "size",
-                f"{self.size} does not divide the image {_by(place.grid.sides)}; it could be "
+                f"{self.size} does not divide the image {sides_text(place.grid.sides)}; it could be "
                 f"{divisors_text(gcd(*place.grid.sides))}, or the image {images}",
             )
 
@@ -49,9 +49,4 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)
         yield linear("projection", "Patch projection", grid.tokens, self.size**2 * place.dim, d, bias=self.bias)
-        if self.norm == "layer_norm":
-            yield layer_norm("norm", "Layer norm", grid.tokens, d)
-
-
-def _by(sides: tuple[Number, ...] | list[Number]) -> str:
-    return "×".join(str(side) for side in sides)
+        yield from norm(self.norm, "norm", grid.tokens, d)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from xfcost.arithmetic import Number, ceil_div
 from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Enter
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.rows import layer_norm, linear, move
+from xfcost.mechanisms.rows import linear, move, norm
 
 
 class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
@@ -21,6 +21,10 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
 
     Odd sides are padded by one, as in the public implementation. Groups are disjoint and become new tokens: per-token.
     """
+
+    @property
+    def stride(self) -> int:
+        return 2
 
     def check(self, place: Place) -> None:
         if len(place.grid.sides) != 2 or place.grid.extra:  # noqa: PLR2004 - height and width
@@ -34,11 +38,10 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)
         yield move("gather", "Gather 2×2 neighbours")
-        yield layer_norm("norm", "Layer norm", grid.tokens, 4 * place.dim)
+        yield from norm("layer_norm", "norm", grid.tokens, 4 * place.dim)
         yield linear("reduction", "Patch merging reduction", grid.tokens, 4 * place.dim, d, bias=False)
 
     def notes(self, place: Place) -> Iterator[str]:
         if any(side % 2 for side in place.grid.sides):
-            sides = "×".join(str(side) for side in place.grid.sides)
-            merged = "×".join(str(side) for side in self.out(place)[0].sides)
+            sides, merged = sides_text(place.grid.sides), sides_text(self.out(place)[0].sides)
             yield f"odd grid {sides} padded by one row or column to merge into {merged}"

@@ -23,6 +23,9 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     form: Literal["learned", "sinusoidal"] = "learned"
     length: Length | None = None
 
+    def order_key(self, place: Place) -> str:
+        return "position" if self.length is None else "position/length"
+
     def check(self, place: Place) -> None:
         if self.length is not None and place.grid.total > self.length:
             raise PageError(

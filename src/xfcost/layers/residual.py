@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place, Residual, SubLayer
-from xfcost.mechanisms.rows import elementwise, layer_norm
+from xfcost.mechanisms.base import Joining, Place, SubLayer
+from xfcost.mechanisms.rows import elementwise, norm
 
 
-def wrapped(page: SubLayer, residual: Residual | Literal["none"], place: Place) -> Iterator[Operation]:
-    """The rows of `page` inside its residual: `norm` first (pre) or where it stands, then `add`."""
+def wrapped(page: SubLayer, residual: Joining, place: Place) -> Iterator[Operation]:
+    """The rows of `page` inside its residual: `residual_norm` where it stands, and `residual_add`."""
     if residual == "none":
         yield from page.operations(place)
         return
-    elements = place.grid.total * place.dim
-    norm = [layer_norm("norm", "Layer norm", place.grid.total, place.dim)] if residual.norm == "layer_norm" else []
-    add = [elementwise("add", "Residual add", "add", elements)]
-    before, after = {"pre": (norm, add), "post": ([], add + norm), "res_post": ([], norm + add)}[residual.place]
+    n, d = place.grid.total, place.dim
+    normed = list(norm(residual.norm, "residual_norm", n, d))
+    add = [elementwise("residual_add", "Residual add", "add", n * d)]
+    before, after = {"pre": (normed, add), "post": ([], add + normed), "res_post": ([], normed + add)}[residual.place]
     yield from before
     yield from page.operations(place)
     yield from after

@@ -5,15 +5,14 @@ B batch, N tokens, D width.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from xfcost.live import layers, mechanisms
-from xfcost.live.leaves import Add, LayerNorm, Table
-from xfcost.mechanisms import Cross
-from xfcost.mechanisms.base import Page, Residual
+from xfcost.live.leaves import Add, Table, Tables, norm
+from xfcost.mechanisms.base import Page, SubLayer
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput
 
@@ -47,12 +46,10 @@ def example_input(stream: Stream, batch: int, dtype: torch.dtype) -> Tensor:
     return torch.randint(entry.vocabulary, (batch, entry.length))
 
 
-def twin(part: Part, tables: dict[str, Table]) -> nn.Module:
-    """The torch twin of a page. Twins of pages that can share a table are handed the tables too."""
+def twin(part: Part, tables: Tables) -> nn.Module:
+    """The torch twin of a page: every one is made of (page, place, shared tables)."""
     make: Any = TWINS[type(part.page)]
-    if "share" in part.page.__struct_fields__:
-        return make(part.page, part.place, tables)
-    return make(part.page, part.place)
+    return make(part.page, part.place, tables)
 
 
 class Model(nn.Module):
@@ -79,7 +76,7 @@ class Model(nn.Module):
 class StreamModel(nn.Module):
     """A door, then stages: (B, C, Y, X) or (B, N) -> (B, N, D)."""
 
-    def __init__(self, stream: Stream, tables: dict[str, Table], rows: dict[str, str], path: str) -> None:
+    def __init__(self, stream: Stream, tables: Tables, rows: dict[str, str], path: str) -> None:
         super().__init__()
         self.embed = nn.ModuleList(twin(part, tables) for part in stream.embed)
         rows |= {f"{path}.embed.{number}": part.path for number, part in enumerate(stream.embed)}
@@ -98,7 +95,7 @@ class StreamModel(nn.Module):
 class StageModel(nn.Module):
     """A door, then blocks in their order: (B, N, D) -> (B, N', D')."""
 
-    def __init__(self, stage: Stage, tables: dict[str, Table], rows: dict[str, str], path: str) -> None:
+    def __init__(self, stage: Stage, tables: Tables, rows: dict[str, str], path: str) -> None:
         super().__init__()
         self.enter = nn.ModuleList(twin(part, tables) for part in stage.enter)
         rows |= {f"{path}.enter.{number}": part.path for number, part in enumerate(stage.enter)}
@@ -129,25 +126,25 @@ class BlockModel(nn.ModuleList):
 class SubLayerModel(nn.Module):
     """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N, D)."""
 
-    def __init__(self, part: Part, tables: dict[str, Table]) -> None:
+    def __init__(self, part: Part, tables: Tables) -> None:
         super().__init__()
-        residual: Residual | Literal["none"] = part.residual
-        self.crosses = isinstance(part.page, Cross)
+        self.crosses = isinstance(part.page, SubLayer) and part.page.reads_memory
         self.inner = twin(part, tables)
-        self.place = "none" if residual == "none" else residual.place
-        normed = residual != "none" and residual.norm == "layer_norm"
-        self.norm = LayerNorm(part.place.dim) if normed else None
-        self.add = None if residual == "none" else Add()
+        self.joins = part.residual != "none"
+        if part.residual != "none":
+            self.place = part.residual.place
+            self.residual_norm = norm(part.residual.norm, part.place.dim)
+            self.residual_add = Add()
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
         memory = (memory_BMD,) if self.crosses else ()
-        if self.add is None:
+        if not self.joins:
             return self.inner(x_BND, *memory)
         if self.place == "pre":
-            return self.add(x_BND, self.inner(self._normed(x_BND), *memory))
+            return self.residual_add(x_BND, self.inner(self._normed(x_BND), *memory))
         if self.place == "post":
-            return self._normed(self.add(x_BND, self.inner(x_BND, *memory)))
-        return self.add(x_BND, self._normed(self.inner(x_BND, *memory)))
+            return self._normed(self.residual_add(x_BND, self.inner(x_BND, *memory)))
+        return self.residual_add(x_BND, self._normed(self.inner(x_BND, *memory)))
 
     def _normed(self, x_BND: Tensor) -> Tensor:
-        return x_BND if self.norm is None else self.norm(x_BND)
+        return x_BND if self.residual_norm is None else self.residual_norm(x_BND)

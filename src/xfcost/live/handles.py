@@ -83,11 +83,10 @@ def einsum(inputs: list[Value], outputs: list[Value]) -> Counts:
     operands = [shape(value) for value in inputs[1].node().inputs()]
     if len(operands) != 2 or "." in equation:  # noqa: PLR2004
         raise ValueError(f"einsum {equation!r}: only two operands without ellipsis are counted")
-    sizes = {
-        letter: size
-        for term, sides in zip(terms, operands, strict=True)
-        for letter, size in zip(term, sides, strict=True)
-    }
+    sizes: dict[str, int] = {}
+    for term, sides in zip(terms, operands, strict=True):
+        for letter, size in zip(term, sides, strict=True):
+            sizes[letter] = max(size, sizes.get(letter, 1))  # a side of 1 is broadcast
     return _counts(prod(sizes.values()))
 
 
@@ -161,7 +160,7 @@ FREE: Final[frozenset[str]] = frozenset(
     for name in re.split(
         r"\s+",
         """Int ScalarImplicit alias arange broadcast_tensors cat chunk clone constant_pad_nd contiguous copy_ detach
-        dropout embedding empty expand expand_as eye fill_ flatten floor_divide full full_like gather ge gt index
+        dropout embedding empty expand expand_as eye fill_ flatten full full_like gather ge gt index
         index_select le lift_fresh logical_and logical_not logical_or lt mT masked_fill masked_fill_ movedim narrow
         ne new_full new_ones new_zeros numpy_T ones ones_like pad permute rand randn reshape roll select size slice
         split split_with_sizes squeeze stack swapaxes t tensor to transpose tril triu type_as unbind unflatten

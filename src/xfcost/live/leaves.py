@@ -5,11 +5,14 @@ Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G grou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from xfcost.mechanisms.base import NormKind
 
 
 class Linear(nn.Linear):
@@ -39,6 +42,11 @@ class Table(nn.Module):
 
     def forward(self) -> Tensor:
         return self.weight
+
+
+# Shared tables by name; every twin is handed them, whether or not its page shares one.
+Tables = Mapping[str, Table]
+NO_TABLES: Final[Tables] = {}
 
 
 class Add(nn.Module):
@@ -138,6 +146,11 @@ class GeluTanh(nn.GELU):
 
     def __init__(self) -> None:
         super().__init__(approximate="tanh")
+
+
+def norm(kind: NormKind, width: int) -> LayerNorm | None:
+    """The normalisation `kind`, None where there is none."""
+    return LayerNorm(width) if kind == "layer_norm" else None
 
 
 ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "gelu_tanh": GeluTanh, "relu": nn.ReLU}

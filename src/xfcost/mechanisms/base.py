@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -11,6 +11,9 @@ from xfcost.arithmetic import Number
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Bounds that catch typing errors (an absurd size is refused, not built) and leave every known model far inside.
 Width = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
@@ -21,11 +24,19 @@ Rows = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 Share = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
+# What a normalisation can be; "none" leaves it out.
+NormKind = Literal["layer_norm", "none"]
+
+
 class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a sub-layer f joins the stream: `pre` x + f(norm(x)); `post` norm(x + f(x)); `res_post` x + norm(f(x))."""
 
-    norm: Literal["layer_norm", "none"] = "layer_norm"
+    norm: NormKind = "layer_norm"
     place: Literal["pre", "post", "res_post"] = "pre"
+
+
+# How a sub-layer joins the stream: f(x) alone where it is "none".
+Joining = Residual | Literal["none"]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +56,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """A named thing in a spec. Subclasses are pages; `kind` is their tag."""
+    """A named thing in a spec. Subclasses are pages; `kind`, their tag, is what YAML calls them."""
 
-    kind: ClassVar[str] = ""
+    @property
+    def stride(self) -> int:
+        """Positions that come in per token that goes out, along one side; more than 1 at doors alone."""
+        return 1
 
     def check(self, place: Place) -> None:
         """Raise PageError, naming the field, where the page can't stand at `place`."""
@@ -59,6 +73,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def operations(self, place: Place) -> Iterator[Operation]:
         """The closed-form rows of one sample, their path being the operation's own name, in the order they run."""
         raise NotImplementedError
+
+    def order_key(self, place: Place) -> str:
+        """Under which name the orders of its rows are kept; another one where options change them."""
+        return tag_of(type(self))
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         """Shared tables that the page uses: name -> (rows, columns)."""
@@ -72,7 +90,14 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class SubLayer(Page, frozen=True):
     """A page that can stand in a block: by default residual, as its stage or spec says."""
 
-    residual: Residual | Literal["none"] | None = None
+    reads_memory: ClassVar[bool] = False
+    """Does it read the other stream's output too?"""
+
+    residual: Joining | None = None
+
+    def in_stream(self, *, decoder: bool) -> Self:
+        """Itself, with what it leaves open (causality, say) taken from its stream."""
+        return self
 
 
 class Mixer(SubLayer, frozen=True):
@@ -89,6 +114,22 @@ class Mixer(SubLayer, frozen=True):
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """Query-key pairs per head that the pattern allows, in closed form: the sum of len(reads) over all tokens."""
         raise NotImplementedError
+
+
+class MultiHead(Mixer, frozen=True, kw_only=True):
+    """A mixer with h heads of width d_k, projected from and to the stream."""
+
+    heads: Heads
+    head_dim: Width | None = None
+    """d_k; d/h where it isn't given."""
+    projection_bias: bool = True
+
+    def inner(self, width: Number) -> Number:
+        """h·d_k, the width of all heads together."""
+        return width if self.head_dim is None else self.heads * self.head_dim
+
+    def check(self, place: Place) -> None:
+        check_heads(self.heads, self.head_dim, place.dim)
 
 
 def check_heads(heads: int, head_dim: int | None, width: int) -> None:

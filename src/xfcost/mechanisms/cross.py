@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Heads, Mixer, Place, Width, check_heads
+from xfcost.mechanisms.base import MultiHead, Place
 from xfcost.mechanisms.rows import attention_core, linear
 
 
-class Cross(Mixer, frozen=True, kw_only=True, tag="cross"):
+class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     """Encoder-decoder attention (Vaswani et al. 2017, §3.2.3): queries from here, keys and values from the memory.
 
     N tokens here, M in the memory, width d, h heads of width d_k = d/h.
@@ -24,22 +25,15 @@ class Cross(Mixer, frozen=True, kw_only=True, tag="cross"):
         out           N·h·d_k·d MACs
     """
 
-    heads: Heads
-    head_dim: Width | None = None
-    """d_k; d/h where it isn't given."""
-    projection_bias: bool = True
+    reads_memory: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         if place.memory is None:
             raise PageError("kind", "'cross' reads an encoder's output, and there is no `encoder:` here; use 'full'")
-        check_heads(self.heads, self.head_dim, place.dim)
+        super().check(place)
 
     def label(self) -> str:
         return "Cross-attention"
-
-    def inner(self, width: Number) -> Number:
-        """h·d_k, the width of all heads together."""
-        return width if self.head_dim is None else self.heads * self.head_dim
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """Tokens of the memory."""

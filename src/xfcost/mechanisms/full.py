@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Heads, Mixer, Place, Width, check_heads
+from xfcost.mechanisms.base import MultiHead, Place
 from xfcost.mechanisms.rows import attention_core, linear
 
 
-class Full(Mixer, frozen=True, kw_only=True, tag="full"):
+class Full(MultiHead, frozen=True, kw_only=True, tag="full"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, §3.2).
 
     N tokens (extra ones included), width d, h heads of width d_k = d/h.
@@ -25,22 +27,14 @@ class Full(Mixer, frozen=True, kw_only=True, tag="full"):
     Causal attention computes the same dense product and masks it; `pairs` tells how many scores survive, N(N+1)/2.
     """
 
-    heads: Heads
-    head_dim: Width | None = None
-    """d_k; d/h where it isn't given."""
     causal: bool | None = None
     """Does a token read only tokens up to itself? Where it isn't given: as the stream (a decoder is causal)."""
-    projection_bias: bool = True
-
-    def check(self, place: Place) -> None:
-        check_heads(self.heads, self.head_dim, place.dim)
 
     def label(self) -> str:
         return "Causal self-attention" if self.causal else "Self-attention"
 
-    def inner(self, width: Number) -> Number:
-        """h·d_k, the width of all heads together."""
-        return width if self.head_dim is None else self.heads * self.head_dim
+    def in_stream(self, *, decoder: bool) -> Full:
+        return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return range(token + 1) if self.causal else range(grid.total)

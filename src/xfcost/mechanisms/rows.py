@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from xfcost.arithmetic import Number
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger import Mixing, Operation
+from xfcost.mechanisms.base import NormKind
 
 
 def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Number, *, bias: bool = True) -> Operation:
@@ -24,9 +25,11 @@ def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Numbe
     )
 
 
-def layer_norm(path: str, title: str, tokens: Number, width: Number) -> Operation:
-    """Layer normalisation with scale and shift (Ba et al. 2016): 2d parameters."""
-    return Operation(path=path, title=title, params=2 * width, flops=tokens * width * FLOPS_PER_ELEMENT["layer_norm"])
+def norm(kind: NormKind, path: str, tokens: Number, width: Number) -> Iterator[Operation]:
+    """The normalisation `kind`, if any: layer norm with scale and shift has 2d parameters (Ba et al. 2016)."""
+    if kind == "layer_norm":
+        flops = tokens * width * FLOPS_PER_ELEMENT["layer_norm"]
+        yield Operation(path=path, title="Layer norm", params=2 * width, flops=flops)
 
 
 def elementwise(path: str, title: str, work: str, elements: Number) -> Operation:

@@ -11,7 +11,7 @@ import msgspec
 
 from xfcost.arithmetic import Number, ceil_div, lesser, round_up
 from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
 from xfcost.mechanisms.rows import attention_core, linear, move
@@ -59,6 +59,9 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         """The shift along each side: none where one window covers it."""
         return tuple(self.shift * lesser(1, side - lesser(self.size, side)) for side in grid.sides)
 
+    def order_key(self, place: Place) -> str:
+        return "window" if len(place.grid.sides) == 2 else f"window/{len(place.grid.sides)}"  # noqa: PLR2004 - H×W
+
     def padded(self, grid: Grid) -> Grid:
         """The grid padded up to whole windows."""
         return Grid(tuple(round_up(side, window) for side, window in zip(grid.sides, self.window(grid), strict=True)))
@@ -93,6 +96,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         padded = self.padded(place.grid).tokens
         window = prod(sides)
         biased, masked = self.bias == "relative", self.shift > 0
+        reads = "W" + {1: "", 2: "²", 3: "³"}.get(len(sides), f"^{len(sides)}")
         yield move("partition", "Pad, roll, cut into windows")
         yield linear("qkv", "Q, K, V projections", padded, d, 3 * d, bias=self.projection_bias)
         if biased:
@@ -100,12 +104,12 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
                 path="relative_bias",
                 title="Relative position bias",
                 mixing="local",
-                reads="W²",
+                reads=reads,
                 reads_tokens=window,
                 params=prod(tuple(2 * side - 1 for side in sides)) * h,
             )
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", mixing="local", reads="W²", reads_tokens=window)
+            yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window)
         yield from attention_core(
             queries=window,
             keys=window,
@@ -113,7 +117,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             heads=h,
             inner=d,
             mixing="local",
-            reads="W²",
+            reads=reads,
             pairs=self.pairs(place.grid),
             fused=place.fused,
             biased=biased,
@@ -126,7 +130,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         window, padded = self.window(place.grid), self.padded(place.grid)
         if any(side < self.size for side in window):
             yield (
-                f"window {self.size}×{self.size} clipped to the {_times(window)} grid, not shifted"
+                f"window {self.size}×{self.size} clipped to the {sides_text(window)} grid, not shifted"
                 + (
                     "; its bias table, and so the parameters, depend on the resolution"
                     if self.bias == "relative"
@@ -136,7 +140,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         if padded.sides != place.grid.sides:
             more = padded.tokens - place.grid.tokens
             yield (
-                f"grid {_times(place.grid.sides)} padded to {_times(padded.sides)} for windows of {_times(window)}: "
+                f"grid {sides_text(place.grid.sides)} padded to {sides_text(padded.sides)} "
+                f"for windows of {sides_text(window)}: "
                 f"{more} padding tokens are projected and attended over, and counted"
             )
 
@@ -154,7 +159,3 @@ def _squares(side: Number, window: Number, shift: Number) -> Number:
     whole = (side - shift) // window
     rest = side - shift - whole * window
     return shift * shift + whole * window * window + rest * rest
-
-
-def _times(sides: tuple[Number, ...]) -> str:
-    return "×".join(str(side) for side in sides)

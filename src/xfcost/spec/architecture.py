@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.errors import PageError, UsageError
-from xfcost.grid import Grid, check_tokens, image_sides, number_text
-from xfcost.layers import EMBEDS
-from xfcost.layers.base import Takes
-from xfcost.mechanisms.base import Page, Place, Residual, tag_of
+from xfcost.grid import Grid, check_tokens, image_sides, sides_text
+from xfcost.layers.base import Head
+from xfcost.mechanisms.base import Joining, Page, Place, SubLayer
+from xfcost.spec.checks import check_entrance, check_streams
 from xfcost.spec.grammar import ImageInput, Spec, StageSpec, StreamSpec, TokenInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import YamlPath
@@ -28,7 +29,7 @@ class Part(NamedTuple):
     path: str
     page: Page
     place: Place
-    residual: Residual | Literal["none"] = "none"
+    residual: Joining = "none"
 
 
 class Block(NamedTuple):
@@ -103,6 +104,8 @@ class Run(NamedTuple):
     batch: int = 1
     dtype: str = "float32"
     attention: Literal["eager", "fused"] = "eager"
+    scale: tuple[int, int] = (1, 1)
+    """The sides of every input, multiplied by a fraction: how costs grow from here."""
     extra_tokens: bool = True
     """False leaves out [CLS] and its like, to compare score counts on the grid alone."""
 
@@ -124,11 +127,12 @@ class _Walk:
         self.tables: dict[str, tuple[int, int]] = {}
         self.tables_from: dict[str, YamlPath] = {}
         self.memory: tuple[Grid, int] | None = None
+        self.out: tuple[Grid, int] = (Grid((1,)), 1)
 
     def architecture(self) -> Architecture:
         spec = self.spec
         named = [(name, stream) for name in ("encoder", "decoder") if (stream := getattr(spec, name))]
-        self._check_streams(bool(named))
+        check_streams(spec, self.source, self.run.tokens)
         if named:
             streams = [self._stream((name,), stream, number) for number, (name, stream) in enumerate(named)]
         else:
@@ -144,71 +148,39 @@ class _Walk:
             attention=self.run.attention,
         )
 
-    def _check_streams(self, named: bool) -> None:
-        spec, source = self.spec, self.source
-        tokens = self.run.tokens
-        if named and spec.stages:
-            raise source.error(
-                ("stages",), "stands beside `encoder`/`decoder`; expected either `stages` or the two streams"
-            )
-        if named and spec.embed:
-            raise source.error(("embed",), "stands beside `encoder`/`decoder`; give each stream its own `embed`")
-        if not named and not spec.stages:
-            raise source.error((), "the key 'stages' is missing (or `encoder` and `decoder` in its place)")
-        streams = sum(1 for stream in (spec.encoder, spec.decoder) if stream) or 1
-        if tokens and len(tokens) not in (1, streams):
-            given = ",".join(number_text(n) for n in tokens)
-            there = (
-                "one stream of tokens; give one number"
-                if streams == 1
-                else "two streams of tokens; give one number or two"
-            )
-            raise UsageError(f"--N {given}: {spec.name} has {there}")
-
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
         entry = self._input(path, stream, number)
         vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
         grid = Grid(entry.sides) if isinstance(entry, ImageInput) else Grid((entry.length,))
         dim: int = entry.channels if isinstance(entry, ImageInput) else entry.vocabulary
-        self._check_entrance((*path, "embed"), stream.embed, entry)
+        check_entrance((*path, "embed"), stream.embed, entry, self.source)
         embed, grid, dim = self._doors((*path, "embed"), stream.embed, grid, dim, stream.stages[0].dim, vocabulary)
         stages = []
         for index, stage in enumerate(stream.stages):
-            built = self._stage((*path, "stages", index), stage, grid, dim, len(stream.stages))
+            built, grid, dim = self._stage((*path, "stages", index), stage, grid, dim, len(stream.stages))
             stages.append(built)
-            last = [part for block in built.blocks for part in block.parts][-1]
-            (grid, dim) = last.page.out(last.place)
-        self.memory = (grid, dim)
+        self.memory = self.out = (grid, dim)
         return Stream("".join(f"{step}." for step in path), entry, tuple(embed), tuple(stages))
-
-    def _check_entrance(self, path: YamlPath, pages: list[Any], entry: ImageInput | TokenInput) -> None:
-        """The first step of `embed` takes the input as it is, and no other step does."""
-        given: Takes = "image" if isinstance(entry, ImageInput) else "tokens"
-        if not pages or pages[0].takes != given:
-            fit = " or ".join(f"{{kind: {tag_of(page)}, …}}" for page in EMBEDS if page.takes == given)
-            here = f", and {tag_of(type(pages[0]))!r} comes first" if pages else ""
-            raise self.source.error(
-                (*path, 0), f"the input is of kind {given!r}{here}; expected {fit} as the first step"
-            )
-        for number, page in enumerate(pages):
-            if number and page.takes != "embedded":
-                raise self.source.error(
-                    (*path, number), f"{tag_of(type(page))!r} can only be the first step of `embed`"
-                )
 
     def _input(self, path: YamlPath, stream: StreamSpec, number: int) -> ImageInput | TokenInput:
         entry = stream.input or self.spec.input
-        if not self.run.tokens:
-            return entry
-        tokens = self.run.tokens[number if len(self.run.tokens) > 1 else 0]
+        tokens = self.run.tokens[number if len(self.run.tokens) > 1 else 0] if self.run.tokens else None
         if isinstance(entry, TokenInput):
-            check_tokens(tokens)
-            return msgspec.structs.replace(entry, length=tokens)
-        stride = 1
-        for page in stream.embed:
-            stride *= page.stride
-        height, width = image_sides(tokens)
-        return msgspec.structs.replace(entry, size=[height * stride, width * stride])
+            if tokens is not None:
+                check_tokens(tokens)
+            return msgspec.structs.replace(entry, length=self._scaled(entry.length if tokens is None else tokens))
+        sides = entry.sides
+        if tokens is not None:
+            stride = prod(page.stride for page in (*stream.embed, *stream.stages[0].enter))
+            height, width = image_sides(tokens)
+            sides = height * stride, width * stride
+        return msgspec.structs.replace(entry, size=[self._scaled(side) for side in sides])
+
+    def _scaled(self, side: int) -> int:
+        up, down = self.run.scale
+        if side * up % down:
+            raise UsageError(f"an input of {side} can't be made {up}/{down} as long")
+        return side * up // down
 
     def _doors(
         self, path: YamlPath, pages: list[Any], grid: Grid, dim: int, out_dim: int, vocabulary: int | None
@@ -228,15 +200,14 @@ class _Walk:
     def _fused(self) -> bool:
         return self.run.attention == "fused"
 
-    def _part(self, path: YamlPath, page: Page, spot: Place, residual: Residual | Literal["none"] = "none") -> Part:
+    def _part(self, path: YamlPath, page: Page, spot: Place, residual: Joining = "none") -> Part:
         try:
             page.check(spot)
         except PageError as error:
             raise self.source.error((*path, error.field), error.message) from None
         for name, shape in page.tables(spot).items():
             if self.tables.setdefault(name, shape) != shape:
-                known = "×".join(str(side) for side in self.tables[name])
-                got = "×".join(str(side) for side in shape)
+                known, got = sides_text(self.tables[name]), sides_text(shape)
                 where = self.source.where(self.tables_from[name])
                 raise self.source.error(
                     (*path, "share"),
@@ -245,42 +216,71 @@ class _Walk:
             self.tables_from.setdefault(name, path)
         return Part(".".join(str(step) for step in path), page, spot, residual)
 
-    def _stage(self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, count: int) -> Stage:
+    def _stage(self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, count: int) -> tuple[Stage, Grid, int]:
         enter, grid, dim = self._doors((*path, "enter"), stage.enter, grid, dim, stage.dim, None)
         if dim != stage.dim:
             door = "embed" if path[-1] == 0 else "enter"
             raise self.source.error(
                 (*path, "dim"), f"the width is {dim} here and nothing in `{door}` brings it to {stage.dim}"
             )
-        residual = stage.residual if stage.residual is not None else self.spec.residual
-        written, order = schedule(path, stage, self.source)
         stream = path[0] if path[0] != "stages" else ""
         label = " ".join(
             str(word) for word in (stream, f"stage {int(path[-1]) + 1}" if count > 1 or not stream else "") if word
         )
-        blocks, names, times = [], labels(written), Counter(order)
-        for index, (block_path, pages) in enumerate(written):
-            parts = [
-                self._sublayer((*block_path, number), page, grid, dim, residual) for number, page in enumerate(pages)
-            ]
-            block = Block(".".join(str(step) for step in block_path), names[index], tuple(parts), times[index])
-            blocks.append(block)
-        return Stage(".".join(str(step) for step in path), label, dim, grid, tuple(enter), tuple(blocks), tuple(order))
+        entrance = grid
+        blocks, order, grid, dim = self._blocks(path, stage, grid, dim)
+        text = ".".join(str(step) for step in path)
+        return Stage(text, label, stage.dim, entrance, tuple(enter), blocks, order), grid, dim
 
-    def _sublayer(self, path: YamlPath, page: Any, grid: Grid, dim: int, residual: Residual | Literal["none"]) -> Part:
-        if getattr(page, "causal", False) is None:
-            page = msgspec.structs.replace(page, causal=path[0] == "decoder")
-        memory, memory_dim = self.memory if path[0] == "decoder" and self.memory else (None, None)
+    def _blocks(
+        self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int
+    ) -> tuple[tuple[Block, ...], tuple[int, ...], Grid, int]:
+        """The blocks in their order. A block that finds another grid or width when it comes again is another block."""
+        residual = stage.residual if stage.residual is not None else self.spec.residual
+        written, schedule_ = schedule(path, stage, self.source)
+        names = labels(written)
+        placed: dict[tuple[int, Grid, int], int] = {}
+        blocks: list[Block] = []
+        outs: list[tuple[Grid, int]] = []
+        order = []
+        for index in schedule_:
+            key = (index, grid, dim)
+            if key not in placed:
+                placed[key] = len(blocks)
+                block_path, pages = written[index]
+                again = sum(1 for known, _, _ in placed if known == index)
+                suffix = f"@{again}" if again > 1 else ""
+                parts, out = self._sublayers(block_path, pages, grid, dim, residual, suffix)
+                name = names[index] + suffix
+                blocks.append(Block(".".join(str(step) for step in block_path) + suffix, name, parts, 0))
+                outs.append(out)
+            order.append(placed[key])
+            grid, dim = outs[placed[key]]
+        times = Counter(order)
+        return tuple(block._replace(times=times[at]) for at, block in enumerate(blocks)), tuple(order), grid, dim
+
+    def _sublayers(
+        self, path: YamlPath, pages: list[Any], grid: Grid, dim: int, residual: Joining, suffix: str
+    ) -> tuple[tuple[Part, ...], tuple[Grid, int]]:
+        parts = []
+        for number, page in enumerate(pages):
+            part = self._sublayer((*path, number), page, grid, dim, residual)
+            grid, dim = part.page.out(part.place)
+            words = [*(str(step) for step in path[:-1]), f"{path[-1]}{suffix}", str(number)]
+            parts.append(part._replace(path=".".join(words)))
+        return tuple(parts), (grid, dim)
+
+    def _sublayer(self, path: YamlPath, page: SubLayer, grid: Grid, dim: int, residual: Joining) -> Part:
+        decoder = path[0] == "decoder"
+        memory, memory_dim = self.memory if decoder and self.memory else (None, None)
         spot = Place(grid=grid, dim=dim, out_dim=dim, memory=memory, memory_dim=memory_dim, fused=self._fused)
-        return self._part(path, page, spot, page.residual if page.residual is not None else residual)
+        joining = page.residual if page.residual is not None else residual
+        return self._part(path, page.in_stream(decoder=decoder), spot, joining)
 
     def _head(self, stream: Stream) -> Part | None:
         if self.spec.head is None:
             return None
-        last = [part for block in stream.stages[-1].blocks for part in block.parts][-1]
-        grid, dim = last.page.out(last.place)
+        grid, dim = self.out
         vocabulary = stream.input.vocabulary if isinstance(stream.input, TokenInput) else None
-        head: Any = self.spec.head
-        if not self.run.extra_tokens and getattr(head, "pool", None) == "class_token":
-            head = msgspec.structs.replace(head, pool="mean")
+        head: Head = self.spec.head if self.run.extra_tokens else self.spec.head.without_extra_tokens()
         return self._part(("head",), head, Place(grid=grid, dim=dim, out_dim=dim, vocabulary=vocabulary))

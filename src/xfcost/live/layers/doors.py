@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.layers import ClassToken, Patch, PatchMerging, Position, Token
-from xfcost.live.leaves import Add, LayerNorm, Linear, Lookup, Scale, Table
+from xfcost.live.leaves import NO_TABLES, Add, LayerNorm, Linear, Lookup, Scale, Table, Tables, norm
 from xfcost.mechanisms.base import Place
 
 
@@ -28,10 +28,10 @@ class PatchProjection(nn.Conv2d):
 class PatchEmbedding(nn.Module):
     """(B, C, Y, X) -> (B, N, D)."""
 
-    def __init__(self, page: Patch, place: Place) -> None:
+    def __init__(self, page: Patch, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.projection = PatchProjection(place.dim, place.out_dim, page.size, page.size, bias=page.bias)
-        self.norm = LayerNorm(place.out_dim) if page.norm == "layer_norm" else None
+        self.norm = norm(page.norm, place.out_dim)
 
     def forward(self, image_BCYX: Tensor) -> Tensor:
         x_BND = self.projection(image_BCYX)
@@ -41,7 +41,7 @@ class PatchEmbedding(nn.Module):
 class TokenEmbedding(nn.Module):
     """(B, N) token numbers -> (B, N, D)."""
 
-    def __init__(self, page: Token, place: Place, tables: dict[str, Table]) -> None:
+    def __init__(self, page: Token, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         shared = tables[page.share] if page.share else None
         self.lookup = Lookup(place.vocabulary, place.out_dim, shared)
@@ -62,7 +62,7 @@ class Prepend(Table):
 class ClassTokenDoor(nn.Module):
     """(B, N, D) -> (B, N+1, D)."""
 
-    def __init__(self, page: ClassToken, place: Place) -> None:
+    def __init__(self, page: ClassToken, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.prepend = Prepend(1, 1, place.dim)
 
@@ -75,7 +75,7 @@ class PositionDoor(nn.Module):
 
     sinusoids_ND: Tensor
 
-    def __init__(self, page: Position, place: Place) -> None:
+    def __init__(self, page: Position, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         tokens = place.grid.total
         self.tokens = tokens
@@ -116,7 +116,7 @@ class Gather(nn.Module):
 class PatchMergingDoor(nn.Module):
     """(B, N, D) -> (B, ⌈N/4⌉, D')."""
 
-    def __init__(self, page: PatchMerging, place: Place) -> None:
+    def __init__(self, page: PatchMerging, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         height, width = place.grid.sides
         self.gather = Gather((height, width))

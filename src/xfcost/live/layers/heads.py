@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.layers import Classifier, LanguageModel
-from xfcost.live.leaves import LayerNorm, Linear, Scoring, Table
+from xfcost.live.leaves import NO_TABLES, Linear, Scoring, Tables, norm
 from xfcost.mechanisms.base import Place
 
 
@@ -23,9 +23,9 @@ class Pool(nn.Module):
 class ClassifierHead(nn.Module):
     """(B, N, D) -> (B, classes)."""
 
-    def __init__(self, page: Classifier, place: Place) -> None:
+    def __init__(self, page: Classifier, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.norm = LayerNorm(place.dim) if page.norm == "layer_norm" else None
+        self.norm = norm(page.norm, place.dim)
         self.pool = Pool(page.pool)
         self.linear = Linear(place.dim, page.classes)
 
@@ -37,9 +37,9 @@ class ClassifierHead(nn.Module):
 class LanguageModelHead(nn.Module):
     """(B, N, D) -> (B, N, V)."""
 
-    def __init__(self, page: LanguageModel, place: Place, tables: dict[str, Table]) -> None:
+    def __init__(self, page: LanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.norm = LayerNorm(place.dim) if page.norm == "layer_norm" else None
+        self.norm = norm(page.norm, place.dim)
         self.linear = Scoring(place.vocabulary, place.dim, tables[page.share] if page.share else None)
 
     def forward(self, x_BND: Tensor) -> Tensor:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.layers import Mlp
-from xfcost.live.leaves import ACTIVATIONS, Linear
+from xfcost.live.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
 from xfcost.mechanisms.base import Place
 
 
 class FeedForward(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Mlp, place: Place) -> None:
+    def __init__(self, page: Mlp, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         hidden = page.inner(place.dim)
         self.fc1 = Linear(place.dim, hidden, bias=page.bias)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from xfcost.live.leaves import Linear, join_heads, split_heads
-from xfcost.live.mechanisms.full import Core
+from xfcost.live.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+from xfcost.live.mechanisms.core import Core
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.cross import Cross
 
@@ -13,7 +13,7 @@ from xfcost.mechanisms.cross import Cross
 class CrossAttention(nn.Module):
     """(B, N, D), memory (B, M, D') -> (B, N, D)."""
 
-    def __init__(self, page: Cross, place: Place) -> None:
+    def __init__(self, page: Cross, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         inner = page.inner(place.dim)
         self.heads = page.heads

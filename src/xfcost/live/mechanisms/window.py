@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.live.leaves import Add, Fused, Linear, Scale, Scores, Softmax, WeightedSum
+from xfcost.live.leaves import NO_TABLES, Linear, Tables
+from xfcost.live.mechanisms.core import Core
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.window import Window
 
@@ -17,23 +18,20 @@ from xfcost.mechanisms.window import Window
 class WindowAttention(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, page: Window, place: Place) -> None:
+    def __init__(self, page: Window, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         sides, window = place.grid.sides, page.window(place.grid)
         padded, shifts = page.padded(place.grid).sides, page.shifts(place.grid)
-        self.heads, self.fused = page.heads, place.fused
+        self.heads = page.heads
         self.partition = Partition(sides, padded, window, shifts)
         self.qkv = Linear(place.dim, 3 * place.dim, bias=page.projection_bias)
         self.relative_bias = RelativeBias(window, page.heads) if page.bias == "relative" else None
-        self.mask = ShiftMask(padded, window, shifts) if page.shift else None
-        if place.fused:
-            self.attention = Fused()
-        else:
-            self.scale = Scale((place.dim // page.heads) ** -0.5)
-            self.scores = Scores()
-            self.add_bias = Add() if self.relative_bias is not None else None
-            self.softmax = Softmax()
-            self.weighted_sum = WeightedSum()
+        self.core = Core(
+            place.dim // page.heads,
+            fused=place.fused,
+            biased=self.relative_bias is not None,
+            mask=ShiftMask(padded, window, shifts) if page.shift else None,
+        )
         self.out = Linear(place.dim, place.dim, bias=page.projection_bias)
         self.merge = Merge(sides, padded, window, shifts)
 
@@ -41,28 +39,9 @@ class WindowAttention(nn.Module):
         x_BGTD = self.partition(x_BND)
         qkv = self.qkv(x_BGTD).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
         q_BGHTK, k_BGHTK, v_BGHTK = qkv.unbind(0)
-        attend = self._fused if self.fused else self._eager
-        y_BGTD = attend(q_BGHTK, k_BGHTK, v_BGHTK).transpose(2, 3).flatten(3)
+        bias_HTT = None if self.relative_bias is None else self.relative_bias()
+        y_BGTD = self.core(q_BGHTK, k_BGHTK, v_BGHTK, bias_HTT).transpose(2, 3).flatten(3)
         return self.merge(self.out(y_BGTD))
-
-    def _eager(self, q_BGHTK: Tensor, k_BGHTK: Tensor, v_BGHTK: Tensor) -> Tensor:
-        scores_BGHTT = self.scores(self.scale(q_BGHTK), k_BGHTK)
-        if self.relative_bias is not None and self.add_bias is not None:
-            scores_BGHTT = self.add_bias(scores_BGHTT, self.relative_bias())
-        if self.mask is not None:
-            scores_BGHTT = self.mask(scores_BGHTT)
-        return self.weighted_sum(self.softmax(scores_BGHTT), v_BGHTK)
-
-    def _fused(self, q_BGHTK: Tensor, k_BGHTK: Tensor, v_BGHTK: Tensor) -> Tensor:
-        """Windows stand beside heads, so that bias and mask are not copied for every sample of the batch."""
-        bias = self.relative_bias() if self.relative_bias is not None else None
-        if self.mask is not None:
-            bias = self.mask(bias)
-        windows = q_BGHTK.shape[1]
-        if bias is not None:
-            bias = bias.expand(windows, self.heads, -1, -1).flatten(0, 1)
-        parts = (part.flatten(1, 2) for part in (q_BGHTK, k_BGHTK, v_BGHTK))
-        return self.attention(*parts, bias).unflatten(1, (windows, self.heads))
 
 
 class Partition(nn.Module):

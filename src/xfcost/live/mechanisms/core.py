@@ -1,0 +1,51 @@
+"""Twin of `mechanisms/rows.attention_core`: softmax(QKᵀ/√K + bias)V, eager or fused.
+
+B batch, G groups (windows) beside each other, H heads, N query tokens, M key tokens, K head width.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.live.leaves import Add, CausalMask, Fused, Scale, Scores, Softmax, WeightedSum
+
+
+class Core(nn.Module):
+    """(B, [G,] H, N, K), (B, [G,] H, M, K) twice, bias ([G,] H, N, M) -> (B, [G,] H, N, K).
+
+    `mask` is a leaf that masks scores (eager) or the bias (fused).
+    """
+
+    def __init__(
+        self, head_dim: int, *, fused: bool, causal: bool = False, biased: bool = False, mask: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.fused = fused
+        self.mask = CausalMask() if causal and not fused else mask
+        if fused:
+            self.attention = Fused(causal=causal)
+            return
+        self.scale = Scale(head_dim**-0.5)
+        self.scores = Scores()
+        self.add_bias = Add() if biased else None
+        self.softmax = Softmax()
+        self.weighted_sum = WeightedSum()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        if self.fused:
+            bias = bias if self.mask is None else self.mask(bias)
+            return self._grouped(q, k, v, bias) if q.dim() > 4 else self.attention(q, k, v, bias)  # noqa: PLR2004
+        scores = self.scores(self.scale(q), k)
+        if self.add_bias is not None:
+            scores = self.add_bias(scores, bias)
+        if self.mask is not None:
+            scores = self.mask(scores)
+        return self.weighted_sum(self.softmax(scores), v)
+
+    def _grouped(self, q_BGHNK: Tensor, k_BGHMK: Tensor, v_BGHMK: Tensor, bias: Tensor | None) -> Tensor:
+        """Groups stand beside heads, so that the kernel sees four dimensions and the bias is not copied per sample."""
+        groups, heads = q_BGHNK.shape[1:3]
+        if bias is not None:
+            bias = bias.expand(groups, heads, -1, -1).flatten(0, 1)
+        parts = (part.flatten(1, 2) for part in (q_BGHNK, k_BGHMK, v_BGHMK))
+        return self.attention(*parts, bias).unflatten(1, (groups, heads))

@@ -1,0 +1,54 @@
+"""What must be true of a whole spec before its pages are placed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xfcost.errors import UsageError
+from xfcost.grid import number_text
+from xfcost.layers import EMBEDS
+from xfcost.layers.base import Takes
+from xfcost.mechanisms.base import tag_of
+from xfcost.spec.grammar import ImageInput, Spec, TokenInput
+from xfcost.spec.reader import Source, YamlPath
+
+
+def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) -> None:
+    """Either `stages` or an encoder and a decoder, and an N for each of them or one for all.
+
+    Raises:
+        SpecError: both are given, or neither.
+        UsageError: `tokens` are too many.
+    """
+    named = [stream for stream in (spec.encoder, spec.decoder) if stream]
+    if named and spec.stages:
+        raise source.error(
+            ("stages",), "stands beside `encoder`/`decoder`; expected either `stages` or the two streams"
+        )
+    if named and spec.embed:
+        raise source.error(("embed",), "stands beside `encoder`/`decoder`; give each stream its own `embed`")
+    if not named and not spec.stages:
+        raise source.error((), "the key 'stages' is missing (or `encoder` and `decoder` in its place)")
+    streams = len(named) or 1
+    if tokens and len(tokens) not in (1, streams):
+        given = ",".join(number_text(n) for n in tokens)
+        there = (
+            "one stream of tokens; give one number" if streams == 1 else "two streams of tokens; give one number or two"
+        )
+        raise UsageError(f"--N {given}: {spec.name} has {there}")
+
+
+def check_entrance(path: YamlPath, pages: list[Any], entry: ImageInput | TokenInput, source: Source) -> None:
+    """The first step of `embed` takes the input as it is, and no other step does.
+
+    Raises:
+        SpecError: another page stands first, or such a page stands later.
+    """
+    given: Takes = "image" if isinstance(entry, ImageInput) else "tokens"
+    if not pages or pages[0].takes != given:
+        fit = " or ".join(f"{{kind: {tag_of(page)}, …}}" for page in EMBEDS if page.takes == given)
+        here = f", and {tag_of(type(pages[0]))!r} comes first" if pages else ""
+        raise source.error((*path, 0), f"the input is of kind {given!r}{here}; expected {fit} as the first step")
+    for number, page in enumerate(pages):
+        if number and page.takes != "embedded":
+            raise source.error((*path, number), f"{tag_of(type(page))!r} can only be the first step of `embed`")
