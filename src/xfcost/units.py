@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-METRIC: Final = ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
-BINARY: Final = ((2**50, "PiB"), (2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+# Units, the least first.
+METRIC: Final = ((1, ""), (10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"))
+BINARY: Final = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB"), (2**40, "TiB"), (2**50, "PiB"))
+TIME: Final = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
 BYTES_PER_ELEMENT: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 DTYPE_NAMES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 DASH: Final = "–"
@@ -13,10 +16,22 @@ DASH: Final = "–"
 _TO_THE_UNIT: Final = 10_000
 
 
-def _scaled(value: float, digits: int) -> str:
-    """`value` (below 1000) with `digits` significant digits, never in scientific notation."""
+def _rounded(value: float, digits: int) -> str:
+    """`value` with `digits` significant digits (all of those before the point), never in scientific notation."""
     whole = len(str(int(abs(value))))
-    return f"{value:.{max(digits - whole, 0)}f}"
+    text = f"{value:.{max(digits - whole, 0)}f}"
+    grown = len(text.lstrip("-").partition(".")[0]) > whole  # 9.9996 became 10.000
+    return text[:-1].rstrip(".") if grown and "." in text else text
+
+
+def _prefixed(value: float, table: Sequence[tuple[float, str]], base: int, digits: int) -> str:
+    """`value`, rounded, in the least unit of `table` in which that is below `base`; else in the largest."""
+    text, name = "", ""
+    for unit, name in table:
+        text = _rounded(value / unit, digits)
+        if abs(float(text)) < base:
+            break
+    return f"{text} {name}".rstrip()
 
 
 def count(value: float | None, digits: int = 4) -> str:
@@ -29,10 +44,7 @@ def count(value: float | None, digits: int = 4) -> str:
         return DASH
     if abs(value) < _TO_THE_UNIT and float(value).is_integer():
         return f"{int(value)}"
-    for size, prefix in METRIC:
-        if abs(value) >= size:
-            return f"{_scaled(value / size, digits)} {prefix}"
-    return _scaled(value, digits)
+    return _prefixed(value, METRIC, 1000, digits)
 
 
 def exact(value: int | None) -> str:
@@ -48,21 +60,15 @@ def size(value: int | None, digits: int = 4) -> str:
     """
     if value is None:
         return DASH
-    for unit, name in BINARY:
-        if abs(value) >= unit:
-            scaled = value / unit
-            return f"{int(scaled)} {name}" if scaled.is_integer() else f"{_scaled(scaled, digits)} {name}"
-    return f"{value} B"
+    unit, name = next(((unit, name) for unit, name in reversed(BINARY) if abs(value) >= unit), BINARY[0])
+    return f"{value // unit} {name}" if value % unit == 0 else _prefixed(value, BINARY, 1024, digits)
 
 
 def seconds(value: float | None) -> str:
     """0.0123 -> `12.3 ms`; None -> a dash."""
     if value is None:
         return DASH
-    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if value >= unit:
-            return f"{_scaled(value / unit, 3)} {name}"
-    return f"{value * 1e9:.3g} ns"
+    return _prefixed(value, TIME, 1000, 3) if value else "0 s"
 
 
 def percent(part: float, whole: float) -> str:
@@ -74,4 +80,4 @@ def ratio(value: float | None) -> str:
     """`16×`, `0.2×`; None -> a dash."""
     if value is None:
         return DASH
-    return f"{value:.4g}×" if abs(value) < _TO_THE_UNIT else f"{value:,.0f}×"
+    return f"{value:.4g}×" if round(abs(value)) < _TO_THE_UNIT else f"{value:,.0f}×"
