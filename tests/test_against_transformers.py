@@ -108,8 +108,8 @@ def copy_block(family: str, block: Any, weights: dict[str, Tensor], prefix: str)
             turned = family == "gpt2" and whole.ndim == 2 and "norm" not in names[0]
             getattr(module, kind).copy_(whole.T if turned else whole)
 
-    put(mixer.norm, BLOCK["norm"][family])
-    put(mlp.norm, BLOCK["norm2"][family])
+    put(mixer.residual_norm, BLOCK["norm"][family])
+    put(mlp.residual_norm, BLOCK["norm2"][family])
     projections = ["attn.c_attn"] if family == "gpt2" else [f"attention.{letter}_proj" for letter in "qkv"]
     put(mixer.inner.qkv, *projections)
     put(mixer.inner.out, BLOCK["out"][family])

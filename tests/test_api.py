@@ -1,5 +1,6 @@
 """The Python face: the same ledgers, frames, notebooks, and any torch module."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -66,19 +67,22 @@ def test_trace_takes_any_module():
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [(None, None), (784, (784,)), ("784", (784,)), ("25,40", (25, 40)), ((25, 40), (25, 40))],
+    [(None, None), (784, (784,)), (np.int64(784), (784,)), ("784", (784,)), ("25,40", (25, 40)), ((25, 40), (25, 40))],
 )
 def test_token_numbers(given, expected):
     assert token_numbers(given) == expected
 
 
-@pytest.mark.parametrize("given", ["", "a", "1,,2", (None,)])
+@pytest.mark.parametrize("given", ["", "a", "1,,2", (None,), (), True, 784.0, object()])
 def test_token_numbers_refused(given):
     with pytest.raises(UsageError, match="whole number"):
         token_numbers(given)
 
 
-@pytest.mark.parametrize("more", [{"batch": True}, {"batch": 1.5}, {"dtype": "int8"}, {"N": -1}, {"attention": "x"}])
+@pytest.mark.parametrize(
+    "more",
+    [{"batch": True}, {"batch": 1.5}, {"dtype": "int8"}, {"dtype": None}, {"N": 3.5}, {"N": -1}, {"attention": "x"}],
+)
 def test_bad_arguments_are_xfcost_errors(more):
     with pytest.raises(XfcostError):
         xfcost.analyze("vit", trace=False, **more)

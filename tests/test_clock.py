@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from xfcost.errors import DeviceError
-from xfcost.live.build import build
-from xfcost.live.clock import check_device, time_rows
+from xfcost.live.build import Live, build
+from xfcost.live.clock import check_device, time_model, time_rows
 from xfcost.live.memory import check_room, peak_bytes
 from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
@@ -56,6 +56,31 @@ def test_peak_bytes_on_meta_are_those_of_the_cpu():
         architecture = place(load(spec), Run(tokens=(49,)))
         on_meta, on_cpu = (build(architecture, device) for device in ("meta", "cpu"))
         assert peak_bytes(on_meta.model, on_meta.inputs) == peak_bytes(on_cpu.model, on_cpu.inputs)
+
+
+def test_fused_attention_is_predicted_without_its_matrix():
+    # One head-row of log-sum-exps in place of 785² scores per head: fused fits where eager would not.
+    eager, fused = (
+        peak_bytes(live.model, live.inputs)
+        for live in (build(place(load("vit-ti8"), Run(attention=how))) for how in ("eager", "fused"))
+    )
+    assert eager - fused >= 3 * 785 * 785 * 4
+    on_cpu = build(place(load("vit-ti32"), Run(attention="fused")), "cpu")
+    on_meta = build(place(load("vit-ti32"), Run(attention="fused")))
+    assert peak_bytes(on_meta.model, on_meta.inputs) == pytest.approx(peak_bytes(on_cpu.model, on_cpu.inputs), rel=0.01)
+
+
+def test_the_forward_is_timed_with_the_threads_that_are_reported():
+    seen = []
+
+    class Watching(nn.Module):
+        def forward(self, x):
+            seen.append(torch.get_num_threads())
+            return x
+
+    _, timing = time_model(Live(Watching(), (torch.zeros(1),), {}), "cpu", 0, lambda text: None)
+    assert set(seen) == {timing.threads} == {torch.get_num_threads()}
+    assert timing.runs >= 3
 
 
 def test_peak_memory_of_full_attention_grows_with_the_square_and_of_windows_linearly():

@@ -568,7 +568,7 @@ def test_orders_by_hand() -> None:
     assert (ORDERS["full", "qkv"], scores, softmax) == ("O(N·d²)", "O(N²·d)", "O(h·N²)")
     assert (ORDERS["window", "scores"], ORDERS["window", "softmax"]) == ("O(N·W²·d)", "O(h·N·W²)")
     assert (ORDERS["cross", "scores"], ORDERS["cross", "kv"]) == ("O(N·M·d)", "O(M·d²)")
-    assert (ORDERS["mlp", "fc1"], ORDERS["residual", "norm"]) == ("O(N·d²)", "O(N·d)")
+    assert (ORDERS["mlp", "fc1"], ORDERS["residual", "residual_norm"]) == ("O(N·d²)", "O(N·d)")
     assert ORDERS["window", "relative_bias"] == "O(h·W²) parameters"
     assert ("window", "partition") not in ORDERS
 
@@ -577,7 +577,7 @@ def test_rows_that_only_move_data_have_no_order() -> None:
     orders = {row.path: row.order for row in count(place(load("vit-b16"), Run())).rows}
     assert orders["head.pool"] is None
     assert orders["stages.0.block.0.scores"] == "O(N²·d)"
-    assert orders["stages.0.block.0.norm"] == "O(N·d)"
+    assert orders["stages.0.block.0.residual_norm"] == "O(N·d)"
 
 
 # Places where a page refuses to stand ────────────────────────────────────────────────────────────────────────────────

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from xfcost.comparison import Comparison, compared
 from xfcost.counted import count
 from xfcost.errors import UsageError, nearest
 from xfcost.ledger import Ledger
-from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import Loaded, load
 from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
 
@@ -90,23 +91,15 @@ def account(
     architecture = place(loaded, run)
     ledger = count(architecture)
     if trace:
+        from xfcost.live.account import traced
+
         say(f"tracing {ledger.facts.name} …")
-        ledger = _traced(architecture, ledger)
+        ledger = traced(architecture, ledger)
     if device is not None:
-        ledger = _timed(architecture, ledger, device, say)
+        from xfcost.live.account import timed
+
+        ledger = timed(architecture, ledger, device, say)
     return ledger
-
-
-def _traced(architecture: Architecture, ledger: Ledger) -> Ledger:
-    from xfcost.live.account import traced
-
-    return traced(architecture, ledger)
-
-
-def _timed(architecture: Architecture, ledger: Ledger, device: str, say: Progress) -> Ledger:
-    from xfcost.live.account import timed
-
-    return timed(architecture, ledger, device, say)
 
 
 def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
@@ -122,9 +115,9 @@ def make_run(*, N: Any = None, batch: int = 1, dtype: str = "float32", attention
     Raises:
         UsageError: any of them can't be.
     """
-    name = DTYPE_NAMES.get(dtype, dtype)
+    name = DTYPE_NAMES.get(dtype, dtype) if isinstance(dtype, str) else ""
     if name not in BYTES_PER_ELEMENT:
-        raise UsageError(f"--dtype {dtype}: {nearest(dtype, [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
+        raise UsageError(f"--dtype {dtype}: {nearest(str(dtype), [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
     if attention not in get_args(Attention):
         raise UsageError(f"--attention {attention}: expected eager or fused")
     if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MOST_BATCH:
@@ -133,11 +126,26 @@ def make_run(*, N: Any = None, batch: int = 1, dtype: str = "float32", attention
 
 
 def token_numbers(N: Any) -> tuple[int, ...] | None:
-    """784, "784", "512,128" or (512, 128) -> a tuple; None stays None."""
+    """784, "784", "512,128" or (512, 128) -> a tuple; None stays None.
+
+    Raises:
+        UsageError: it is none of these.
+    """
     if N is None:
         return None
-    parts = [N] if isinstance(N, int) else N.split(",") if isinstance(N, str) else list(N)
     try:
-        return tuple(int(part) for part in parts)
+        if isinstance(N, str):
+            N = [int(part) for part in N.split(",")]
+        numbers = tuple(_whole(part) for part in N) if isinstance(N, Iterable) else (_whole(N),)
     except (TypeError, ValueError):
-        raise UsageError(f"--N {N}: expected a whole number of tokens, as in --N 784 (or --N source,target)") from None
+        numbers = ()
+    if not numbers:
+        raise UsageError(f"--N {N}: expected a whole number of tokens, as in --N 784 (or --N source,target)")
+    return numbers
+
+
+def _whole(value: Any) -> int:
+    """A Python or numpy integer, but no boolean and no float."""
+    if isinstance(value, bool):
+        raise TypeError
+    return index(value)

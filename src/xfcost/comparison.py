@@ -29,7 +29,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ratios: dict[str, dict[str, float | None]]
     """System -> quantity -> its value over the first system's."""
     growth: dict[str, dict[str, float | None]]
-    """System -> quantity -> exponent in N, between N and 4N (2N for sequences)."""
+    """System -> quantity -> exponent in N, between N and N·`factor` (4 for images, 2 for sequences, in all streams)."""
     crossovers: tuple[dict[str, Any], ...]
     """{quantity, systems, N, cheaper_below, cheaper_above}"""
     searched: tuple[int, int]
@@ -50,15 +50,19 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 def mixing_macs(ledger: Ledger) -> int:
     """MACs of all operations that mix tokens."""
-    return ledger.total("macs", lambda row: row.mixing != "per-token") or 0
+    return ledger.total("macs", lambda row: row.mixes) or 0
 
 
 def first_scores(ledger: Ledger) -> int | None:
-    """Score dot products per head and sample, in the first block that has any (of an eager ledger)."""
+    """Score dot products per head and sample, in the first sub-layer that keeps any (of an eager ledger)."""
+    layer: str | None = None
+    scores = 0
     for row in ledger.rows:
-        if row.operation == "scores":
-            return row.attention_entries // ((row.heads or 1) * ledger.facts.batch)
-    return None
+        here = row.path.rpartition(".")[0]
+        if row.attention_entries and layer in (None, here):
+            layer = here
+            scores += row.attention_entries // ((row.heads or 1) * ledger.facts.batch)
+    return scores or None
 
 
 CURVES: Final[dict[str, Callable[[Ledger], int]]] = {
@@ -126,14 +130,17 @@ def _over(value: float | None, base: float | None) -> float | None:
 
 
 def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]:
-    tokens = ledger.facts.grid_tokens
-    factor = 2 if len(place(loaded, run).grid.sides) == 1 else 4
-    try:
-        more = counted_at(loaded, run, factor * tokens)
-    except XfcostError:  # N is at the limit of a learned position table: look back instead of ahead
-        more, ledger = ledger, counted_at(loaded, run, max(tokens // factor, 1))
-        factor = tokens / max(tokens // factor, 1)  # type: ignore[assignment]
-    return {name: growth_exponent(curve(ledger), curve(more), factor) for name, curve in CURVES.items()}
+    """Exponents between here and inputs twice as long in every direction; half as long where that can't be."""
+    length = 2 ** len(place(loaded, run).grid.sides)
+    for scale, factor in (((2, 1), length), ((1, 2), 1 / length)):
+        try:
+            other = count(place(loaded, run._replace(scale=scale)))
+        except XfcostError:  # beyond the last learned position, or a side that can't be halved
+            continue
+        costs = {name: (curve(ledger), curve(other)) for name, curve in CURVES.items()}
+        exponents = {name: growth_exponent(here, there, factor) for name, (here, there) in costs.items()}
+        return exponents | {"factor": factor}
+    return dict.fromkeys([*CURVES, "factor"])
 
 
 def _crossovers(
@@ -161,9 +168,10 @@ def _crossovers(
     sides = [side for side in _SIDES if all(costs(number, side) is not None for number in range(len(loaded)))]
     for pair in combinations(range(len(loaded)), 2):
         for quantity in CURVES:
-            for low, high in pairwise(sides):
+            unequal = [side for side in sides if sign(quantity, pair, side)]
+            for low, high in pairwise(unequal):
                 before, after = sign(quantity, pair, low), sign(quantity, pair, high)
-                if not before or not after or before == after:
+                if before is None or before == after:
                     continue
                 side = _narrow(lambda at, q=quantity, p=pair: sign(q, p, at), low, high, before)  # type: ignore[misc]
                 cheaper = (names[pair[0]], names[pair[1]]) if before < 0 else (names[pair[1]], names[pair[0]])
@@ -173,10 +181,10 @@ def _crossovers(
 
 
 def _narrow(sign: Callable[[int], int | None], low: int, high: int, before: int) -> int:
-    """The least side above `low` at which the sign is no longer `before`."""
+    """The least side above `low` at which the sign is no longer `before`; a side that can't be is passed over."""
     while high - low > 1:
         middle = (low + high) // 2
-        if sign(middle) == before:
+        if sign(middle) in (before, None):
             low = middle
         else:
             high = middle

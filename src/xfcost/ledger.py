@@ -111,7 +111,10 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """The real model on a real device: median seconds of a forward, their spread (interquartile range)."""
+    """The real model on a real device: median seconds of a forward, their spread (interquartile range).
+
+    `runs` is over how many measurements; a forward of microseconds is repeated within each.
+    """
 
     device: str
     machine: str

@@ -19,9 +19,7 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
     """`ledger` joined with the trace of the real model on `meta`."""
     live = build(architecture)
     rows, loose = traced_rows(live.model, live.inputs, live.rows)
-    versions = {package: version(package) for package in ("torch", "fvcore")}
-    facts = msgspec.structs.replace(ledger.facts, versions=ledger.facts.versions | versions)
-    return join(msgspec.structs.replace(ledger, facts=facts), rows, loose)
+    return join(_with_versions(ledger), rows, loose)
 
 
 def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable[[str], None]) -> Ledger:
@@ -37,4 +35,11 @@ def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable
     say(f"building {ledger.facts.name} on {device} …")
     live = build(architecture, device)
     seconds, timing = time_model(live, device, predicted, say)
-    return with_seconds(ledger, seconds, timing)
+    return with_seconds(_with_versions(ledger), seconds, timing)
+
+
+def _with_versions(ledger: Ledger) -> Ledger:
+    """What ran beside xfcost."""
+    versions = {package: version(package) for package in ("torch", "fvcore")}
+    facts = msgspec.structs.replace(ledger.facts, versions=ledger.facts.versions | versions)
+    return msgspec.structs.replace(ledger, facts=facts)

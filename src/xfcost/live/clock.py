@@ -54,12 +54,16 @@ def available() -> list[str]:
 
 def time_model(live: Live, device: str, predicted: int, say: Callable[[str], None]) -> tuple[dict[str, float], Timing]:
     """Median seconds of a forward, their interquartile range, peak bytes, and seconds per row (for one block)."""
-    name = type(live.model).__name__
+    threads = torch.get_num_threads()
     say(f"timing on {device} …")
     with torch.no_grad():
-        timer = benchmark.Timer("model(*inputs)", globals={"model": live.model, "inputs": live.inputs}, label=name)
-        measured = timer.blocked_autorange(min_run_time=_MEASURE_SECONDS)
-        times = list(measured.times)
+        timer = benchmark.Timer(
+            "model(*inputs)",
+            globals={"model": live.model, "inputs": live.inputs},
+            timer=_clock_of(device),
+            num_threads=threads,
+        )
+        times = list(timer.blocked_autorange(min_run_time=_MEASURE_SECONDS).times)
         while len(times) < _FEWEST:
             times += timer.timeit(1).times
         say(f"timing each operation on {device} …")
@@ -69,12 +73,23 @@ def time_model(live: Live, device: str, predicted: int, say: Callable[[str], Non
         machine=machine(device),
         seconds=statistics.median(times),
         spread=_spread(times),
-        runs=measured.number_per_run * len(times),
-        threads=torch.get_num_threads(),
+        runs=len(times),
+        threads=threads,
         peak_bytes=_peak(live, device),
         predicted_peak_bytes=predicted,
     )
     return rows, timing
+
+
+def _clock_of(device: str) -> Clock:
+    """A clock that is read when `device` has done what it was given."""
+    wait = _waiter(device)
+
+    def clock() -> float:
+        wait()
+        return time.perf_counter()
+
+    return clock
 
 
 def _spread(times: list[float]) -> float:

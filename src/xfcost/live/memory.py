@@ -10,6 +10,8 @@ from typing import Any, Final
 import psutil
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
@@ -18,6 +20,22 @@ from xfcost.units import size
 
 # Left for the process itself and for the allocator's rounding.
 _HEADROOM: Final = 0.9
+
+
+class FusedOnMeta(TorchFunctionMode):
+    """On `meta`, fused attention as the kernel does it: the output and one log-sum-exp per query, no matrix.
+
+    torch decomposes it there into the plain formula, matrix included.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not F.scaled_dot_product_attention or not args[0].is_meta:
+            return func(*args, **(kwargs or {}))
+        q, _, v = args[:3]
+        statistics = q.new_empty(q.shape[:-1], dtype=torch.float32)
+        output = q.new_empty(*q.shape[:-1], v.shape[-1])
+        del statistics
+        return output
 
 
 class LiveBytes(TorchDispatchMode):
@@ -64,9 +82,9 @@ def watched(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[LiveBytes]
 def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     """Peak bytes of tensors alive during one forward, parameters, buffers and inputs included.
 
-    On `meta` nothing is allocated, and a fused kernel that keeps no matrix of scores is walked as the plain formula.
+    On `meta` nothing is allocated, and fused attention is walked as the kernel that keeps no matrix of scores.
     """
-    with watched(model, inputs) as live, torch.no_grad():
+    with watched(model, inputs) as live, FusedOnMeta(), torch.no_grad():
         model(*inputs)
     return live.peak
 
