@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import msgspec
+from msgspec.inspect import ListType, LiteralType, StructType, Type, UnionType, type_info
 
-from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
-from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Residual, tag_of
-from xfcost.spec.grammar import Group, ImageInput, Published, Spec, StageSpec, StreamSpec, TokenInput
+from xfcost.spec.grammar import Spec
 from xfcost.spec.reader import YamlPath
-
-_DOORS: dict[str, tuple[type, ...]] = {
-    "embed": EMBEDS,
-    "enter": ENTERS,
-    "head": HEADS,
-    "input": (ImageInput, TokenInput),
-}
-_PLAIN: dict[str, type] = {
-    "stages": StageSpec,
-    "published": Published,
-    "encoder": StreamSpec,
-    "decoder": StreamSpec,
-    "blocks": Group,
-    "residual": Residual,
-}
-_BLOCKS: tuple[type, ...] = (*MECHANISMS, *SUBLAYERS)
 
 
 def json_schema() -> dict[str, Any]:
@@ -37,52 +19,41 @@ def json_schema() -> dict[str, Any]:
 
 def known_kinds(path: YamlPath) -> list[str]:
     """The kinds that may stand at `path` (which ends in "kind")."""
-    return [tag_of(page) for page in _pages(path)]
+    types, _ = _at(path[:-1])
+    return [str(one.tag) for one in types if isinstance(one, StructType) and one.tag is not None]
 
 
 def known_keys(data: Any, path: YamlPath) -> list[str]:
     """The keys that the thing at `path` may have; for a field with written choices, the choices."""
-    holder, field = path, None
-    struct = _struct_at(data, holder)
-    if struct is None and path:
-        holder, field = path[:-1], str(path[-1])
-        struct = _struct_at(data, holder)
-    if struct is None:
-        return []
-    if field is None:
-        tagged = struct.__struct_config__.tag is not None
-        return [*(["kind"] if tagged else []), *struct.__struct_fields__]
-    kind = {info.name: info.type for info in msgspec.structs.fields(struct)}.get(field)
-    return _choices(kind)
+    types, value = _at(path, data)
+    if isinstance(value, dict):
+        return [key for one in _standing(types, value) for key in _keys(one)]
+    return [str(choice) for one in types if isinstance(one, LiteralType) for choice in one.values]
 
 
-def _choices(kind: Any) -> list[str]:
-    if get_origin(kind) is Literal:
-        return [str(choice) for choice in get_args(kind)]
-    return [choice for part in get_args(kind) for choice in _choices(part)]
-
-
-def _pages(path: YamlPath) -> tuple[type, ...]:
-    for step in reversed(path):
-        if step in _DOORS:
-            return _DOORS[str(step)]
-        if step in ("block", "pattern", "blocks"):
-            return _BLOCKS
-    return ()
-
-
-def _struct_at(data: Any, path: YamlPath) -> Any:
+def _at(path: YamlPath, data: Any = None) -> tuple[list[Type], Any]:
+    """The types that may stand at `path`, by the fields along it (of the kinds that `data` has there); what stands."""
+    types: list[Type] = [type_info(Spec)]
     value = data
     for step in path:
+        if isinstance(step, int):
+            inner = [one.item_type for one in types if isinstance(one, ListType)]
+        else:
+            holders = _standing(types, value)
+            inner = [field.type for one in holders for field in one.fields if field.encode_name == step]
+        types = [alone for one in inner for alone in (one.types if isinstance(one, UnionType) else (one,))]
         try:
             value = value[step]
         except (KeyError, IndexError, TypeError):
-            return None
-    if not isinstance(value, dict):
-        return None
-    if not path:
-        return Spec
-    if "kind" in value:
-        return next((page for page in _pages(path) if tag_of(page) == value["kind"]), None)
-    name = next((step for step in reversed(path) if isinstance(step, str)), "")
-    return _PLAIN.get(name)
+            value = None
+    return types, value
+
+
+def _standing(types: list[Type], value: Any) -> list[StructType]:
+    """The structs among `types` that `value` can be: the one of its kind, where it says one."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return [one for one in types if isinstance(one, StructType) and kind in (None, one.tag)]
+
+
+def _keys(struct: StructType) -> list[str]:
+    return [*([struct.tag_field] if struct.tag_field else []), *(field.encode_name for field in struct.fields)]
