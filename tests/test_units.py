@@ -1,4 +1,4 @@
-"""Numbers as text: rounded first, in a unit chosen after; never a thousand of one unit where one of the next would do."""
+"""Numbers as text: rounded first, the unit chosen after, so that none reads as a thousand of a unit."""
 
 from __future__ import annotations
 

@@ -26,12 +26,13 @@ def _rounded(value: float, digits: int) -> str:
 
 def _prefixed(value: float, table: Sequence[tuple[float, str]], base: int, digits: int) -> str:
     """`value`, rounded, in the least unit of `table` in which that is below `base`; else in the largest."""
-    text, name = "", ""
+    text = ""
     for unit, name in table:
-        text = _rounded(value / unit, digits)
-        if abs(float(text)) < base:
+        number = _rounded(value / unit, digits)
+        text = f"{number} {name}".rstrip()
+        if abs(float(number)) < base:
             break
-    return f"{text} {name}".rstrip()
+    return text
 
 
 def count(value: float | None, digits: int = 4) -> str:
