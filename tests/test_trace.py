@@ -77,6 +77,15 @@ def test_einsum_is_an_exact_integer(device: str) -> None:
     assert (macs, flops) == (1_048_576, 2_097_152)
 
 
+def test_einsum_counts_a_broadcast_side_whole() -> None:
+    # bij,bjk->bik with b = 4 and 1: 4·2·3·5 = 120
+    assert costs(lambda a, b: torch.einsum("bij,bjk->bik", a, b), (4, 2, 3), (1, 3, 5))[0] == 120
+
+
+def test_floor_division_of_floats_is_not_passed_over() -> None:
+    assert traced(lambda x: x // 3.0, (4, 5)).unsupported == {"aten::floor_divide": 1}
+
+
 def test_an_einsum_that_can_not_be_counted_is_no_silent_zero() -> None:
     with pytest.raises(ValueError, match="only two operands"):
         traced(lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c), (2, 3), (3, 4), (4, 5))
