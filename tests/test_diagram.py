@@ -6,7 +6,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyBboxPatch
 
-from test_plot import xfcost
+from helpers import xf
 from xfcost.api import analyze, make_run
 from xfcost.report.block_figure import diagram_bytes, diagram_figure
 from xfcost.report.blocks import diagram
@@ -63,7 +63,7 @@ def test_equal_blocks_are_said_to_be_alike():
     one = built("vit-s16", "vit-b16")
     assert one.differing == ()
     assert one.notes[0].startswith("The blocks are alike")
-    assert "only difference" not in xfcost("diagram", "vit-s16", "vit-b16").stdout
+    assert "only difference" not in xf("diagram", "vit-s16", "vit-b16").stdout
 
 
 def test_a_post_norm_decoder_with_three_sub_layers():
@@ -94,7 +94,7 @@ def test_pre_norm_against_post_norm_is_marked():
 @pytest.mark.parametrize("width", ["80", "100", "120", "200"])
 @pytest.mark.parametrize("specs", [["vit"], ["vit", "swin"], ["vit", "swin", "gpt2", "transformer-base"]])
 def test_no_word_is_cut_at_any_width(specs, width):
-    result = xfcost("diagram", *specs, COLUMNS=width)
+    result = xf("diagram", *specs, COLUMNS=width)
     assert result.returncode == 0, result.stderr
     assert "…" not in result.stdout
     assert max(len(line) for line in result.stdout.splitlines()) <= int(width)
@@ -108,9 +108,9 @@ def test_no_word_is_cut_at_any_width(specs, width):
 
 
 def test_without_colour_kinds_and_the_difference_are_words():
-    plain = xfcost("diagram", "vit", "swin", NO_COLOR="1", TERM="dumb").stdout
+    plain = xf("diagram", "vit", "swin", NO_COLOR="1", TERM="dumb").stdout
     assert "\x1b" not in plain
-    assert "\x1b[" in xfcost("diagram", "vit", FORCE_COLOR="1").stdout
+    assert "\x1b[" in xf("diagram", "vit", FORCE_COLOR="1").stdout
     assert plain.count("only difference") == 2
     for words in WORDS.values():
         assert words in plain
@@ -149,20 +149,20 @@ def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():
 
 def test_files_are_written_whole_and_kept_without_force(tmp_path):
     target = tmp_path / "blocks.svg"
-    assert xfcost("diagram", "vit", "swin", "-o", target).returncode == 0
+    assert xf("diagram", "vit", "swin", "-o", target).returncode == 0
     text = target.read_text(encoding="utf-8")
     assert text.startswith("<?xml")
-    again = xfcost("diagram", "vit", "-o", target)
+    again = xf("diagram", "vit", "-o", target)
     assert (again.returncode, target.read_text(encoding="utf-8")) == (2, text)
     assert "--force" in again.stderr
     plain = tmp_path / "blocks.txt"
-    assert xfcost("diagram", "vit", "-o", plain).returncode == 0
+    assert xf("diagram", "vit", "-o", plain).returncode == 0
     assert "╭─ MLP ─" in plain.read_text(encoding="utf-8")
-    bad = xfcost("diagram", "vit", "-o", tmp_path / "blocks.gif")
+    bad = xf("diagram", "vit", "-o", tmp_path / "blocks.gif")
     assert (bad.returncode, sorted(file.name for file in tmp_path.iterdir())) == (2, ["blocks.svg", "blocks.txt"])
 
 
 def test_five_systems_are_refused():
-    result = xfcost("diagram", *["vit"] * 5)
+    result = xf("diagram", *["vit"] * 5)
     assert result.returncode == 2
     assert "4 at most" in result.stderr

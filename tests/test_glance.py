@@ -10,7 +10,7 @@ import re
 import msgspec
 import pytest
 
-from test_plot import xfcost
+from helpers import xf
 from xfcost.api import analyze
 from xfcost.report.console import plain_text
 from xfcost.report.glance import glance, parameter_sentence, render, stages_text
@@ -38,7 +38,7 @@ def test_every_row_of_the_ledgers_is_on_the_page_once(page, ledgers):
     assert len(keys) == len(set(keys))
 
 
-def test_mixing_operations_stand_with_the_lectures_kinds_and_orders(page):
+def test_mixing_operations_have_their_kinds_and_orders(page):
     found = {(entry.title, entry.mixing): entry.order for entry in page.entries if entry.mixing != "per-token"}
     assert found["Attention scores QKᵀ", "global"] == "O(N²·d)"
     assert found["Attention scores QKᵀ", "local"] == "O(N·W²·d)"
@@ -97,7 +97,7 @@ def test_stages_are_told_as_ranges(stages, expected):
 
 @pytest.mark.parametrize("width", ["80", "100", "120"])
 def test_no_word_is_cut_and_no_line_too_long(width, page):
-    text = xfcost("glance", "vit", "swin", COLUMNS=width).stdout
+    text = xf("glance", "vit", "swin", COLUMNS=width).stdout
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= int(width)
     flat = " ".join(text.split())
@@ -107,27 +107,26 @@ def test_no_word_is_cut_and_no_line_too_long(width, page):
 
 
 def test_no_color_leaves_no_escape_codes():
-    environment = {"FORCE_COLOR": "1"}
-    assert "\x1b[" in xfcost("glance", "vit", **environment).stdout
-    plain = xfcost("glance", "vit", NO_COLOR="1", TERM="dumb").stdout
+    assert "\x1b[" in xf("glance", "vit", FORCE_COLOR="1").stdout
+    plain = xf("glance", "vit", NO_COLOR="1", TERM="dumb").stdout
     assert "\x1b" not in plain
     assert "Global mixing" in plain
 
 
 def test_formats(page, tmp_path):
-    data = json.loads(xfcost("glance", "vit", "swin", "--format", "json").stdout)
+    data = json.loads(xf("glance", "vit", "swin", "--format", "json").stdout)
     assert data["mixing_params"] == {"ViT-S/8": 0, "Swin-T": 23_322}
     assert data["sentence"] == page.sentence
-    rows = list(csv.DictReader(io.StringIO(xfcost("glance", "vit", "swin", "--format", "csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(xf("glance", "vit", "swin", "--format", "csv").stdout)))
     assert sum(int(row["params"]) for row in rows) == sum(page.params.values())
     target = tmp_path / "a.tex"
-    assert xfcost("glance", "vit", "swin", "-o", target).returncode == 0
+    assert xf("glance", "vit", "swin", "-o", target).returncode == 0
     text = target.read_text(encoding="utf-8")
     assert r"\begin{tabular}" in text
     assert not re.search(r"(?<!\\)%", text)
-    again = xfcost("glance", "vit", "-o", target)
+    again = xf("glance", "vit", "-o", target)
     assert (again.returncode, target.read_text(encoding="utf-8")) == (2, text)
-    markdown = xfcost("glance", "vit", "swin", "--format", "markdown").stdout
+    markdown = xf("glance", "vit", "swin", "--format", "markdown").stdout
     assert markdown.startswith("| operation ")
     assert page.sentence in markdown
 

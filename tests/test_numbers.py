@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 import tracemalloc
 from pathlib import Path
 from textwrap import dedent
@@ -102,19 +101,19 @@ def test_attention_matrices_of_48_layers_of_16_heads(tokens, all_layers):
     )
 
 
-def test_pixels_as_tokens_are_told_instantly_and_never_allocated():
+def test_pixels_as_tokens_are_told_and_never_allocated():
     tracemalloc.start()
-    begin = time.perf_counter()
     ledger = counted("pixels-128")
-    seconds, (_, peak) = time.perf_counter() - begin, tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # 128·128 = 16,384 tokens; 16,384² · 4 bytes = 1 GiB per matrix; 48 · 16 · 1 GiB = 768 GiB
     assert ledger.facts.grid_tokens == 16_384
     assert ledger.facts.extra_tokens == 0
     assert ledger.attention_memory()["per_head"] == GIB
     assert ledger.attention_memory()["all_layers"] == 824_633_720_832 == 768 * GIB
+    # its 48 blocks are one row per operation: no more work than one block is
     assert peak < 10 * MIB
-    assert seconds < 2
+    assert len(ledger.rows) == len(counted("pixels-128", settings=("stages.0.depth=1",)).rows) < 25
 
 
 def test_full_attention_in_swins_first_stage_and_windows_in_it():

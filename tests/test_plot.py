@@ -6,12 +6,11 @@ import csv
 import io
 import math
 import os
-import subprocess
-import sys
 
 import msgspec
 import pytest
 
+from helpers import xf
 from xfcost.api import make_run
 from xfcost.commands.plot import run
 from xfcost.comparison import distinct
@@ -38,13 +37,6 @@ def drawn(metric, *specs, mark=None, **options):
     return figure.axes[0], {line.get_gid(): line for line in figure.axes[0].lines}
 
 
-def xfcost(*words, cwd=None, **environment):
-    command = [sys.executable, "-m", "xfcost", *map(str, words)]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, check=False, env=os.environ | environment, encoding="utf-8"
-    )
-
-
 def exponent(line, low, high):
     x, y = list(line.get_xdata()), list(line.get_ydata())
     return math.log(y[x.index(high)] / y[x.index(low)]) / math.log(high / low)
@@ -60,7 +52,7 @@ def test_full_attention_is_drawn_with_slope_2_and_windows_with_slope_1():
     assert lines["ViT-S/8"].get_label() == "ViT-S/8, slope 2.00"
 
 
-def test_the_lines_hold_the_numbers_of_the_lecture():
+def test_the_lines_hold_the_numbers_of_784_tokens():
     _, lines = drawn("mixing", "vit", mark=784, extra=[784])
     at = dict(zip(lines["ViT-S/8"].get_xdata(), lines["ViT-S/8"].get_ydata(), strict=True))
     # QKᵀ and AV, 12 blocks, width 384, 784 tokens and the class token.
@@ -106,7 +98,7 @@ def test_a_position_table_ends_its_line_at_its_last_row_and_says_so(tmp_path):
     (one,) = swept("gpt2", span=(16, 4000))
     assert one.tokens[-1] == 1024
     assert "1024" in one.ended
-    result = xfcost("plot", "gpt2", "--N", "16:4096", "-o", tmp_path / "a.csv")
+    result = xf("plot", "gpt2", "--N", "16:4096", "-o", tmp_path / "a.csv")
     assert result.returncode == 0
     assert "its line ends at N = 1,024" in result.stderr
     with pytest.raises(SpecError, match="can be at most 1024"):
@@ -172,7 +164,7 @@ def test_a_range_without_two_square_grids_is_refused_with_one_that_has():
     ],
 )
 def test_bad_input_exits_2_and_writes_nothing(words, expected, tmp_path):
-    result = xfcost("plot", "vit", *words, cwd=tmp_path)
+    result = xf("plot", "vit", *words, cwd=tmp_path)
     assert result.returncode == 2
     assert expected in result.stderr
     assert "Traceback" not in result.stderr
@@ -182,11 +174,11 @@ def test_bad_input_exits_2_and_writes_nothing(words, expected, tmp_path):
 def test_an_existing_file_is_kept_without_force(tmp_path):
     target = tmp_path / "a.svg"
     target.write_text("mine")
-    refused = xfcost("plot", "vit", "-o", target)
+    refused = xf("plot", "vit", "-o", target)
     assert refused.returncode == 2
     assert "--force" in refused.stderr
     assert target.read_text() == "mine"
-    assert xfcost("plot", "vit", "-o", target, "-f").returncode == 0
+    assert xf("plot", "vit", "-o", target, "-f").returncode == 0
     assert target.read_text().startswith("<?xml")
     assert [file.name for file in tmp_path.iterdir()] == ["a.svg"]
 
@@ -195,7 +187,7 @@ def test_an_existing_file_is_kept_without_force(tmp_path):
 def test_a_target_that_cannot_be_is_refused_before_any_work(command, tmp_path):
     target = tmp_path / ("a.csv" if command == "glance" else "a.svg")
     target.write_text("mine")
-    result = xfcost(command, "no-such-preset", "-o", target)
+    result = xf(command, "no-such-preset", "-o", target)
     assert result.returncode == 2
     assert "already exists" in result.stderr
     assert target.read_text() == "mine"
@@ -222,7 +214,7 @@ def test_the_same_numbers_give_the_same_bytes(form, magic):
 
 def test_csv_holds_what_is_drawn(tmp_path):
     target = tmp_path / "data.csv"
-    result = xfcost("plot", "vit", "swin", "--N", "49:12544", "-o", target)
+    result = xf("plot", "vit", "swin", "--N", "49:12544", "-o", target)
     assert (result.returncode, result.stderr) == (0, f"Wrote {target}\n")
     assert result.stdout.splitlines()[0] == "ViT-S/8: slope 2.00 from N = 49 to 12,544"
     rows = list(csv.DictReader(io.StringIO(target.read_text(encoding="utf-8"))))
@@ -235,7 +227,7 @@ def test_csv_holds_what_is_drawn(tmp_path):
 
 
 def test_without_o_the_file_is_named_after_what_it_shows(tmp_path):
-    result = xfcost("plot", "vit", "swin", "--N", "49:196", "--metric", "macs", cwd=tmp_path)
+    result = xf("plot", "vit", "swin", "--N", "49:196", "--metric", "macs", cwd=tmp_path)
     assert result.returncode == 0
     assert [file.name for file in tmp_path.iterdir()] == ["vit-swin-macs.svg"]
 
@@ -249,7 +241,7 @@ def test_nothing_but_zeros_is_refused():
 
 def test_traced_points_lie_on_the_formula(tmp_path):
     target = tmp_path / "traced.csv"
-    result = xfcost("plot", "vit-ti16", "--N", "49:196", "--device", "cpu", "-o", target)
+    result = xf("plot", "vit-ti16", "--N", "49:196", "--device", "cpu", "-o", target)
     assert result.returncode == 0, result.stderr
     rows = [row for row in csv.DictReader(io.StringIO(target.read_text())) if row["traced_macs"]]
     assert len(rows) >= 2

@@ -1,0 +1,29 @@
+"""What the tests of the command line share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+# What changes how a command looks, wherever the tests run.
+_LOOKS = ("COLUMNS", "NO_COLOR", "FORCE_COLOR")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment without what changes the looks, and with `more`."""
+    return (
+        {name: value for name, value in os.environ.items() if name not in _LOOKS} | {"PYTHONIOENCODING": "utf-8"} | more
+    )
+
+
+def words_of(*words):
+    """The command line of `xfcost WORDS`."""
+    return [sys.executable, "-m", "xfcost", *map(str, words)]
+
+
+def xf(*words, cwd=None, **more):
+    """`xfcost WORDS`, run to its end, with `more` in the environment."""
+    return subprocess.run(
+        words_of(*words), check=False, capture_output=True, encoding="utf-8", cwd=cwd, env=environment(**more)
+    )
