@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from xfcost.counted import count
 from xfcost.errors import DeviceError
 from xfcost.live.build import Live, build
 from xfcost.live.clock import check_device, time_model, time_rows
-from xfcost.live.memory import check_room, peak_bytes
+from xfcost.live.memory import check_addressable, check_room, peak_bytes
 from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
 
@@ -129,3 +130,12 @@ def test_analyze_on_cuda():
     ledger = xfcost.analyze("vit-ti32", device="cuda")
     assert ledger.timing.seconds > 0
     assert ledger.timing.peak_bytes >= 6_131_560 * 4
+
+
+def test_what_torch_can_not_number_is_refused_before_it_is_built():
+    # 65,536² tokens of one pixel: a score matrix of 4 heads has 4·2⁶⁴ entries.
+    loaded = load("pixels-128", ["input.size=65536", "stages.0.depth=1"])
+    ledger = count(place(loaded, Run()))
+    with pytest.raises(DeviceError, match="--no-trace counts it"):
+        check_addressable(ledger)
+    check_addressable(count(place(load("gpt3"), Run())))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from xfcost.comparison import Comparison, compared
 from xfcost.counted import count
 from xfcost.errors import UsageError, nearest
 from xfcost.ledger import Ledger
-from xfcost.spec.architecture import Run, place
+from xfcost.spec.architecture import Execution, Run, place
 from xfcost.spec.load import Loaded, load
 from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from xfcost.live.trace import Traced
 
-Attention = Literal["eager", "fused"]
 Progress = Callable[[str], None]
 MOST_BATCH = 2**24
 
@@ -30,7 +29,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     N: int | str | Sequence[int] | None = None,
     batch: int = 1,
     dtype: str = "float32",
-    attention: Attention = "eager",
+    attention: Execution = "eager",
     settings: Sequence[str] = (),
     trace: bool = True,
     device: str | None = None,
@@ -65,7 +64,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     N: int | str | Sequence[int] | None = None,
     batch: int = 1,
     dtype: str = "float32",
-    attention: Attention = "eager",
+    attention: Execution = "eager",
     settings: Sequence[str] = (),
     trace: bool = False,
     device: str | None = None,
@@ -118,7 +117,7 @@ def make_run(*, N: Any = None, batch: int = 1, dtype: str = "float32", attention
     name = DTYPE_NAMES.get(dtype, dtype) if isinstance(dtype, str) else ""
     if name not in BYTES_PER_ELEMENT:
         raise UsageError(f"--dtype {dtype}: {nearest(str(dtype), [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
-    if attention not in get_args(Attention):
+    if attention not in get_args(Execution):
         raise UsageError(f"--attention {attention}: expected eager or fused")
     if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MOST_BATCH:
         raise UsageError(f"--batch {batch}: expected a whole number from 1 to {MOST_BATCH}")

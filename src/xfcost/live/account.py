@@ -10,13 +10,18 @@ import msgspec
 from xfcost.ledger import Ledger, join, with_seconds
 from xfcost.live.build import build
 from xfcost.live.clock import check_device, time_model
-from xfcost.live.memory import check_room, peak_bytes
+from xfcost.live.memory import check_addressable, check_room, peak_bytes
 from xfcost.live.trace import traced_rows
 from xfcost.spec.architecture import Architecture
 
 
 def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
-    """`ledger` joined with the trace of the real model on `meta`."""
+    """`ledger` joined with the trace of the real model on `meta`.
+
+    Raises:
+        DeviceError: a tensor of the model would be larger than torch can address, even on `meta`.
+    """
+    check_addressable(ledger)
     live = build(architecture)
     rows, loose = traced_rows(live.model, live.inputs, live.rows)
     return join(_with_versions(ledger), rows, loose)
@@ -29,6 +34,7 @@ def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable
         DeviceError: the device isn't there, or the model doesn't fit; nothing was allocated.
     """
     check_device(device)
+    check_addressable(ledger)
     on_meta = build(architecture)
     predicted = peak_bytes(on_meta.model, on_meta.inputs)
     check_room(predicted, device, ledger.facts.name)

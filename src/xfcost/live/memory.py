@@ -16,10 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from xfcost.errors import DeviceError
+from xfcost.ledger import Ledger
 from xfcost.units import size
 
 # Left for the process itself and for the allocator's rounding.
 _HEADROOM: Final = 0.9
+_MOST_BYTES: Final = 2**63
 
 
 class FusedOnMeta(TorchFunctionMode):
@@ -87,6 +89,23 @@ def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     with watched(model, inputs) as live, FusedOnMeta(), torch.no_grad():
         model(*inputs)
     return live.peak
+
+
+def check_addressable(ledger: Ledger) -> None:
+    """Refuse tensors whose bytes torch can't number, on any device.
+
+    Raises:
+        DeviceError: one of them has 2⁶³ bytes or more.
+    """
+    largest = max(
+        (max(row.params, row.attention_entries, 0 if row.macs else row.flops) for row in ledger.rows), default=0
+    )
+    needed = largest * ledger.bytes_per_element
+    if needed >= _MOST_BYTES:
+        raise DeviceError(
+            f"{ledger.facts.name} has a tensor of about {largest:,} elements ({needed:,} bytes), "
+            "and torch numbers bytes up to 2⁶³; --no-trace counts it all the same"
+        )
 
 
 def check_room(needed: int, device: str, name: str) -> None:

@@ -22,6 +22,9 @@ from xfcost.spec.load import Loaded
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.schedule import labels, schedule
 
+# How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
+Execution = Literal["eager", "fused"]
+
 
 class Part(NamedTuple):
     """A page at its place."""
@@ -73,7 +76,7 @@ class Architecture(NamedTuple):
     """Shared tables: name -> (rows, columns)."""
     batch: int
     dtype: str
-    attention: Literal["eager", "fused"]
+    attention: Execution
 
     def parts(self) -> Iterator[tuple[Part, str, str, int]]:
         """Every part once, in the order it runs: (part, stage label, block label, times)."""
@@ -103,7 +106,7 @@ class Run(NamedTuple):
     """N of the first stage (one number per stream, or one for all); the spec's own input where it is None."""
     batch: int = 1
     dtype: str = "float32"
-    attention: Literal["eager", "fused"] = "eager"
+    attention: Execution = "eager"
     scale: tuple[int, int] = (1, 1)
     """The sides of every input, multiplied by a fraction: how costs grow from here."""
     extra_tokens: bool = True
