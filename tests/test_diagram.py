@@ -8,10 +8,15 @@ from matplotlib.patches import FancyBboxPatch
 
 from helpers import xf
 from xfcost.api import analyze, make_run
+from xfcost.grid import Grid
+from xfcost.layers import Mlp
+from xfcost.ledger import Operation
+from xfcost.mechanisms import Full
+from xfcost.mechanisms.base import Place, Residual
 from xfcost.report.block_figure import diagram_bytes, diagram_figure
-from xfcost.report.blocks import diagram
+from xfcost.report.blocks import _sublayer, diagram
 from xfcost.report.style import WORDS
-from xfcost.spec.architecture import place
+from xfcost.spec.architecture import Part, place
 from xfcost.spec.load import load
 
 VIT_BLOCK = [
@@ -121,6 +126,48 @@ def test_fused_attention_is_one_step():
     core = next(box for box in column.boxes if box.core)
     assert core.detail == "fused QKᵀ, softmax, AV"
     assert core.macs == next(box.macs for box in built("vit").columns[0].boxes if box.core)
+
+
+def sublayer_with(page, *rows, residual=None):
+    """The boxes of a block's only sub-layer, whose page has these rows inside its residual."""
+    part = Part("b.0", page, Place(grid=Grid((4, 4)), dim=8, out_dim=8), residual or Residual())
+    inside = [Operation(path=f"b.0.{name}", title=f"Title of {name}", **more) for name, more in rows]
+    norm = Operation(path="b.0.residual_norm", title="Layer norm", params=16)
+    add = Operation(path="b.0.residual_add", title="Residual add", flops=1)
+    orders = {"pre": [norm, *inside, add], "post": [*inside, add, norm], "res_post": [*inside, norm, add]}
+    return list(_sublayer(part, orders[part.residual.place], 0))
+
+
+def test_a_step_that_no_one_foresaw_is_told_by_its_title():
+    rows = [("qkv", {"macs": 1}), ("hash", {}), ("scores", {"macs": 9, "mixing": "local"}), ("out", {"macs": 1})]
+    boxes = sublayer_with(Full(heads=1), *rows)
+    assert [box.title for box in boxes] == [
+        "LayerNorm", "Title of qkv", "Self-attention", "Title of out", "+ Residual",
+    ]  # fmt: skip
+    core = next(box for box in boxes if box.core)
+    assert core.detail == "Title of hash / QKᵀ"
+
+
+@pytest.mark.parametrize("place", ["pre", "post", "res_post"])
+@pytest.mark.parametrize("rows", [[], [("pool", {"flops": 3})], [("a", {"macs": 1}), ("b", {"macs": 2})]])
+def test_a_mixer_without_a_mixing_row_is_one_box(place, rows):
+    boxes = sublayer_with(Full(heads=1), *rows, residual=Residual(place=place))
+    order = {"pre": "LayerNorm x +", "post": "x + LayerNorm", "res_post": "x LayerNorm +"}[place]
+    assert [box.title for box in boxes] == [
+        {"x": "Self-attention", "+": "+ Residual"}.get(word, word) for word in order.split()
+    ]
+    core = next(box for box in boxes if box.slot == "core")
+    assert core.mixing == "per-token"
+    assert core.macs == sum(more.get("macs", 0) for _, more in rows)
+    assert core.detail == " / ".join(f"Title of {name}" for name, _ in rows)
+
+
+def test_a_pages_own_norm_and_add_are_not_the_residuals():
+    rows = [("norm", {"macs": 5}), ("expert.residual_norm", {"macs": 70}), ("add", {"macs": 600})]
+    boxes = sublayer_with(Mlp(), *rows)
+    assert [(box.title, box.macs) for box in boxes] == [("LayerNorm", 0), ("MLP", 675), ("+ Residual", 0)]
+    boxes = sublayer_with(Full(heads=1), *rows, ("scores", {"macs": 1, "mixing": "global"}))
+    assert [box.title for box in boxes][1:-1] == [f"Title of {name}" for name, _ in rows] + ["Self-attention"]
 
 
 @pytest.mark.parametrize("form", [".svg", ".png", ".pdf"])

@@ -149,7 +149,7 @@ def _draw_flow(axes: Axes, boxes: list[Box | None], spots: list[_Spot | None]) -
         if box.sublayer is None:
             continue
         begins.setdefault(box.sublayer, below.top + _GAP * 0.6)
-        if box.slot == "add":
+        if box.adds:
             start, side, end = begins[box.sublayer], below.x - _BOX / 2 - 0.2, (below.top + below.bottom) / 2
             axes.plot([below.x, side, side], [start, start, end], color=QUIET, linewidth=1.1, zorder=1)
             axes.annotate("", (below.x - _BOX / 2, end), (side, end), arrowprops=arrow, zorder=1)

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 from xfcost.comparison import distinct
 from xfcost.counted import count
 from xfcost.ledger import Mixing, Operation
-from xfcost.mechanisms.base import Mixer, tag_of
+from xfcost.mechanisms.base import Mixer, Residual, tag_of
 from xfcost.spec.architecture import Architecture, Block, Part, Stage
 
 _SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-# Steps of a mixer's core, in the words of its box.
+# Steps of a mixer's core, in the words of its box; none where other steps say it. Any step not here says its title.
 _STEPS: Final = {
     "scores": "QKᵀ",
     "add_bias": "+ bias",
@@ -24,7 +24,15 @@ _STEPS: Final = {
     "softmax": "softmax",
     "weighted_sum": "AV",
     "attention": "fused QKᵀ, softmax, AV",
+    "scale": "",
+    "relative_bias": "",
+    "partition": "",
+    "merge": "",
 }
+# The rows around a page, by the names that only its residual gives.
+_NORM: Final = "residual_norm"
+_ADD: Final = "residual_add"
+_NORMS: Final = {"layer_norm": "LayerNorm"}
 _ACTIVATIONS: Final = {"gelu": "GELU", "gelu_tanh": "GELU (tanh)", "relu": "ReLU"}
 
 
@@ -46,6 +54,11 @@ class Box(NamedTuple):
     def core(self) -> bool:
         """Does it mix tokens?"""
         return self.mixing not in (None, "per-token")
+
+    @property
+    def adds(self) -> bool:
+        """Does the residual path end here?"""
+        return self.slot == _ADD
 
     def alike(self, other: Box | None) -> bool:
         """Is `other` the same operation? Widths, and so figures, may differ."""
@@ -147,7 +160,7 @@ def _boxes(stage: Stage, block: Block, rows: Sequence[Operation]) -> Iterator[Bo
     for number, part in enumerate(block.parts):
         mine = [row for row in rows if row.path.startswith(f"{part.path}.")]
         for box in _sublayer(part, mine, number):
-            if box.slot == "norm":
+            if box.slot == _NORM:
                 norms += 1
                 yield box._replace(title=box.title + str(norms).translate(_SUBSCRIPTS))
             else:
@@ -157,27 +170,36 @@ def _boxes(stage: Stage, block: Block, rows: Sequence[Operation]) -> Iterator[Bo
 
 def _sublayer(part: Part, rows: Sequence[Operation], number: int) -> Iterator[Box]:
     """A sub-layer's boxes: its norm and residual as they stand, a mixer's core as one box, anything else as one."""
-    wraps = {"norm": "LayerNorm", "add": "+ Residual"} if part.residual != "none" else {}
-    inside = [row for row in rows if row.operation not in wraps]
-    boxes = list(_mixer(part, inside) if isinstance(part.page, Mixer) else _per_token(part, inside))
-    for row in rows:
-        if row.operation in wraps:
-            yield _box(row.operation, wraps[row.operation], "", [row])._replace(sublayer=number)
-        else:
-            yield from (box._replace(sublayer=number) for box in boxes)
-            boxes = []
+    names = {f"{part.path}.{name}" for name in (_NORM, _ADD)} if part.residual != "none" else set()
+    around = [row for row in rows if row.path in names]
+    inside = [row for row in rows if row.path not in names]
+    pre = isinstance(part.residual, Residual) and part.residual.place == "pre"
+    boxes = [_wrapper(part, row) for row in around if pre and row.operation == _NORM]
+    boxes += _mixer(part.page, inside) if isinstance(part.page, Mixer) else _per_token(part, inside)
+    boxes += [_wrapper(part, row) for row in around if not (pre and row.operation == _NORM)]
+    yield from (box._replace(sublayer=number) for box in boxes)
 
 
-def _mixer(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
-    """Projections are boxes; from the first mixing row to the last, all is the core; what only moves data joins it."""
-    mixing = [number for number, row in enumerate(rows) if row.mixing != "per-token"]
-    label = part.page.label() if isinstance(part.page, Mixer) else ""
-    core = [row for number, row in enumerate(rows) if mixing[0] <= number <= mixing[-1] or not (row.macs or row.params)]
-    steps = " / ".join(_STEPS[row.operation] for row in core if row.operation in _STEPS)
-    before = [row for row in rows[: mixing[0]] if row not in core]
-    after = [row for row in rows[mixing[-1] :] if row not in core]
+def _wrapper(part: Part, row: Operation) -> Box:
+    if row.operation == _ADD:
+        return _box(_ADD, "+ Residual", "", [row])
+    kind = part.residual.norm if isinstance(part.residual, Residual) else ""
+    return _box(_NORM, _NORMS.get(kind, row.title), "", [row])
+
+
+def _mixer(page: Mixer, rows: Sequence[Operation]) -> Iterator[Box]:
+    """Projections are boxes; from the first mixing row to the last, all is the core; what only moves data joins it.
+
+    Where no row mixes, all is the core.
+    """
+    mixing = [number for number, row in enumerate(rows) if row.mixes] or [0, len(rows) - 1]
+    inner = range(mixing[0], mixing[-1] + 1)
+    core = [row for number, row in enumerate(rows) if number in inner or not (row.macs or row.params)]
+    steps = [_STEPS.get(row.operation, row.title) for row in core]
+    before = [row for row in rows[: inner.start] if row not in core]
+    after = [row for row in rows[inner.stop :] if row not in core]
     yield from (_box(f"before {row.operation}", row.title, "", [row]) for row in before)
-    yield _box("core", label, steps.replace(" / + bias", " + bias"), core)
+    yield _box("core", page.label(), " / ".join(filter(None, steps)).replace(" / + bias", " + bias"), core)
     yield from (_box(f"after {row.operation}", row.title, "", [row]) for row in after)
 
 
@@ -190,9 +212,9 @@ def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
 
 def _box(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> Box:
     """A box of some rows: the order of the dearest of them, the MACs of all."""
-    dearest = max(rows, key=lambda row: (row.macs, row.flops, row.params))
-    kinds = [row.mixing for row in rows if row.mixing != "per-token"]
-    return Box(slot, title, detail, kinds[0] if kinds else "per-token", dearest.order, sum(row.macs for row in rows))
+    dearest = max(rows, key=lambda row: (row.macs, row.flops, row.params), default=None)
+    kind: Mixing = next((row.mixing for row in rows if row.mixes), "per-token")
+    return Box(slot, title, detail, kind, dearest.order if dearest else None, sum(row.macs for row in rows))
 
 
 def _aligned(columns: Sequence[Sequence[Box]]) -> list[tuple[Box | None, ...]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from xfcost import units
+from xfcost.ledger import Mixing
 from xfcost.report.blocks import Box, Diagram
 from xfcost.report.style import TERMINAL, WORDS
 
@@ -97,7 +98,7 @@ def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> lis
         return [text] if last else [text, "↓".center(across).rstrip()]
     left, line, right, side, low_left, low_right = "┏━┓┃┗┛" if mark else "╭─╮│╰╯"
     inner = across - 4
-    texts = _texts(box, inner)
+    texts = _texts(box, box.mixing, inner)
     top = f"{left}{line} {box.title} ".ljust(across - 1, line) + right
     body = [f"{side} {text.ljust(inner)} {side}" for text in texts]
     if mark:
@@ -107,10 +108,9 @@ def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> lis
     return [top, *body, bottom]
 
 
-def _texts(box: Box, inner: int) -> list[str]:
+def _texts(box: Box, kind: Mixing, inner: int) -> list[str]:
     """What stands in a box: its steps, its kind, its order and MACs; on as few lines as fit."""
-    assert box.mixing is not None  # noqa: S101 - only boxes that compute have texts
-    facts = [WORDS[box.mixing], box.order or units.DASH, f"{units.count(box.macs)} MACs"]
+    facts = [WORDS[kind], box.order or units.DASH, f"{units.count(box.macs)} MACs"]
     return [*(textwrap.wrap(box.detail, inner) if box.detail else []), *packed(facts, inner)]
 
 
