@@ -86,3 +86,38 @@ def test_token_numbers_refused(given):
 def test_bad_arguments_are_xfcost_errors(more):
     with pytest.raises(XfcostError):
         xfcost.analyze("vit", trace=False, **more)
+
+
+def test_a_spec_can_be_a_path(tmp_path):
+    (tmp_path / "mine.yaml").write_text("extends: vit-ti16\nname: Mine\n")
+    assert xfcost.analyze(tmp_path / "mine.yaml", trace=False).facts.name == "Mine"
+
+
+def test_torch_dtypes_and_numpy_numbers_are_taken():
+    facts = xfcost.analyze("vit", dtype=torch.float16, batch=np.int64(2), settings=None, trace=False).facts
+    assert (facts.dtype, facts.batch) == ("float16", 2)
+
+
+@pytest.mark.parametrize("spec", [5, None, {"name": "x"}, b"vit"])
+def test_a_spec_that_is_neither_name_nor_path(spec):
+    with pytest.raises(UsageError, match="preset's name or a path"):
+        xfcost.analyze(spec)
+
+
+def test_a_device_that_is_not_there_is_refused_before_the_trace(monkeypatch):
+    monkeypatch.setattr("xfcost.live.account.traced", lambda *given: pytest.fail("traced first"))
+    with pytest.raises(XfcostError, match="this machine has"):
+        xfcost.analyze("vit", device="tpu")
+
+
+def test_published_figures_belong_to_the_spec_as_it_is_written():
+    as_written, at_own_size, smaller, other = (
+        xfcost.analyze("vit-b16", trace=False, **more)
+        for more in ({}, {"N": 196}, {"N": 49}, {"settings": ["stages.0.depth=1"]})
+    )
+    assert as_written.published_beside_ours()
+    assert at_own_size.published_beside_ours()
+    assert not smaller.published_beside_ours()
+    assert not other.published_beside_ours()
+    assert other.facts.settings == ("stages.0.depth=1",)
+    assert any("published figures are left out" in note for note in other.facts.notes)

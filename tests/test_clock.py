@@ -66,9 +66,15 @@ def test_fused_attention_is_predicted_without_its_matrix():
         for live in (build(place(load("vit-ti8"), Run(attention=how))) for how in ("eager", "fused"))
     )
     assert eager - fused >= 3 * 785 * 785 * 4
-    on_cpu = build(place(load("vit-ti32"), Run(attention="fused")), "cpu")
-    on_meta = build(place(load("vit-ti32"), Run(attention="fused")))
-    assert peak_bytes(on_meta.model, on_meta.inputs) == pytest.approx(peak_bytes(on_cpu.model, on_cpu.inputs), rel=0.01)
+
+
+@pytest.mark.parametrize("spec", ["vit-ti32", "swin-t"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_peak_of_fused_attention_is_never_below_what_runs(spec, dtype):
+    run = Run(tokens=(64,), batch=2, attention="fused", dtype=dtype)
+    on_meta, on_cpu = (build(place(load(spec), run), device) for device in ("meta", "cpu"))
+    predicted, measured = (peak_bytes(live.model, live.inputs) for live in (on_meta, on_cpu))
+    assert measured <= predicted <= 1.05 * measured
 
 
 def test_the_forward_is_timed_with_the_threads_that_are_reported():

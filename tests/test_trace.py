@@ -86,9 +86,16 @@ def test_floor_division_of_floats_is_not_passed_over() -> None:
     assert traced(lambda x: x // 3.0, (4, 5)).unsupported == {"aten::floor_divide": 1}
 
 
-def test_an_einsum_that_can_not_be_counted_is_no_silent_zero() -> None:
-    with pytest.raises(ValueError, match="only two operands"):
-        traced(lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c), (2, 3), (3, 4), (4, 5))
+def test_an_einsum_that_can_not_be_counted_is_named_and_the_rest_is_counted() -> None:
+    result = traced(lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c) @ c.mT, (2, 3), (3, 4), (4, 5))
+    assert result.unsupported == {"aten::einsum of 'ij,jk,kl->il'": 1}
+    # the matmul after it: 2·5·4
+    assert result.macs == 40
+
+
+def test_fused_attention_with_broadcast_queries() -> None:
+    # 3·2 heads of 5 queries and 7 keys, width 4: 2·(3·2·5·7·4) = 1680
+    assert costs(torch.nn.functional.scaled_dot_product_attention, (1, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 4))[0] == 1680
 
 
 @on_both_devices

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, get_args
@@ -24,13 +25,13 @@ MOST_BATCH = 2**24
 
 
 def analyze(  # noqa: PLR0913 - the options of the command
-    spec: str,
+    spec: str | os.PathLike[str],
     *,
     N: int | str | Sequence[int] | None = None,
     batch: int = 1,
     dtype: str = "float32",
     attention: Execution = "eager",
-    settings: Sequence[str] = (),
+    settings: Sequence[str] | None = (),
     trace: bool = True,
     device: str | None = None,
     progress: Progress | None = None,
@@ -54,18 +55,18 @@ def analyze(  # noqa: PLR0913 - the options of the command
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
-    loaded = load(spec, settings)
+    loaded = load(spec_name(spec), settings_texts(settings))
     run = make_run(N=N, batch=batch, dtype=dtype, attention=attention)
     return account(loaded, run, trace=trace, device=device, progress=progress)
 
 
 def compare(  # noqa: PLR0913 - the options of the command
-    *specs: str,
+    *specs: str | os.PathLike[str],
     N: int | str | Sequence[int] | None = None,
     batch: int = 1,
     dtype: str = "float32",
     attention: Execution = "eager",
-    settings: Sequence[str] = (),
+    settings: Sequence[str] | None = (),
     trace: bool = False,
     device: str | None = None,
     progress: Progress | None = None,
@@ -77,7 +78,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     if len(specs) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = make_run(N=N, batch=batch, dtype=dtype, attention=attention)
-    loaded = [load(spec, settings) for spec in specs]
+    loaded = [load(spec_name(spec), settings_texts(settings)) for spec in specs]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)
 
@@ -87,6 +88,10 @@ def account(
 ) -> Ledger:
     """The ledger of one loaded spec."""
     say = progress or (lambda text: None)
+    if device is not None:
+        from xfcost.live.clock import check_device
+
+        check_device(str(device))
     architecture = place(loaded, run)
     ledger = count(architecture)
     if trace:
@@ -97,7 +102,7 @@ def account(
     if device is not None:
         from xfcost.live.account import timed
 
-        ledger = timed(architecture, ledger, device, say)
+        ledger = timed(architecture, ledger, str(device), say)
     return ledger
 
 
@@ -114,14 +119,46 @@ def make_run(*, N: Any = None, batch: int = 1, dtype: str = "float32", attention
     Raises:
         UsageError: any of them can't be.
     """
-    name = DTYPE_NAMES.get(dtype, dtype) if isinstance(dtype, str) else ""
+    given = str(dtype).removeprefix("torch.")
+    name = DTYPE_NAMES.get(given, given)
     if name not in BYTES_PER_ELEMENT:
         raise UsageError(f"--dtype {dtype}: {nearest(str(dtype), [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
     if attention not in get_args(Execution):
         raise UsageError(f"--attention {attention}: expected eager or fused")
-    if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MOST_BATCH:
+    try:
+        batch = _whole(batch)
+    except TypeError:
+        batch_fits = False
+    else:
+        batch_fits = 1 <= batch <= MOST_BATCH
+    if not batch_fits:
         raise UsageError(f"--batch {batch}: expected a whole number from 1 to {MOST_BATCH}")
     return Run(tokens=token_numbers(N), batch=batch, dtype=name, attention=attention)  # type: ignore[arg-type]
+
+
+def spec_name(spec: str | os.PathLike[str]) -> str:
+    """A preset's name or a path, as text.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if isinstance(spec, str | os.PathLike):
+        name = os.fspath(spec)
+        return name if isinstance(spec, str) else os.path.join(".", name)
+    raise UsageError(f"expected a preset's name or a path to a YAML file, got {spec!r}")
+
+
+def settings_texts(settings: Sequence[str] | None) -> tuple[str, ...]:
+    """`key=value` texts, as after `--set`; None is none.
+
+    Raises:
+        UsageError: they are something else.
+    """
+    given = (settings,) if isinstance(settings, str) else tuple(settings or ())
+    for setting in given:
+        if not isinstance(setting, str):
+            raise UsageError(f"settings: expected texts like 'stages.0.depth=4', got {setting!r}")
+    return given
 
 
 def token_numbers(N: Any) -> tuple[int, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -78,21 +78,27 @@ def root(
 
 
 def main() -> None:
-    """The console script: errors of the user's making become one message and exit code 2."""
+    """Run the app: errors of the user's making become one message and exit code 2."""
+    if sys.stdout is None:
+        _refuse("stdout is closed; there is nowhere to print to")
     try:
         app()
     except XfcostError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the one place that talks about errors
-        sys.exit(error.exit_code)
+        _refuse(str(error), error.exit_code)
     except BrokenPipeError:
         _drop_output()
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)  # noqa: T201
-        sys.exit(130)
+    except OSError as error:
+        _drop_output()
+        _refuse(f"stdout can't be written: {error.strerror or error}")
+
+
+def _refuse(message: str, code: int = XfcostError.exit_code) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)  # noqa: T201 - the one place that talks about errors
+    sys.exit(code)
 
 
 def _drop_output() -> None:
-    """The reader went away: what is still buffered goes nowhere, without a message."""
+    """What is still buffered goes nowhere, without a message."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

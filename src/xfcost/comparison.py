@@ -33,7 +33,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     crossovers: tuple[dict[str, Any], ...]
     """{quantity, systems, N, cheaper_below, cheaper_above}"""
     searched: tuple[int, int]
-    """The N between which crossovers were looked for."""
+    """The N between which crossovers were looked for; (0, 0) where no N fits all systems."""
+    grids: int
+    """On how many square grids they were looked for, before each was narrowed down: two between them can be missed."""
 
     def _repr_html_(self) -> str:
         """The table that a notebook shows."""
@@ -81,7 +83,7 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> C
         name: {quantity: _over(value, base[quantity]) for quantity, value in values.items()}
         for name, values in figures.items()
     }
-    found, searched = _crossovers(names, loaded, run)
+    found, sides = _crossovers(names, loaded, run)
     return Comparison(
         ledgers=tuple(ledgers),
         names=tuple(names),
@@ -89,7 +91,8 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> C
         ratios=ratios,
         growth={name: _growth(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)},
         crossovers=tuple(found),
-        searched=searched,
+        searched=(sides[0] ** 2, sides[-1] ** 2) if sides else (0, 0),
+        grids=len(sides),
     )
 
 
@@ -143,9 +146,7 @@ def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]
     return dict.fromkeys([*CURVES, "factor"])
 
 
-def _crossovers(
-    names: Sequence[str], loaded: Sequence[Loaded], run: Run
-) -> tuple[list[dict[str, Any]], tuple[int, int]]:
+def _crossovers(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> tuple[list[dict[str, Any]], list[int]]:
     """Where the order of two systems changes, on square grids; narrowed to neighbouring sides."""
     known: dict[tuple[int, int], dict[str, int] | None] = {}
 
@@ -177,7 +178,7 @@ def _crossovers(
                 cheaper = (names[pair[0]], names[pair[1]]) if before < 0 else (names[pair[1]], names[pair[0]])
                 found.append({"quantity": quantity, "systems": [names[pair[0]], names[pair[1]]], "N": side * side})
                 found[-1] |= {"cheaper_below": cheaper[0], "cheaper_above": cheaper[1]}
-    return found, (sides[0] ** 2, sides[-1] ** 2) if sides else (0, 0)
+    return found, sides
 
 
 def _narrow(sign: Callable[[int], int | None], low: int, high: int, before: int) -> int:

@@ -82,12 +82,15 @@ def facts(architecture: Architecture) -> Facts:
         source=architecture.source,
         paper=spec.paper,
         notes=tuple(_notes(architecture)),
+        settings=architecture.settings,
         versions={"xfcost": __version__},
-        published=tuple(msgspec.to_builtins(figure) for figure in spec.published),
+        published=tuple(msgspec.to_builtins(figure) for figure in spec.published if architecture.as_written),
     )
 
 
 def _notes(architecture: Architecture) -> Iterator[str]:
+    if architecture.spec.published and not architecture.as_written:
+        yield "published figures are left out: they belong to the spec as it is written, at its own size"
     said = set()
     for part, stage, _, _ in architecture.parts():
         for note in part.page.notes(part.place):

@@ -97,6 +97,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """What a reader must be told: padding, clipped windows, tables bound to the resolution."""
     published: tuple[dict[str, Any], ...] = ()
+    settings: tuple[str, ...] = ()
+    """What `--set` changed, `key=value` each."""
     versions: dict[str, str] = {}
 
 
@@ -140,7 +142,9 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         """The sum of `quantity` over all blocks; None where no row has it."""
         values = [row.times_over(quantity) for row in self.rows if where is None or where(row)]
         present = [value for value in values if value is not None]
-        return sum(present) if present or not values else None
+        if not values:
+            return 0 if quantity in COUNTED or self.agreement is not None else None
+        return sum(present) if present else None
 
     def by(self, key: Literal["mixing", "stage", "block", "operation"]) -> dict[str, tuple[Operation, ...]]:
         """Rows grouped by `key`, groups in order of first appearance (all three kinds, always, for `mixing`)."""

@@ -77,12 +77,15 @@ def addmm(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def einsum(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """One multiply-accumulate per combination of all letters of the equation, for two operands."""
+    """One multiply-accumulate per combination of all letters of the equation, for two operands.
+
+    Any other einsum is told as not counted, under its equation.
+    """
     equation = inputs[0].toIValue().replace(" ", "")
     terms = equation.split("->")[0].split(",")
     operands = [shape(value) for value in inputs[1].node().inputs()]
     if len(operands) != 2 or "." in equation:  # noqa: PLR2004
-        raise ValueError(f"einsum {equation!r}: only two operands without ellipsis are counted")
+        return Counter({f"aten::einsum of {equation!r}": 1})
     sizes: dict[str, int] = {}
     for term, sides in zip(terms, operands, strict=True):
         for letter, size in zip(term, sides, strict=True):
@@ -101,8 +104,8 @@ def convolution(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 def fused_attention(inputs: list[Value], outputs: list[Value]) -> Counts:
     """softmax(QKᵀ/√k + bias)V, q (…, n, k), k (…, m, k), v (…, m, v): the dense product, whatever is masked."""
-    *lead, n, width = shape(inputs[0])
-    m, value_width = shape(inputs[1])[-2], shape(inputs[2])[-1]
+    width, m = shape(inputs[1])[-1], shape(inputs[1])[-2]
+    *lead, n, value_width = shape(outputs[0])
     entries = prod(lead) * n * m
     biased = _given(inputs[3]) and _is_float(inputs[3])
     elementwise = entries * FLOPS_PER_ELEMENT["softmax"] + prod(lead) * n * width * FLOPS_PER_ELEMENT["multiply"]

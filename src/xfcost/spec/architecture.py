@@ -16,7 +16,7 @@ from xfcost.errors import PageError, UsageError
 from xfcost.grid import Grid, check_tokens, image_sides, sides_text
 from xfcost.layers.base import Head
 from xfcost.mechanisms.base import Joining, Page, Place, SubLayer
-from xfcost.spec.checks import check_entrance, check_streams
+from xfcost.spec.checks import check_entrance, check_reading, check_streams
 from xfcost.spec.grammar import ImageInput, Spec, StageSpec, StreamSpec, TokenInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import YamlPath
@@ -77,6 +77,10 @@ class Architecture(NamedTuple):
     batch: int
     dtype: str
     attention: Execution
+    settings: tuple[str, ...] = ()
+    """What `--set` changed."""
+    as_written: bool = True
+    """Is it the spec at its own size, as its published figures mean it?"""
 
     def parts(self) -> Iterator[tuple[Part, str, str, int]]:
         """Every part once, in the order it runs: (part, stage label, block label, times)."""
@@ -126,7 +130,7 @@ def place(loaded: Loaded, run: Run) -> Architecture:
 class _Walk:
     def __init__(self, loaded: Loaded, run: Run) -> None:
         self.spec, self.source, self.run = loaded.spec, loaded.source, run
-        self.name = loaded.name
+        self.name, self.settings = loaded.name, loaded.settings
         self.tables: dict[str, tuple[int, int]] = {}
         self.tables_from: dict[str, YamlPath] = {}
         self.memory: tuple[Grid, int] | None = None
@@ -140,6 +144,8 @@ class _Walk:
             streams = [self._stream((name,), stream, number) for number, (name, stream) in enumerate(named)]
         else:
             streams = [self._stream((), StreamSpec(embed=spec.embed, stages=spec.stages or []), 0)]
+        parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
+        check_reading(spec, self.source, (part.page for part in parts if isinstance(part.page, SubLayer)))
         return Architecture(
             spec=spec,
             source=self.name,
@@ -149,7 +155,16 @@ class _Walk:
             batch=self.run.batch,
             dtype=self.run.dtype,
             attention=self.run.attention,
+            settings=self.settings,
+            as_written=not self.settings and all(self._is_own(stream) for stream in streams),
         )
+
+    def _is_own(self, stream: Stream) -> bool:
+        """Is the stream's input the size that the spec gives?"""
+        name = stream.path.rstrip(".")
+        own = (getattr(self.spec, name).input if name else None) or self.spec.input
+        size = [entry.sides if isinstance(entry, ImageInput) else entry.length for entry in (own, stream.input)]
+        return size[0] == size[1]
 
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
         entry = self._input(path, stream, number)

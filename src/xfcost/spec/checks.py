@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from xfcost.errors import UsageError
 from xfcost.grid import number_text
 from xfcost.layers import EMBEDS
 from xfcost.layers.base import Takes
-from xfcost.mechanisms.base import tag_of
+from xfcost.mechanisms.base import SubLayer, tag_of
 from xfcost.spec.grammar import ImageInput, Spec, TokenInput
 from xfcost.spec.reader import Source, YamlPath
 
@@ -36,6 +37,16 @@ def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) ->
             "one stream of tokens; give one number" if streams == 1 else "two streams of tokens; give one number or two"
         )
         raise UsageError(f"--N {given}: {spec.name} has {there}")
+
+
+def check_reading(spec: Spec, source: Source, pages: Iterable[SubLayer]) -> None:
+    """A decoder that never reads its encoder is two models; `pages` are its sub-layers.
+
+    Raises:
+        SpecError: none of them reads the encoder's output.
+    """
+    if spec.encoder and spec.decoder and not any(page.reads_memory for page in pages):
+        raise source.error(("decoder",), "no sub-layer reads the encoder's output; add {kind: cross, …} to a block")
 
 
 def check_entrance(path: YamlPath, pages: list[Any], entry: ImageInput | TokenInput, source: Source) -> None:

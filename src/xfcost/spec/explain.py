@@ -53,7 +53,8 @@ def _expected(text: str, value: Any) -> str:
     kinds, limit = found.group(1).split(" | "), found.group(2)
     wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds if kind != "null")
     if "regex" in limit:
-        return "expected a word of letters, digits and _"
+        one_line = "x00" in limit
+        return "expected one line of plain text" if one_line else "expected a word of letters, digits and _"
     if kinds[0] == "str" and not limit and isinstance(value, int | float):
         return "expected text (put it in quotes)"
     for sign, word in ((">= ", "at least "), ("<= ", "at most "), ("> ", "more than "), ("< ", "less than ")):

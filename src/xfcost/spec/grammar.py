@@ -85,10 +85,14 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     note: str | None = None
 
 
+# One line of text: no control characters, which a terminal would obey.
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One architecture, alone and completely; or, with `extends`, a variant of another."""
 
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
     input: AnyInput
     embed: list[AnyEmbed] = []
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)] | None = None

@@ -27,6 +27,7 @@ class Loaded(NamedTuple):
     data: dict[str, Any]
     source: Source
     name: str
+    settings: tuple[str, ...] = ()
 
 
 class Written(NamedTuple):
@@ -81,7 +82,7 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
     for setting in settings:
         apply(data, source, setting)
     try:
-        return Loaded(msgspec.convert(data, Spec), data, source, name)
+        return Loaded(msgspec.convert(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError as error:
         raise explained(str(error), data, source) from None
 
