@@ -12,14 +12,15 @@ import pytest
 
 from helpers import xf
 from xfcost.api import make_run
-from xfcost.commands.plot import run
+from xfcost.commands.plot import run, token_range
 from xfcost.comparison import distinct
 from xfcost.errors import OutputError, SpecError, UsageError
 from xfcost.ledger import Timing
+from xfcost.report.metrics import METRICS
 from xfcost.report.plot import chart_bytes, chart_figure
-from xfcost.report.scaling import METRICS, scaling_chart
+from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
-from xfcost.sweep import few, records, slope, sweep, token_range
+from xfcost.sweep import few, records, slope, sweep
 
 GUIDES = {"slope 2 (quadratic)": 2, "slope 1 (linear)": 1}
 

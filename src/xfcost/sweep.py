@@ -18,8 +18,6 @@ from xfcost.ledger import Ledger
 from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import Loaded
 
-DEFAULT_RANGE: Final = "49:12544"
-MOST_TOKENS: Final = 2**32
 # Points that a sweep aims at. Windows that don't divide a grid make steps; this many show them as they are.
 _POINTS: Final = 97
 
@@ -47,27 +45,6 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     def values(self, quantity: str) -> list[int]:
         """One figure at every N."""
         return [QUANTITIES[quantity](ledger) for ledger in self.ledgers]
-
-
-def token_range(text: str) -> tuple[int, int]:
-    """`49:12544` -> (49, 12544).
-
-    Raises:
-        UsageError: it is no range of at least two numbers of tokens.
-    """
-    low, colon, high = text.partition(":")
-    if not colon or not low.strip().isdecimal() or not high.strip().isdecimal():
-        raise UsageError(f"--N {text}: expected a range of tokens LOW:HIGH, as in --N {DEFAULT_RANGE}")
-    first, last = int(low), int(high)
-    if first < 1:
-        raise UsageError(f"--N {text}: a log axis has no 0; expected LOW to be at least 1, as in --N 1:{max(last, 2)}")
-    if first > last:
-        raise UsageError(f"--N {text}: LOW is above HIGH; turn them round: --N {last}:{first}")
-    if first == last:
-        raise UsageError(f"--N {text}: one point makes no line; expected LOW below HIGH, as in --N {DEFAULT_RANGE}")
-    if last > MOST_TOKENS:
-        raise UsageError(f"--N {text}: expected HIGH to be at most {MOST_TOKENS} (2³²)")
-    return first, last
 
 
 def sweep(name: str, loaded: Loaded, run: Run, span: tuple[int, int], extra: Iterable[int] = ()) -> Sweep:
@@ -166,5 +143,5 @@ def records(one: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, Any]]
 def traced(ledger: Ledger, quantity: str) -> int | None:
     """`params`, `macs` or `mixing_macs` as the trace counted them; None where there was no trace."""
     if quantity == "mixing_macs":
-        return ledger.total("traced_macs", lambda row: row.mixing != "per-token")
+        return ledger.total("traced_macs", lambda row: row.mixes)
     return ledger.total(f"traced_{quantity}")

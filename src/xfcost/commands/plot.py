@@ -11,14 +11,18 @@ import typer
 from xfcost.commands import options
 from xfcost.commands.options import Attention, Batch, Dtype, Force, Settings
 from xfcost.errors import DeviceError, UsageError, nearest
+from xfcost.grid import MOST_TOKENS
+from xfcost.report.metrics import METRICS
 
 if TYPE_CHECKING:
     from xfcost.ledger import Ledger
+    from xfcost.report.plot import Chart
     from xfcost.spec.architecture import Run
+    from xfcost.spec.load import Loaded
     from xfcost.sweep import Sweep
 
 
-METRICS: Final = ("mixing", "macs", "attention-memory", "params", "time")
+DEFAULT_RANGE: Final = "49:12544"
 MARK: Final = 784
 # Traced and measured points per system, and the seconds above which a forward is not waited for.
 _TRACED_POINTS: Final = 5
@@ -30,7 +34,7 @@ def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], typer.Argument(help="Presets or paths.")],
     N: Annotated[
         str, typer.Option("--N", metavar="LOW:HIGH", help="Range of N; image specs take square grids.")
-    ] = "49:12544",
+    ] = DEFAULT_RANGE,
     metric: Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}.")] = "mixing",
     mark: Annotated[
         int | None,
@@ -55,13 +59,10 @@ def run(  # noqa: PLR0913 - options
     With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time.
     """
     from xfcost.api import make_run
-    from xfcost.comparison import distinct
     from xfcost.report.figure import ending
-    from xfcost.report.output import check_target, write_whole
-    from xfcost.report.plot import chart_bytes
+    from xfcost.report.output import check_target
     from xfcost.report.scaling import scaling_chart
     from xfcost.spec.load import load
-    from xfcost.sweep import sweep, token_range
 
     if metric not in METRICS:
         raise UsageError(f"--metric {metric}: {nearest(metric, METRICS)}")
@@ -72,19 +73,10 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     marked = _mark(mark, span)
     how = make_run(batch=batch, dtype=dtype, attention=attention)
-    loaded = [load(spec, settings or ()) for spec in specs]
-    names = distinct([one.spec.name for one in loaded])
-    extra = [] if marked is None else [marked]
-    sweeps = [sweep(name, one, how, span, extra) for name, one in zip(names, loaded, strict=True)]
-    for one in sweeps:
-        if one.ended:
-            options.progress(f"{one.name}: its line ends at N = {one.tokens[-1]:,}: {one.ended}")
+    sweeps = _sweeps([load(spec, settings or ()) for spec in specs], how, span, marked)
     live = [_live(one, how, metric, device) if device else [] for one in sweeps]
     chart = scaling_chart(sweeps, live, metric, mark=marked)
-    write_whole(target, _csv(sweeps, live) if form == ".csv" else chart_bytes(chart, form), force=force)
-    for line in chart.summary:
-        typer.echo(line)
-    options.progress(f"Wrote {target}")
+    _deliver(chart, _csv(sweeps, live) if form == ".csv" else None, target, force=force)
 
 
 def _check_device(metric: str, device: str | None) -> None:
@@ -113,6 +105,41 @@ def _mark(mark: int | None, span: tuple[int, int]) -> int | None:
     if not span[0] <= mark <= span[1]:
         raise UsageError(f"--mark {mark}: is outside the range; expected an N from {span[0]} to {span[1]}")
     return mark
+
+
+def token_range(text: str) -> tuple[int, int]:
+    """`49:12544` -> (49, 12544).
+
+    Raises:
+        UsageError: it is no range of at least two numbers of tokens.
+    """
+    low, colon, high = text.partition(":")
+    if not colon or not low.strip().isdecimal() or not high.strip().isdecimal():
+        raise UsageError(f"--N {text}: expected a range of tokens LOW:HIGH, as in --N {DEFAULT_RANGE}")
+    first, last = int(low), int(high)
+    if first < 1:
+        raise UsageError(f"--N {text}: a log axis has no 0; expected LOW to be at least 1, as in --N 1:{max(last, 2)}")
+    if first > last:
+        raise UsageError(f"--N {text}: LOW is above HIGH; turn them round: --N {last}:{first}")
+    if first == last:
+        raise UsageError(f"--N {text}: one point makes no line; expected LOW below HIGH, as in --N {DEFAULT_RANGE}")
+    if last > MOST_TOKENS:
+        raise UsageError(f"--N {text}: expected HIGH to be at most {MOST_TOKENS} (2³²)")
+    return first, last
+
+
+def _sweeps(loaded: Sequence[Loaded], run: Run, span: tuple[int, int], mark: int | None) -> list[Sweep]:
+    """Each system counted over the range, and at the mark; where a line ends early, that is said."""
+    from xfcost.comparison import distinct
+    from xfcost.sweep import sweep
+
+    names = distinct([one.spec.name for one in loaded])
+    extra = [] if mark is None else [mark]
+    sweeps = [sweep(name, one, run, span, extra) for name, one in zip(names, loaded, strict=True)]
+    for one in sweeps:
+        if one.ended:
+            options.progress(f"{one.name}: its line ends at N = {one.tokens[-1]:,}: {one.ended}")
+    return sweeps
 
 
 def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
@@ -147,6 +174,18 @@ def _too_long(counted: Ledger, before: Sequence[Ledger]) -> str | None:
     if expected <= _MOST_SECONDS:
         return None
     return f"a forward would take about {expected:.0f} s, and those over {_MOST_SECONDS:.0f} s are not waited for"
+
+
+def _deliver(chart: Chart, csv: bytes | None, target: Path, *, force: bool) -> None:
+    """The table where there is one, else the picture, whole to its file; the summary to stdout."""
+    from xfcost.report.figure import ending
+    from xfcost.report.output import write_whole
+    from xfcost.report.plot import chart_bytes
+
+    write_whole(target, chart_bytes(chart, ending(target)) if csv is None else csv, force=force)
+    for line in chart.summary:
+        typer.echo(line)
+    options.progress(f"Wrote {target}")
 
 
 def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> bytes:

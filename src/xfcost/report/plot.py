@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xfcost import units
 from xfcost.report.figure import INK, QUIET, look, to_bytes
+from xfcost.report.metrics import Unit
 from xfcost.report.style import SYSTEMS
 from xfcost.units import DASH
 
@@ -57,7 +58,7 @@ class Chart(NamedTuple):
     title: str
     subtitle: str
     value_label: str
-    unit: Literal["count", "byte", "second"]
+    unit: Unit
     lines: Sequence[Line]
     points: Sequence[Points] = ()
     mark: int | None = None

@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
 
 from xfcost.errors import UsageError
 from xfcost.ledger import Facts, Ledger
+from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, Line, Points, slope_text
 from xfcost.sweep import Sweep, slope, traced
-
-
-class Metric(NamedTuple):
-    """What is drawn over N."""
-
-    quantity: str
-    """The figure of a sweep."""
-    title: str
-    label: str
-
-
-METRICS: Final = {
-    "mixing": Metric("mixing_macs", "Mixing cost", "MACs of the operations that mix tokens"),
-    "macs": Metric("macs", "Cost", "MACs of one forward"),
-    "attention-memory": Metric("attention_bytes", "Attention memory", "bytes of the attention matrices, all layers"),
-    "params": Metric("params", "Parameters", "parameters"),
-    "time": Metric("macs", "Time", "seconds of one forward"),
-}
 
 
 def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], metric: str, *, mark: int | None) -> Chart:
@@ -45,7 +27,7 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
         title=f"{chosen.title} over N (log–log)",
         subtitle=_subtitle(metric, facts, live),
         value_label=chosen.label + (f" ({facts.dtype})" if metric == "attention-memory" else ""),
-        unit={"attention-memory": "byte", "time": "second"}.get(metric, "count"),  # type: ignore[arg-type]
+        unit=chosen.unit,
         lines=lines,
         points=points,
         mark=mark,
@@ -92,14 +74,7 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
 
 def _subtitle(metric: str, facts: Facts, live: Sequence[Sequence[Ledger]]) -> str:
     """How the numbers came about."""
-    how = {
-        "mixing": "Counted in closed form: all layers, one forward",
-        "macs": "Counted in closed form: all multiply-accumulates of one forward",
-        "attention-memory": "Counted in closed form: what training keeps",
-        "params": "Counted in closed form; what grows with N is a learned position table",
-        "time": "Measured: median, bars the interquartile range",
-    }[metric]
-    words = [how, f"batch {facts.batch}", f"{facts.attention} attention"]
+    words = [METRICS[metric].how, f"batch {facts.batch}", f"{facts.attention} attention"]
     timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
     if timing:
         words += [facts.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]

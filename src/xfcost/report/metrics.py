@@ -1,0 +1,48 @@
+"""What can be drawn over N, and in which words."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+Unit = Literal["count", "byte", "second"]
+
+
+class Metric(NamedTuple):
+    """What is drawn over N."""
+
+    quantity: str
+    """The figure of a sweep."""
+    title: str
+    label: str
+    how: str
+    """How its numbers came about."""
+    unit: Unit = "count"
+
+
+METRICS: Final = {
+    "mixing": Metric(
+        "mixing_macs",
+        "Mixing cost",
+        "MACs of the operations that mix tokens",
+        "Counted in closed form: all layers, one forward",
+    ),
+    "macs": Metric(
+        "macs", "Cost", "MACs of one forward", "Counted in closed form: all multiply-accumulates of one forward"
+    ),
+    "attention-memory": Metric(
+        "attention_bytes",
+        "Attention memory",
+        "bytes of the attention matrices, all layers",
+        "Counted in closed form: what training keeps",
+        "byte",
+    ),
+    "params": Metric(
+        "params",
+        "Parameters",
+        "parameters",
+        "Counted in closed form; what grows with N is a learned position table",
+    ),
+    "time": Metric(
+        "macs", "Time", "seconds of one forward", "Measured: median, bars the interquartile range", "second"
+    ),
+}
