@@ -61,20 +61,38 @@ def test_without_an_exception_the_sentence_names_none(ledgers):
     )
 
 
-def test_a_mixing_operation_with_parameters_is_told(ledgers):
-    rows = [msgspec.structs.replace(row, params=7) if row.operation == "scores" else row for row in ledgers[0].rows]
-    sentence = parameter_sentence({"false": ledgers[0].part(rows)})
-    assert sentence.startswith("Here mixing operations do hold parameters (false: 84 of 22,055,356")
-    assert "Attention scores QKᵀ" in sentence
+def holding(ledger, *operations):
+    """The ledger with 7 parameters in each of these operations of each block."""
+    rows = [msgspec.structs.replace(row, params=7) if row.operation in operations else row for row in ledger.rows]
+    return {"false": ledger.part(rows)}
+
+
+def test_any_mixing_operation_with_parameters_is_an_exception(ledgers):
+    # 12 blocks of 7
+    assert parameter_sentence(holding(ledgers[0], "scores")) == (
+        "Mixing operations hold no parameters, with one exception: the attention scores QKᵀ "
+        "(false: 84 of 22,055,356, 0.0 %). All other parameters stand in per-token operations."
+    )
+
+
+def test_beside_the_bias_another_is_a_second_exception(ledgers):
+    sentence = parameter_sentence(holding(ledgers[1], "scores"))
+    assert "with 2 exceptions: the relative position bias (false: 23,322 of 28,288,438, 0.1 %) and the " in sentence
+    assert "the attention scores QKᵀ (false: 84 of 28,288,438, 0.0 %)." in sentence
+
+
+def test_where_most_mixing_operations_hold_parameters_it_is_told(ledgers):
+    # scores and the weighted sum, not the softmax
+    sentence = parameter_sentence(holding(ledgers[0], "scores", "weighted_sum"))
+    assert sentence.startswith("Here mixing operations do hold parameters (false: 168 of 22,055,440, 0.0 %), in: Att")
+    assert "Attention scores QKᵀ, Weighted sum AV." in sentence
     assert "no parameters" not in sentence
 
 
-def test_beside_the_bias_another_holder_is_no_exception(ledgers):
-    rows = [msgspec.structs.replace(row, params=7) if row.operation == "scores" else row for row in ledgers[1].rows]
-    sentence = parameter_sentence({"false": ledgers[1].part(rows)})
-    assert sentence.startswith("Here mixing operations do hold parameters (false: 23,406 of")
-    assert "in: Relative position bias" in sentence
-    assert "Attention scores QKᵀ" in sentence
+def test_a_mask_is_no_mixing_operation_without_parameters(ledgers):
+    # the table, the scores, the bias's addition, the softmax and the weighted sum: 3 of 5 hold some
+    sentence = parameter_sentence(holding(ledgers[1], "scores", "weighted_sum"))
+    assert sentence.startswith("Here mixing operations do hold")
 
 
 def test_a_system_that_mixes_nothing_says_so(ledgers):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 
@@ -11,6 +10,7 @@ def run() -> None:
 
     For editors that complete and check, and for programs that write specs.
     """
+    from xfcost.report.output import json_text
     from xfcost.spec.schema import json_schema
 
-    sys.stdout.write(json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_text(json_schema()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -12,8 +11,8 @@ import msgspec
 
 from xfcost import units
 from xfcost.comparison import Comparison
-from xfcost.ledger import COUNTED, MIXINGS, TRACED, Ledger, Operation
-from xfcost.report.output import Format
+from xfcost.ledger import COUNTED, TRACED, Ledger, Operation
+from xfcost.report.output import Format, View, json_text
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
@@ -27,23 +26,18 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
     return [{field: getattr(row, field) for field in _FIELDS} for row in ledger.rows]
 
 
-def grouped(ledger: Ledger, by: str) -> list[dict[str, Any]]:
-    """One plain dict per group: its totals over all blocks."""
+def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:
+    """One plain dict per group: its totals over all blocks. By mixing, all three kinds."""
     result = []
-    for name, rows in ledger.by(by).items():  # type: ignore[arg-type]
+    for name, rows in ledger.by(by).items():
         part = ledger.part(rows)
         result.append({by: name} | {quantity: part.total(quantity) for quantity in (*COUNTED, *TRACED)})
     return result
 
 
 def ledger_object(ledger: Ledger) -> dict[str, Any]:
-    """The object of `--format json` (DESIGN: "The command line")."""
+    """The object of `analyze --format json`."""
     facts = ledger.facts
-    by_mixing: dict[str, dict[str, int | None]] = {}
-    for kind in MIXINGS:
-        part = ledger.part(row for row in ledger.rows if row.mixing == kind)
-        by_mixing[kind] = {quantity: part.total(quantity) or 0 for quantity in COUNTED}
-        by_mixing[kind] |= {quantity: part.total(quantity) for quantity in TRACED}
     return {
         "name": facts.name,
         "spec": facts.source,
@@ -56,7 +50,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "attention": facts.attention,
         "totals": ledger.totals(),
         "attention_memory": ledger.attention_memory(),
-        "by_mixing": by_mixing,
+        "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},
         "operations": records(ledger),
         "agreement": msgspec.to_builtins(ledger.agreement),
         "published": ledger.published_beside_ours(),
@@ -80,21 +74,17 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
 def ledger_json(ledger: Ledger) -> str:
     """`--format json`."""
-    return _json(ledger_object(ledger))
+    return json_text(ledger_object(ledger))
 
 
 def comparison_json(comparison: Comparison) -> str:
     """`compare --format json`."""
-    return _json(comparison_object(comparison))
+    return json_text(comparison_object(comparison))
 
 
-def ledger_text(ledger: Ledger, form: Format, by: str | None = None) -> str:
+def ledger_text(ledger: Ledger, form: Format, by: View | None = None) -> str:
     """The report of `analyze` in a format."""
     if form == "json":
         return ledger_json(ledger)
@@ -140,7 +130,7 @@ def to_markup(rows: Iterable[dict[str, str]], form: Format) -> str:
     return str(tabulate(list(rows), headers="keys", tablefmt=style, disable_numparse=True)) + "\n"
 
 
-def _rounded(ledger: Ledger, by: str | None) -> list[dict[str, str]]:
+def _rounded(ledger: Ledger, by: View | None) -> list[dict[str, str]]:
     """Rows for a paper: text, totals over all blocks."""
     if by:
         return [

@@ -10,7 +10,7 @@ from xfcost import units
 from xfcost.counted import count
 from xfcost.report.console import screen
 from xfcost.report.export import to_csv, to_markup
-from xfcost.report.output import Format
+from xfcost.report.output import Format, json_text
 from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load, preset_files
 
@@ -57,9 +57,7 @@ def print_gallery(rows: list[dict[str, Any]]) -> None:
 def gallery_text(rows: list[dict[str, Any]], form: Format) -> str:
     """The same for programs."""
     if form == "json":
-        import json
-
-        return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+        return json_text(rows)
     if form == "csv":
         return to_csv(rows)
     return to_markup([{key: str(value) for key, value in row.items()} for row in rows], form)

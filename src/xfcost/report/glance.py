@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,7 +68,7 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
     moves: dict[str, None] = {}
     for name, ledger in zip(names, ledgers, strict=True):
         for row in ledger.rows:
-            if not (row.params or row.macs or row.flops or row.shared):
+            if row.only_moves:
                 moves[row.title] = None
                 continue
             groups.setdefault((row.mixing, row.title, row.order), {}).setdefault(name, []).append(row)
@@ -88,8 +87,8 @@ def _entry(mixing: Mixing, title: str, order: str | None, found: dict[str, list[
     first = next(iter(found.values()))[0]
     occurrences = []
     for system, rows in found.items():
-        params = sum(row.params * row.times for row in rows)
-        macs = sum(row.macs * row.times for row in rows)
+        params = sum(row.times_over("params") or 0 for row in rows)
+        macs = sum(row.times_over("macs") or 0 for row in rows)
         stages = tuple(dict.fromkeys(row.stage for row in rows))
         times = sum(row.times for row in rows)
         occurrences.append(Occurrence(system=system, stages=stages, times=times, params=params, macs=macs))
@@ -105,20 +104,30 @@ def _entry(mixing: Mixing, title: str, order: str | None, found: dict[str, list[
 
 def parameter_sentence(ledgers: dict[str, Ledger]) -> str:
     """Do mixing operations hold parameters here? As the counts of these systems say, exceptions and all."""
-    mixers = [(name, row) for name, ledger in ledgers.items() for row in ledger.rows if row.mixing != "per-token"]
+    rows = [(name, row) for name, ledger in ledgers.items() for row in ledger.rows]
+    mixers = [(name, row) for name, row in rows if row.mixes and not row.only_moves]
     holders = [(name, row) for name, row in mixers if row.params]
     if not mixers:
         return "No operation here mixes tokens."
     if not holders:
         return f"Mixing operations hold no parameters: all {_shares(ledgers)} stand in per-token operations."
-    bias = [(name, row) for name, row in holders if row.operation == "relative_bias"]
-    if len(bias) == len(holders):
-        return (
-            "Mixing operations hold no parameters, with one exception: the relative position bias "
-            f"({_held(bias, ledgers)}). All other parameters stand in per-token operations."
-        )
-    titles = ", ".join(dict.fromkeys(row.title for _, row in holders))
-    return f"Here mixing operations do hold parameters ({_held(holders, ledgers)}), in: {titles}."
+    titles = dict.fromkeys(row.title for _, row in holders)
+    if len(titles) > len({row.title for _, row in mixers} - titles.keys()):
+        return f"Here mixing operations do hold parameters ({_held(holders, ledgers)}), in: {', '.join(titles)}."
+    exceptions = [
+        f"the {_lowered(title)} ({_held([one for one in holders if one[1].title == title], ledgers)})"
+        for title in titles
+    ]
+    number = "one exception" if len(exceptions) == 1 else f"{len(exceptions)} exceptions"
+    return (
+        f"Mixing operations hold no parameters, with {number}: {' and '.join(exceptions)}. "
+        "All other parameters stand in per-token operations."
+    )
+
+
+def _lowered(title: str) -> str:
+    """`Relative position bias` -> `relative position bias`; `QKᵀ` stays."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
 def _shares(ledgers: dict[str, Ledger]) -> str:
@@ -129,7 +138,7 @@ def _held(rows: Iterable[tuple[str, Operation]], ledgers: dict[str, Ledger]) -> 
     """`Swin-T: 23,322 of 28,288,354, 0.1 %`."""
     held: dict[str, int] = {}
     for name, row in rows:
-        held[name] = held.get(name, 0) + row.params * row.times
+        held[name] = held.get(name, 0) + (row.times_over("params") or 0)
     parts = []
     for name, params in held.items():
         whole = ledgers[name].total("params") or 0
@@ -232,9 +241,10 @@ def _object(page: Glance) -> dict[str, Any]:
 def glance_text(page: Glance, form: Format) -> str:
     """The page in a format."""
     from xfcost.report.export import to_csv, to_markup
+    from xfcost.report.output import json_text
 
     if form == "json":
-        return json.dumps(_object(page), indent=2, ensure_ascii=False) + "\n"
+        return json_text(_object(page))
     if form == "csv":
         return to_csv(records(page))
     if form == "table":

@@ -1,15 +1,24 @@
-"""Files are written whole or not at all."""
+"""The forms of a report, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from xfcost.errors import OutputError
 
 Format = Literal["table", "json", "csv", "markdown", "latex"]
+View = Literal["operation", "block", "stage", "mixing"]
+"""What rows can be grouped by."""
+
+
+def json_text(value: Any) -> str:
+    """The JSON that every command prints: indented, in Unicode, one line end at its end."""
+    import json
+
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def check_target(path: Path | None, *, force: bool) -> None:
