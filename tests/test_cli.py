@@ -9,11 +9,14 @@ import signal
 import subprocess
 import time
 
+import msgspec
 import pytest
 
 import xfcost
 from helpers import environment, words_of, xf
 from xfcost.cli import COMMANDS, command
+from xfcost.ledger import Operation, join
+from xfcost.report.table import ledger_plain
 
 ESCAPE = re.compile(r"\x1b\[")
 
@@ -124,6 +127,58 @@ class TestAnalyze:
         told = json.loads(xf("analyze", "transformer-base", "--N", "25,40", "--format", "json").stdout)
         assert told["grid"] == "encoder 25 + decoder 40"
         assert told["agreement"]["exact"]
+
+
+class TestAgreement:
+    """What the report says where the two accounts differ: hand-made differences, since there are none."""
+
+    def joined(self, *, times=None, lacking=False, more=False, uncounted=()):
+        ledger = xfcost.analyze("vit-ti16", trace=False)
+        theirs = list(ledger.rows)
+        scores = next(number for number, row in enumerate(theirs) if row.operation == "scores")
+        if times:
+            theirs[scores] = msgspec.structs.replace(theirs[scores], times=times)
+        if lacking:
+            theirs.pop(scores)
+        if more:
+            theirs.append(Operation(path="stages.0.block.0.roll", title="Roll"))
+        return join(ledger, theirs, uncounted)
+
+    def cell(self, text):
+        """The cell under `trace` of the scores."""
+        return next(line for line in text.splitlines() if "Attention scores" in line).split()[-1]
+
+    def test_all_agrees(self):
+        text = ledger_plain(self.joined())
+        assert self.cell(text) == "="
+        assert "≠" not in text
+        assert "agrees exactly, in all 20 operations" in text
+
+    @pytest.mark.parametrize("how", [{"times": 11}, {"lacking": True}])
+    def test_a_row_that_differs_in_anything_is_marked(self, how):
+        text = ledger_plain(self.joined(**how))
+        assert self.cell(text) == "≠"
+        assert text.count("≠") == 1
+        assert "counted and traced DISAGREE in 1 place\n" in text
+        assert "stages.0.block.0.scores" in text
+
+    def test_a_row_that_only_the_trace_has_is_listed(self):
+        text = ledger_plain(self.joined(more=True))
+        assert "≠" not in text
+        assert "DISAGREE in 1 place\n" in text
+        assert "stages.0.block.0.roll operation: counted –, traced 1" in text
+
+    def test_what_was_not_counted_is_no_disagreement(self):
+        text = ledger_plain(self.joined(uncounted=["aten::fft (3 times)", "aten::sort"]))
+        assert "DISAGREE" not in text
+        assert "agrees exactly" not in text
+        assert "agree in all 20 operations, but 2 things were not counted" in text
+        assert "not counted: aten::sort" in text
+        assert self.cell(text) == "="
+
+    def test_both(self):
+        text = ledger_plain(self.joined(times=11, more=True, uncounted=["aten::sort"]))
+        assert "DISAGREE in 2 places, and 1 thing was not counted" in text
 
 
 class TestCompare:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final, get_args
 
 import typer
 
@@ -20,8 +20,9 @@ from xfcost.commands.options import (
     Trace,
 )
 from xfcost.errors import UsageError
+from xfcost.report.output import View, check_target
 
-VIEWS = ("operation", "block", "stage", "mixing")
+VIEWS: Final = get_args(View)
 
 
 def run(  # noqa: PLR0913 - options
@@ -31,7 +32,7 @@ def run(  # noqa: PLR0913 - options
     dtype: Dtype = "float32",
     attention: Attention = "eager",
     settings: Settings = None,
-    by: Annotated[str | None, typer.Option("--by", help="Group rows: operation, block, stage or mixing.")] = None,
+    by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {options.any_of(VIEWS)}.")] = None,
     trace: Trace = True,
     device: Device = None,
     format_: FormatOption = None,
@@ -44,10 +45,8 @@ def run(  # noqa: PLR0913 - options
     the real torch model; `--no-trace` answers without torch, `--device` runs and times the model too.
     """
     from xfcost.api import analyze
-    from xfcost.report.output import check_target
 
-    if by is not None and by not in VIEWS:
-        raise UsageError(f"--by {by}: expected one of {', '.join(VIEWS)}")
+    view = _view(by)
     form = options.chosen_format(format_, output)
     check_target(output, force=force)
     ledger = analyze(
@@ -64,8 +63,14 @@ def run(  # noqa: PLR0913 - options
     if form == "table" and output is None:
         from xfcost.report.table import print_ledger
 
-        print_ledger(ledger, by)
+        print_ledger(ledger, view)
         return
     from xfcost.report.export import ledger_text
 
-    options.deliver(ledger_text(ledger, form, by), output, force=force)
+    options.deliver(ledger_text(ledger, form, view), output, force=force)
+
+
+def _view(by: str | None) -> View | None:
+    if by is not None and by not in VIEWS:
+        raise UsageError(f"--by {by}: expected one of {', '.join(VIEWS)}")
+    return by  # type: ignore[return-value]

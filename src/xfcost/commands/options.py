@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, get_args
 
 import typer
 
 from xfcost.errors import UsageError
 from xfcost.report.output import Format, write_whole
+
+FORMATS: Final = get_args(Format)
+
+
+def any_of(words: Sequence[str]) -> str:
+    """`table, json or csv`."""
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
 
 Tokens = Annotated[
     str | None,
@@ -27,14 +36,13 @@ Trace = Annotated[
     typer.Option("--trace/--no-trace", help="Check the closed form by fvcore on the real model (imports torch)."),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
-FormatOption = Annotated[str | None, typer.Option("--format", help="table, json, csv, markdown or latex.")]
+FormatOption = Annotated[str | None, typer.Option("--format", help=f"{any_of(FORMATS)}.")]
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
 ]
 Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]
 
-FORMATS: Final = ("table", "json", "csv", "markdown", "latex")
 ENDINGS: Final[dict[str, Format]] = {
     ".json": "json",
     ".csv": "csv",

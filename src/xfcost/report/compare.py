@@ -13,7 +13,7 @@ from xfcost import units
 from xfcost.comparison import Comparison
 from xfcost.report.console import plain_text, rich_html, screen
 from xfcost.report.style import TERMINAL
-from xfcost.report.table import agreement_texts
+from xfcost.report.table import CONVENTION, agreement_texts, circumstances
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
 _EXPONENTS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
@@ -68,9 +68,8 @@ def header(comparison: Comparison) -> Text:
     """One line per system."""
     text = Text()
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
-        facts = ledger.facts
         text.append(name, style="bold")
-        text.append(f"   tokens {facts.tokens}   batch {facts.batch}   {facts.dtype}   attention {facts.attention}\n")
+        text.append(f"   {circumstances(ledger.facts)}\n")
     text.rstrip()
     return text
 
@@ -174,4 +173,4 @@ def endnotes(comparison: Comparison) -> Iterator[Text]:
     yield Text(
         "score dot products: per head, in the first block that has scores, on the grid's own tokens", style="dim"
     )
-    yield Text("1 MAC = 1 multiply-add of the dense product that runs; FLOPs = 2·MACs + element-wise", style="dim")
+    yield Text(CONVENTION, style="dim")

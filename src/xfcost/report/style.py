@@ -1,4 +1,4 @@
-"""One look for tables, plots and diagrams: the lecture's colours, and the words that say the same without colour."""
+"""One look for tables, plots and diagrams: a colour per mixing kind, and the words that say the same without colour."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from xfcost import units
-from xfcost.ledger import MIXINGS, Ledger, Operation
+from xfcost.ledger import Facts, Ledger, Operation
 from xfcost.report.console import plain_text, rich_html, screen
 from xfcost.report.export import grouped
+from xfcost.report.output import View
 from xfcost.report.style import TERMINAL, WORDS
 
 
@@ -36,10 +37,9 @@ def _nonzero(value: int) -> str:
 
 
 def _agrees(row: Operation, ledger: Ledger) -> str:
-    if row.traced_macs is None:
+    if ledger.agreement is None:
         return units.DASH
-    counted, traced = (row.params, row.macs, row.flops), (row.traced_params, row.traced_macs, row.traced_flops)
-    return "=" if counted == traced else "≠"
+    return "≠" if any(difference["path"] == row.path for difference in ledger.agreement.differences) else "="
 
 
 COLUMNS: Final = (
@@ -56,13 +56,16 @@ COLUMNS: Final = (
 )
 
 
-def print_ledger(ledger: Ledger, by: str | None = None) -> None:
+CONVENTION: Final = "1 MAC = 1 multiply-add of the dense product that runs; FLOPs = 2·MACs + element-wise"
+
+
+def print_ledger(ledger: Ledger, by: View | None = None) -> None:
     """The report of `analyze` on the terminal."""
     console = screen()
     console.print(report(ledger, by, console.width))
 
 
-def ledger_plain(ledger: Ledger, by: str | None = None) -> str:
+def ledger_plain(ledger: Ledger, by: View | None = None) -> str:
     """The same as text without colour, 100 columns wide."""
     return plain_text(lambda width: report(ledger, by, width))
 
@@ -72,7 +75,7 @@ def ledger_html(ledger: Ledger) -> str:
     return rich_html(lambda width: report(ledger, None, width))
 
 
-def report(ledger: Ledger, by: str | None, width: int) -> Group:
+def report(ledger: Ledger, by: View | None, width: int) -> Group:
     """Everything that `analyze` says of one system."""
     parts: list[RenderableType] = [header(ledger), Text()]
     parts += [groups_table(ledger, by)] if by else list(operation_tables(ledger, width))
@@ -89,8 +92,7 @@ def header(ledger: Ledger) -> Text:
     text = Text(facts.name, style="bold")
     if facts.paper:
         text.append(f"   {facts.paper}", style="not bold dim")
-    tokens = f"tokens {facts.tokens}   batch {facts.batch}   {facts.dtype}   attention {facts.attention}"
-    text.append(f"\n{tokens}\n", style="not bold")
+    text.append(f"\n{circumstances(facts)}\n", style="not bold")
     text.append(
         f"{units.exact(ledger.total('params'))} parameters   {units.exact(ledger.total('macs'))} MACs   "
         f"{units.exact(ledger.total('flops'))} FLOPs",
@@ -99,12 +101,17 @@ def header(ledger: Ledger) -> Text:
     return text
 
 
+def circumstances(facts: Facts) -> str:
+    """At which N, batch and dtype, and how executed."""
+    return f"tokens {facts.tokens}   batch {facts.batch}   {facts.dtype}   attention {facts.attention}"
+
+
 def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
     """One table per block under its name, columns aligned throughout; operations that only move data are left out."""
     columns = _fitting(ledger, width)
     yield _grid(columns, [[Text(column.title, style="bold") for column in columns]])
     for block, rows in ledger.by("block").items():
-        shown = [row for row in rows if costs(row)]
+        shown = [row for row in rows if not row.only_moves]
         if not shown:
             continue
         times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
@@ -113,11 +120,6 @@ def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
             columns,
             [[Text(column.cell(row, ledger), style=TERMINAL[row.mixing]) for column in columns] for row in shown],
         )
-
-
-def costs(row: Operation) -> bool:
-    """Does it cost anything, or does it only move data?"""
-    return bool(row.params or row.macs or row.flops or row.attention_entries or row.traced_macs or row.shared)
 
 
 def _fitting(ledger: Ledger, width: int) -> list[Column]:
@@ -147,7 +149,7 @@ def _grid(columns: list[Column], rows: list[list[Text]]) -> Padding:
     return Padding(table, (0, 0, 0, 2))
 
 
-def groups_table(ledger: Ledger, by: str) -> Table:
+def groups_table(ledger: Ledger, by: View) -> Table:
     """Totals of `--by operation|block|stage|mixing`, over all blocks."""
     table = _plain_table(by, "params", "MACs", "share", "FLOPs", "attention entries", "traced MACs")
     total = ledger.total("macs") or 0
@@ -163,14 +165,12 @@ def groups_table(ledger: Ledger, by: str) -> Table:
 def mixing_table(ledger: Ledger) -> Table:
     """Totals by mixing kind."""
     table = _plain_table("totals by mixing kind", "params", "MACs", "share", "FLOPs")
-    macs = ledger.total("macs") or 0
-    for kind in MIXINGS:
-        part = ledger.part(row for row in ledger.rows if row.mixing == kind)
-        cells = [units.count(part.total(quantity) or 0) for quantity in ("params", "macs", "flops")]
-        share = units.percent(part.total("macs") or 0, macs)
-        table.add_row(WORDS[kind], *cells[:2], share, cells[2], style=TERMINAL[kind])
-    cells = [units.count(ledger.total(quantity)) for quantity in ("params", "macs", "flops")]
-    table.add_row("all", *cells[:2], units.percent(macs, macs), cells[2], style="bold")
+    total: dict[str, Any] = dict(ledger.totals())
+    lines = [(WORDS[kinds["mixing"]], kinds, TERMINAL[kinds["mixing"]]) for kinds in grouped(ledger, "mixing")]
+    for words, figures, style in [*lines, ("all", total, "bold")]:
+        cells = [units.count(figures[quantity]) for quantity in ("params", "macs", "flops")]
+        share = units.percent(figures["macs"], total["macs"])
+        table.add_row(words, *cells[:2], share, cells[2], style=style)
     return table
 
 
@@ -214,19 +214,17 @@ def endnotes(ledger: Ledger, *, listed: bool) -> Iterator[Text]:
     yield from agreement_texts(ledger)
     for note in ledger.facts.notes:
         yield Text(f"note: {note}")
-    hidden = sum(1 for row in ledger.rows if not costs(row))
+    hidden = sum(1 for row in ledger.rows if row.only_moves)
     if hidden and listed:
         yield Text(
             f"not shown: {hidden} operations that only move or mask data (0 FLOPs); csv and json list them", style="dim"
         )
     each = "operations are per block, share is of the model; " if listed else ""
-    yield Text(
-        f"{each}1 MAC = 1 multiply-add of the dense product that runs; FLOPs = 2·MACs + element-wise", style="dim"
-    )
+    yield Text(f"{each}{CONVENTION}", style="dim")
 
 
 def agreement_texts(ledger: Ledger) -> Iterator[Text]:
-    """One line where counted and traced agree; else every difference."""
+    """One line where counted and traced agree; else every difference, and all that was not counted."""
     agreement = ledger.agreement
     if agreement is None:
         yield Text("closed form alone; --trace checks it by fvcore on the real torch model", style="dim")
@@ -237,12 +235,23 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
             style="bold green",
         )
         return
-    yield Text(f"trace: counted and traced DISAGREE in {len(agreement.differences)} place(s)", style="bold red")
+    rows, places, missing = len(ledger.rows), len(agreement.differences), len(agreement.uncounted)
+    counted = f"DISAGREE in {_number(places, 'place')}" if places else f"agree in all {_number(rows, 'operation')}"
+    more = (
+        f", {'and' if places else 'but'} {_number(missing, 'thing')} {'was' if missing == 1 else 'were'} not counted"
+        if missing
+        else ""
+    )
+    yield Text(f"trace: counted and traced {counted}{more}", style="bold red")
     for difference in agreement.differences:
         counted, traced = units.exact(difference["counted"]), units.exact(difference["traced"])
         yield Text(f"  {difference['path']} {difference['quantity']}: counted {counted}, traced {traced}", style="red")
     for line in agreement.uncounted:
         yield Text(f"  not counted: {line}", style="red")
+
+
+def _number(count: int, thing: str) -> str:
+    return f"{count} {thing}" + ("" if count == 1 else "s")
 
 
 def _plain_table(first: str, *others: str) -> Table:
