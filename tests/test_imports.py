@@ -24,6 +24,7 @@ COUNTING = [
     ["glance", "vit", "swin"],
     ["--help"],
     ["analyze", "--help"],
+    ["plot", "--help"],
     ["--version"],
 ]
 

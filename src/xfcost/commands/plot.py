@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 DEFAULT_RANGE: Final = "49:12544"
 MARK: Final = 784
+# More than any number of tokens has; Python refuses to read thousands of them.
+_MOST_DIGITS: Final = 40
 # Traced and measured points per system, and the seconds above which a forward is not waited for.
 _TRACED_POINTS: Final = 5
 _TIMED_POINTS: Final = 5
@@ -116,6 +118,8 @@ def token_range(text: str) -> tuple[int, int]:
     low, colon, high = text.partition(":")
     if not colon or not low.strip().isdecimal() or not high.strip().isdecimal():
         raise UsageError(f"--N {text}: expected a range of tokens LOW:HIGH, as in --N {DEFAULT_RANGE}")
+    if max(len(low), len(high)) > _MOST_DIGITS:
+        raise UsageError(f"--N {text[:_MOST_DIGITS]}…: expected LOW and HIGH to be at most {MOST_TOKENS} (2³²)")
     first, last = int(low), int(high)
     if first < 1:
         raise UsageError(f"--N {text}: a log axis has no 0; expected LOW to be at least 1, as in --N 1:{max(last, 2)}")
