@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import msgspec
@@ -228,7 +229,104 @@ class TestCompare:
         assert "two systems" in refused("compare", "vit")
 
 
+class TestCircumstances:
+    def test_settings_are_told(self):
+        words = ["analyze", "vit-b16", "--set", "stages.0.depth=1", "--no-trace"]
+        told = json.loads(xf(*words, "--format", "json").stdout)
+        assert told["settings"] == ["stages.0.depth=1"]
+        assert told["published"] == []
+        assert "--set stages.0.depth=1" in xf(*words).stdout
+        assert "--set stages.0.depth=1" in xf(*words, "--format", "markdown").stdout
+
+    def test_every_stream_is_told(self):
+        told = json.loads(xf("analyze", "transformer-base", "--N", "512,128", "--no-trace", "--format", "json").stdout)
+        assert [(stream["name"], stream["tokens"]) for stream in told["streams"]] == [
+            ("encoder", 512),
+            ("decoder", 128),
+        ]
+
+    def test_systems_at_different_n_are_told_apart(self):
+        assert "they differ" in xf("compare", "vit", "swin").stdout
+        assert "they differ" not in xf("compare", "vit", "swin", "--N", "784").stdout
+
+    def test_crossovers_that_were_not_looked_for_are_no_none(self, tmp_path):
+        # Ten positions, and the class token takes one: no square grid from 16 tokens on fits.
+        tiny = tmp_path / "tiny.yaml"
+        tiny.write_text(
+            "extends: vit-ti16\nname: Tiny\ninput: {kind: image, size: 32}\n"
+            "embed: [{kind: patch, size: 16}, {kind: class_token}, {kind: position, length: 10}]\n"
+        )
+        out = xf("compare", tiny, "vit", "--N", "4").stdout
+        assert "not looked for" in out
+        assert "stays the same" not in out
+
+    def test_a_name_in_brackets_is_a_name(self, tmp_path):
+        spec = tmp_path / "odd.yaml"
+        spec.write_text('extends: vit-ti16\nname: "Net [v2] [/x]"\n')
+        for words in (["analyze", spec, "--no-trace"], ["compare", spec, "vit"], ["glance", spec], ["diagram", spec]):
+            done = xf(*words)
+            assert done.returncode == 0, done.stderr
+            assert "Net [v2] [/x]" in done.stdout
+
+    def test_disagreement_ends_with_one(self):
+        # A page whose formula is off by one: the report is printed, and the exit code is 1.
+        code = (
+            "import sys, msgspec\n"
+            "from xfcost.layers import Mlp\n"
+            "usual = Mlp.operations\n"
+            "def off(self, place):\n"
+            "    for row in usual(self, place):\n"
+            "        yield msgspec.structs.replace(row, macs=row.macs + (row.path == 'fc1'))\n"
+            "Mlp.operations = off\n"
+            "sys.argv = ['xfcost', *sys.argv[1:]]\n"
+            "from xfcost.cli import main\n"
+            "main()\n"
+        )
+        for words in (["analyze", "vit-ti32"], ["compare", "vit-ti32", "vit-s32", "--trace"]):
+            done = subprocess.run(
+                [sys.executable, "-c", code, *words],
+                check=False,
+                capture_output=True,
+                encoding="utf-8",
+                env=environment(),
+            )
+            assert done.returncode == 1, done.stderr
+            assert "DISAGREE" in done.stdout
+
+
 class TestFiles:
+    @pytest.mark.skipif(os.name != "posix", reason="pipes and links")
+    def test_a_pipe_is_no_file(self, tmp_path):
+        pipe = tmp_path / "pipe.csv"
+        os.mkfifo(pipe)
+        assert "device or a pipe" in refused("analyze", "vit", "--no-trace", "-o", pipe, "--force")
+
+    @pytest.mark.skipif(os.name != "posix", reason="pipes and links")
+    def test_a_link_keeps_pointing(self, tmp_path):
+        target, link = tmp_path / "target.csv", tmp_path / "link.csv"
+        link.symlink_to(target)  # it points at nothing yet, and is there all the same
+        assert "--force" in refused("analyze", "vit", "--no-trace", "-o", link)
+        assert xf("analyze", "vit", "--no-trace", "-o", link, "--force").returncode == 0
+        assert link.is_symlink()
+        assert target.read_text(encoding="utf-8").startswith("path,")
+
+    def test_a_name_that_is_too_long_is_refused(self, tmp_path):
+        assert "can't be written" in refused("analyze", "vit", "--no-trace", "-o", tmp_path / f"{'a' * 300}.csv")
+
+    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux's full device")
+    def test_a_full_disk_is_a_message(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run(
+                words_of("analyze", "vit", "--no-trace"),
+                check=False,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+            )
+        assert done.returncode == 2
+        assert "stdout can't be written" in done.stderr
+        assert "Traceback" not in done.stderr
+
     @pytest.mark.parametrize("ending", ["csv", "json", "md", "tex", "txt"])
     def test_the_ending_says_the_format(self, tmp_path, ending):
         target = tmp_path / f"report.{ending}"

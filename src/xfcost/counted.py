@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,7 @@ from xfcost.layers.residual import wrapped
 from xfcost.ledger import Facts, Ledger, Operation
 from xfcost.mechanisms.base import SubLayer
 from xfcost.mechanisms.orders import ORDERS
-from xfcost.spec.architecture import Architecture, Part
+from xfcost.spec.architecture import Architecture, Part, Stream
 
 
 def count(architecture: Architecture) -> Ledger:
@@ -82,10 +83,17 @@ def facts(architecture: Architecture) -> Facts:
         source=architecture.source,
         paper=spec.paper,
         notes=tuple(_notes(architecture)),
+        streams=tuple(_stream_facts(stream) for stream in streams),
         settings=architecture.settings,
         versions={"xfcost": __version__},
         published=tuple(msgspec.to_builtins(figure) for figure in spec.published if architecture.as_written),
     )
+
+
+def _stream_facts(stream: Stream) -> dict[str, Any]:
+    grid = stream.stages[0].grid
+    name = stream.path.rstrip(".") or None
+    return {"name": name, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
 
 
 def _notes(architecture: Architecture) -> Iterator[str]:

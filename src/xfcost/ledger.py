@@ -97,6 +97,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """What a reader must be told: padding, clipped windows, tables bound to the resolution."""
     published: tuple[dict[str, Any], ...] = ()
+    streams: tuple[dict[str, Any], ...] = ()
+    """{name, tokens, extra_tokens, grid} of every stream's first stage."""
     settings: tuple[str, ...] = ()
     """What `--set` changed, `key=value` each."""
     versions: dict[str, str] = {}

@@ -64,10 +64,11 @@ def run(  # noqa: PLR0913 - options
         from xfcost.report.table import print_ledger
 
         print_ledger(ledger, view)
-        return
-    from xfcost.report.export import ledger_text
+    else:
+        from xfcost.report.export import ledger_text
 
-    options.deliver(ledger_text(ledger, form, view), output, force=force)
+        options.deliver(ledger_text(ledger, form, view), output, force=force)
+    options.verdict([ledger])
 
 
 def _view(by: str | None) -> View | None:

@@ -59,7 +59,8 @@ def run(  # noqa: PLR0913 - options
         from xfcost.report.compare import print_comparison
 
         print_comparison(comparison)
-        return
-    from xfcost.report.export import comparison_text
+    else:
+        from xfcost.report.export import comparison_text
 
-    options.deliver(comparison_text(comparison, form), output, force=force)
+        options.deliver(comparison_text(comparison, form), output, force=force)
+    options.verdict(comparison.ledgers)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Final, get_args
 
 import typer
 
 from xfcost.errors import UsageError
+from xfcost.ledger import Ledger
 from xfcost.report.output import Format, write_whole
 
 FORMATS: Final = get_args(Format)
@@ -64,11 +65,18 @@ def chosen_format(name: str | None, output: Path | None) -> Format:
         return name  # type: ignore[return-value]
     if output is None:
         return "table"
-    if output.suffix not in ENDINGS:
+    ending = output.suffix.lower()
+    if ending not in ENDINGS:
         raise UsageError(
             f"-o {output}: the ending says the format; expected one of {', '.join(ENDINGS)}, or give --format"
         )
-    return ENDINGS[output.suffix]
+    return ENDINGS[ending]
+
+
+def verdict(ledgers: Iterable[Ledger]) -> None:
+    """Exit code 1, after the report, where counted and traced don't agree."""
+    if any(ledger.agreement is not None and not ledger.agreement.exact for ledger in ledgers):
+        raise typer.Exit(1)
 
 
 def progress(text: str) -> None:

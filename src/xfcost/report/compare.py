@@ -71,6 +71,8 @@ def header(comparison: Comparison) -> Text:
         text.append(name, style="bold")
         text.append(f"   {circumstances(ledger.facts)}\n")
     text.rstrip()
+    if len({ledger.facts.grid_tokens for ledger in comparison.ledgers}) > 1:
+        text.append("\neach at its own N, and they differ; --N sets one N for all", style="bold yellow")
     return text
 
 
@@ -124,8 +126,8 @@ def figures_table(comparison: Comparison, width: int) -> Table:
     beside = max(len(words) for _, words, _ in rows) + sum(sum(pair) + 3 for pair in widths) <= width
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("")
-    for name in comparison.names:
-        table.add_column(name, justify="right")
+    for name, (wide, _) in zip(comparison.names, widths, strict=True):
+        table.add_column(name.rjust(wide) if beside else name, justify="left" if beside else "right")
     for quantity, words, cells in rows:
         texts = [
             _beside(figure, ratio, wide, wider) if beside else f"{figure}\n{ratio}".rstrip()
@@ -136,17 +138,24 @@ def figures_table(comparison: Comparison, width: int) -> Table:
 
 
 def _beside(figure: str, ratio: str, wide: int, wider: int) -> str:
-    return f"{figure:>{wide}} {ratio:<{wider}}" if wider else figure
+    return f"{figure:>{wide}} {ratio}" if wider else f"{figure:>{wide}}"
 
 
 def growth_texts(comparison: Comparison) -> Iterator[Text]:
     """Growth exponents in N, system by system."""
-    yield Text("growth in N (cost ~ N^e, here)", style="bold")
+    yield Text("growth in N: the exponent e of cost ~ N^e", style="bold")
     width = max(len(name) for name in comparison.names)
     for name in comparison.names:
         growth = comparison.growth[name]
         exponents = ", ".join(f"{words} {_exponent(growth[quantity])}" for quantity, words in _EXPONENTS.items())
-        yield Text(f"  {name:<{width}}  {exponents}")
+        yield Text(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
+
+
+def _between(factor: float | None) -> str:
+    """Between which N the exponents are."""
+    if factor is None:
+        return " (no other N fits)"
+    return f" (to {units.ratio(factor)[:-1]}·N)" if factor > 1 else f" (from N/{units.ratio(1 / factor)[:-1]})"
 
 
 def _exponent(value: float | None) -> str:
@@ -156,13 +165,17 @@ def _exponent(value: float | None) -> str:
 def crossover_texts(comparison: Comparison) -> Iterator[Text]:
     """The N at which one overtakes the other, or that none does."""
     low, high = comparison.searched
-    yield Text(f"crossovers (square grids, N from {low:,} to {high:,})", style="bold")
+    if not comparison.grids:
+        yield Text("crossovers: not looked for, no square grid of tokens fits all systems", style="bold")
+        return
+    where = f"looked for on {comparison.grids} square grids, N from {low:,} to {high:,}"
+    yield Text(f"crossovers ({where})", style="bold")
     for found in comparison.crossovers:
         words = _EXPONENTS[found["quantity"]]
         below, above = found["cheaper_below"], found["cheaper_above"]
         yield Text(f"  {words}: {below} costs less below N = {found['N']:,}, {above} from there")
     if not comparison.crossovers:
-        yield Text("  none: the order in MACs, mixing MACs and attention memory stays the same throughout")
+        yield Text("  none found in MACs, mixing MACs or attention memory: the order stays the same")
 
 
 def endnotes(comparison: Comparison) -> Iterator[Text]:

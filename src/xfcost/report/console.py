@@ -15,19 +15,21 @@ from xfcost.report.style import PLAIN_WIDTH
 def screen() -> Console:
     """stdout, as wide as the terminal; a pipe gets 100 columns, or what COLUMNS says."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
-    return Console(width=width, highlight=False, emoji=False)
+    return Console(width=width, highlight=False, emoji=False, markup=False)
 
 
 def plain_text(render: Callable[[int], RenderableType]) -> str:
     """Text without colour, 100 columns wide, without trailing blanks."""
     stream = io.StringIO()
-    console = Console(file=stream, width=PLAIN_WIDTH, color_system=None, highlight=False, emoji=False)
+    console = Console(file=stream, width=PLAIN_WIDTH, color_system=None, highlight=False, emoji=False, markup=False)
     console.print(render(PLAIN_WIDTH))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
 def rich_html(render: Callable[[int], RenderableType]) -> str:
     """A coloured <pre> for notebooks."""
-    console = Console(file=io.StringIO(), record=True, width=PLAIN_WIDTH + 20, highlight=False, emoji=False)
+    console = Console(
+        file=io.StringIO(), record=True, width=PLAIN_WIDTH + 20, highlight=False, emoji=False, markup=False
+    )
     console.print(render(PLAIN_WIDTH + 20))
     return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')

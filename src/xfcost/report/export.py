@@ -45,6 +45,8 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "tokens": facts.grid_tokens,
         "extra_tokens": facts.extra_tokens,
         "grid": facts.tokens,
+        "streams": [dict(stream) for stream in facts.streams],
+        "settings": list(facts.settings),
         "batch": facts.batch,
         "dtype": facts.dtype,
         "attention": facts.attention,
@@ -70,7 +72,7 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
         "ratios": comparison.ratios,
         "growth": comparison.growth,
         "crossovers": list(comparison.crossovers),
-        "crossovers_searched": list(comparison.searched),
+        "crossovers_searched": {"N": list(comparison.searched), "grids": comparison.grids},
     }
 
 
@@ -95,7 +97,22 @@ def ledger_text(ledger: Ledger, form: Format, by: View | None = None) -> str:
         from xfcost.report.table import ledger_plain
 
         return ledger_plain(ledger, by)
-    return to_markup(_rounded(ledger, by), form)
+    return _preamble([ledger], form) + to_markup(_rounded(ledger, by), form)
+
+
+def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
+    """What the rows of a paper's table are of: names, circumstances, totals; a comment in LaTeX."""
+    from xfcost.report.table import CONVENTION, circumstances
+
+    lines = []
+    for ledger in ledgers:
+        totals = ", ".join(
+            f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in ("params", "macs", "flops")
+        )
+        lines.append(f"{ledger.facts.name}: {' '.join(circumstances(ledger.facts).split())}; {totals}")
+    lines.append(CONVENTION)
+    start, end = ("% ", "\n") if form == "latex" else ("", "  \n")
+    return "".join(f"{start}{line}{end}" for line in lines) + "\n"
 
 
 def comparison_text(comparison: Comparison, form: Format) -> str:
@@ -103,14 +120,19 @@ def comparison_text(comparison: Comparison, form: Format) -> str:
     if form == "json":
         return comparison_json(comparison)
     if form == "csv":
-        return to_csv([{"system": name} | values for name, values in comparison.figures.items()])
+        circumstances = [
+            {"system": name, "N": ledger.facts.grid_tokens, "batch": ledger.facts.batch, "dtype": ledger.facts.dtype}
+            for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
+        ]
+        return to_csv([row | comparison.figures[str(row["system"])] for row in circumstances])
     if form == "table":
         from xfcost.report.compare import comparison_plain
 
         return comparison_plain(comparison)
     from xfcost.report.compare import figure_rows
 
-    return to_markup([dict(zip(("", *comparison.names), row, strict=True)) for row in figure_rows(comparison)], form)
+    rows = [dict(zip(("", *comparison.names), row, strict=True)) for row in figure_rows(comparison)]
+    return _preamble(comparison.ledgers, form) + to_markup(rows, form)
 
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:

@@ -25,15 +25,24 @@ def check_target(path: Path | None, *, force: bool) -> None:
     """Refuse a target that can't be written, before any work is done.
 
     Raises:
-        OutputError: it exists (without `force`), is a directory, or its folder is missing or not writable.
+        OutputError: it exists (without `force`), is no regular file, or its folder is missing or not writable.
     """
     if path is None:
         return
+    try:
+        _check(path, force=force)
+    except OSError as error:  # a name that the system can't even look up
+        raise OutputError(f"-o {path}: can't be written: {error.strerror or error}") from None
+
+
+def _check(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise OutputError(f"-o {path}: is a directory; expected a file")
-    if path.exists() and not force:
+    if os.path.lexists(path) and not force:
         raise OutputError(f"-o {path}: already exists; take another name, or --force to overwrite it")
-    folder = path.parent
+    if path.exists() and not path.is_file():
+        raise OutputError(f"-o {path}: is a device or a pipe; expected a file (leave -o out to print to stdout)")
+    folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
         raise OutputError(f"-o {path}: there is no folder {folder}; make it first")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
@@ -41,21 +50,22 @@ def check_target(path: Path | None, *, force: bool) -> None:
 
 
 def write_whole(path: Path, content: bytes, *, force: bool) -> None:
-    """Write `content` beside the target and move it there in one step.
+    """Write `content` beside the target and move it there in one step; a link keeps pointing where it does.
 
     Raises:
         OutputError: it can't be written; nothing is left behind.
     """
     check_target(path, force=force)
+    target = Path(os.path.realpath(path))
     temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".xfcost.")
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     except OSError as error:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)

@@ -82,7 +82,7 @@ def report(ledger: Ledger, by: View | None, width: int) -> Group:
     parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger)]
     if published := ledger.published_beside_ours():
         parts += [Text(), published_table(published)]
-    parts += [Text(), *endnotes(ledger, listed=by is None)]
+    parts += [Text(), *endnotes(ledger, listed=by is None, width=width)]
     return Group(*parts)
 
 
@@ -103,7 +103,8 @@ def header(ledger: Ledger) -> Text:
 
 def circumstances(facts: Facts) -> str:
     """At which N, batch and dtype, and how executed."""
-    return f"tokens {facts.tokens}   batch {facts.batch}   {facts.dtype}   attention {facts.attention}"
+    changed = "".join(f"   --set {setting}" for setting in facts.settings)
+    return f"tokens {facts.tokens}   batch {facts.batch}   {facts.dtype}   attention {facts.attention}{changed}"
 
 
 def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
@@ -124,15 +125,19 @@ def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
 
 def _fitting(ledger: Ledger, width: int) -> list[Column]:
     """The columns that have something to say, the least of them dropped until they fit."""
+    columns = _speaking(ledger)
+    while sum(column.width + 1 for column in columns) > width - 2 and len(columns) > 4:  # noqa: PLR2004 - a table yet
+        columns.remove(min(columns, key=lambda column: column.rank))
+    return columns
+
+
+def _speaking(ledger: Ledger) -> list[Column]:
     silent = set()
     if ledger.timing is None:
         silent.add("time")
     if ledger.agreement is None:
         silent.add("trace")
-    columns = [column for column in COLUMNS if column.title not in silent]
-    while sum(column.width + 1 for column in columns) > width - 2 and len(columns) > 4:  # noqa: PLR2004 - a table yet
-        columns.remove(min(columns, key=lambda column: column.rank))
-    return columns
+    return [column for column in COLUMNS if column.title not in silent]
 
 
 def _grid(columns: list[Column], rows: list[list[Text]]) -> Padding:
@@ -186,8 +191,12 @@ def memory_text(ledger: Ledger) -> Text:
         style="not bold",
     )
     if facts.extra_tokens:
-        text.append(f"; with {facts.extra_tokens} extra token(s)", style="not bold")
+        text.append(f"; with {_extra(facts.extra_tokens)}", style="not bold")
     return text
+
+
+def _extra(tokens: int) -> str:
+    return "1 extra token" if tokens == 1 else f"{tokens} extra tokens"
 
 
 def published_table(published: list[dict[str, Any]]) -> Table:
@@ -203,7 +212,7 @@ def published_table(published: list[dict[str, Any]]) -> Table:
     return table
 
 
-def endnotes(ledger: Ledger, *, listed: bool) -> Iterator[Text]:
+def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
     """Timing, agreement, what was not counted, what a reader must be told, and the convention."""
     if timing := ledger.timing:
         peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
@@ -214,13 +223,23 @@ def endnotes(ledger: Ledger, *, listed: bool) -> Iterator[Text]:
     yield from agreement_texts(ledger)
     for note in ledger.facts.notes:
         yield Text(f"note: {note}")
-    hidden = sum(1 for row in ledger.rows if row.only_moves)
-    if hidden and listed:
-        yield Text(
-            f"not shown: {hidden} operations that only move or mask data (0 FLOPs); csv and json list them", style="dim"
-        )
-    each = "operations are per block, share is of the model; " if listed else ""
+    if listed:
+        yield from _not_shown(ledger, width)
+    each = "operations are per block, share is of the model's MACs; " if listed else ""
     yield Text(f"{each}{CONVENTION}", style="dim")
+
+
+def _not_shown(ledger: Ledger, width: int) -> Iterator[Text]:
+    """Columns that don't fit, and rows that cost nothing."""
+    narrow = [column.title for column in _speaking(ledger) if column not in _fitting(ledger, width)]
+    if narrow:
+        yield Text(
+            f"not shown at {width} columns: {', '.join(narrow)}; a wider terminal, csv and json have them", style="dim"
+        )
+    moves = sum(1 for row in ledger.rows if row.only_moves)
+    if moves:
+        what = "1 operation that only moves or masks" if moves == 1 else f"{moves} operations that only move or mask"
+        yield Text(f"not shown: {what} data (0 FLOPs); csv and json list them", style="dim")
 
 
 def agreement_texts(ledger: Ledger) -> Iterator[Text]:
