@@ -11,7 +11,6 @@ from typing import Final
 
 import torch
 from torch import nn
-from torch.utils import benchmark
 
 from xfcost.errors import DeviceError
 from xfcost.ledger import Timing
@@ -54,6 +53,8 @@ def available() -> list[str]:
 
 def time_model(live: Live, device: str, predicted: int, say: Callable[[str], None]) -> tuple[dict[str, float], Timing]:
     """Median seconds of a forward, their interquartile range, peak bytes, and seconds per row (for one block)."""
+    from torch.utils import benchmark  # half as long to import as a trace takes
+
     threads = torch.get_num_threads()
     say(f"timing on {device} …")
     with torch.no_grad():
