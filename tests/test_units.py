@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xfcost import units
+from xfcost.report.style import letters_text
 
 METRIC = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 BINARY = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40, "PiB": 50}
@@ -133,3 +134,9 @@ def test_seconds_are_below_a_thousand_of_their_unit_and_right(value):
     number, unit = parts(units.seconds(value))
     assert 1 <= number < 1000
     assert_rounded(number, Decimal(10) ** TIME[unit], Decimal(value), 3)
+
+
+def test_letters_are_those_of_the_orders():
+    assert letters_text(["O(N·d²)", "O(h·N²)", None]) == "h heads, N tokens, d width"
+    assert letters_text(["O(L·d) parameters"]).startswith("L rows of a position table")
+    assert letters_text([]) == ""

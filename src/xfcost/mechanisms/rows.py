@@ -6,6 +6,7 @@ Each is one formula in one place; pages say which rows they have and how large.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from xfcost.arithmetic import Number
 from xfcost.conventions import FLOPS_PER_ELEMENT
@@ -67,38 +68,55 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     and head in place of the matrix (Dao et al. 2022, §3.1). Masking is a choice, 0 FLOPs, in both.
     """
     entries = groups * heads * queries * keys
-    product = groups * queries * keys * inner
-    scale = groups * queries * inner * FLOPS_PER_ELEMENT["multiply"]
-    softmax = entries * FLOPS_PER_ELEMENT["softmax"]
-    shared = {"mixing": mixing, "content_dependent": True, "reads": reads, "reads_tokens": keys, "heads": heads}
-    if fused:
-        add = entries * FLOPS_PER_ELEMENT["add"] if biased else 0
-        yield Operation(
-            path="attention",
-            title="Fused attention softmax(QKᵀ)V",
-            macs=2 * product,
-            flops=4 * product + scale + add + softmax,
-            attention_entries=groups * heads * queries,
-            pairs=pairs,
-            **shared,
-        )
-        return
-    yield Operation(path="scale", title="Scale queries 1/√d_k", flops=scale)
-    yield Operation(
-        path="scores",
-        title="Attention scores QKᵀ",
-        macs=product,
-        flops=2 * product,
-        attention_entries=entries,
+    parts = _CoreParts(
+        product=groups * queries * keys * inner,
+        scale=groups * queries * inner * FLOPS_PER_ELEMENT["multiply"],
+        entries=entries,
+        statistics=groups * heads * queries,
+        add=entries * FLOPS_PER_ELEMENT["add"] if biased else 0,
+        softmax=entries * FLOPS_PER_ELEMENT["softmax"],
         pairs=pairs,
-        **shared,
+        mixing={"mixing": mixing, "reads": reads, "reads_tokens": keys, "heads": heads},
     )
+    if fused:
+        yield _fused_core(parts)
+    else:
+        yield from _eager_core(parts, biased=biased, masked=masked)
+
+
+class _CoreParts(NamedTuple):
+    product: Number
+    scale: Number
+    entries: Number
+    statistics: Number
+    add: Number
+    softmax: Number
+    pairs: Number
+    mixing: dict[str, Any]
+
+
+def _fused_core(parts: _CoreParts) -> Operation:
+    return Operation(
+        path="attention",
+        title="Fused attention softmax(QKᵀ)V",
+        macs=2 * parts.product,
+        flops=4 * parts.product + parts.scale + parts.add + parts.softmax,
+        attention_entries=parts.statistics,
+        pairs=parts.pairs,
+        content_dependent=True,
+        **parts.mixing,
+    )
+
+
+def _eager_core(parts: _CoreParts, *, biased: bool, masked: bool) -> Iterator[Operation]:
+    product, mixing = {"macs": parts.product, "flops": 2 * parts.product}, parts.mixing
+    content = mixing | {"content_dependent": True}
+    yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale)
+    kept = {"attention_entries": parts.entries, "pairs": parts.pairs}
+    yield Operation(path="scores", title="Attention scores QKᵀ", **kept, **product, **content)
     if biased:
-        add = entries * FLOPS_PER_ELEMENT["add"]
-        yield Operation(
-            path="add_bias", title="Add position bias", flops=add, **(shared | {"content_dependent": False})
-        )
+        yield Operation(path="add_bias", title="Add position bias", flops=parts.add, **mixing)
     if masked:
-        yield Operation(path="mask", title="Mask", **(shared | {"content_dependent": False}))
-    yield Operation(path="softmax", title="Softmax", flops=softmax, **shared)
-    yield Operation(path="weighted_sum", title="Weighted sum AV", macs=product, flops=2 * product, **shared)
+        yield Operation(path="mask", title="Mask", **mixing)
+    yield Operation(path="softmax", title="Softmax", flops=parts.softmax, **content)
+    yield Operation(path="weighted_sum", title="Weighted sum AV", **product, **content)

@@ -10,7 +10,7 @@ import msgspec
 from xfcost import units
 from xfcost.comparison import distinct
 from xfcost.ledger import Ledger, Mixing, Operation
-from xfcost.report.style import TERMINAL, WORDS
+from xfcost.report.style import TERMINAL, WORDS, letters_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -201,6 +201,8 @@ def render(page: Glance, _width: int = 0) -> RenderableType:
     notes = [Text(f"{WORDS[kind].capitalize()}: {_MEANING[kind]}.", style=TERMINAL[kind]) for kind in kinds]
     if page.moves:
         notes.append(Text("Data movement and masks, no arithmetic and no parameters: " + "; ".join(page.moves) + "."))
+    if letters := letters_text(entry.order for entry in page.entries):
+        notes.append(Text(f"Letters: {letters}."))
     totals = ", ".join(f"{name} {units.count(params)}" for name, params in page.params.items())
     notes += [Text(f"All parameters: {totals}."), Text(page.sentence, style="bold")]
     return Group(table, "", *notes)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
 from xfcost.ledger import Mixing
+from xfcost.mechanisms.orders import LETTERS
 
 # Terminal styles: blue per-token, red global, green local.
 TERMINAL: Final[dict[Mixing, str]] = {"per-token": "blue", "local": "green", "global": "red"}
@@ -14,3 +17,9 @@ FIGURE: Final[dict[Mixing, str]] = {"per-token": "#2c6fbb", "local": "#2e8b57", 
 SYSTEMS: Final = ("#2c6fbb", "#c0392b", "#2e8b57", "#8e5ea2", "#d98c21", "#4d4d4d", "#17a2b8", "#b5651d")
 WORDS: Final[dict[Mixing, str]] = {"per-token": "per-token", "local": "local mixing", "global": "global mixing"}
 PLAIN_WIDTH: Final = 100
+
+
+def letters_text(orders: Iterable[str | None]) -> str:
+    """What the letters of some orders stand for: `N tokens, d width`."""
+    used = {letter for order in orders if order for letter in re.sub(r"^O| parameters$", "", order)}
+    return ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS.items() if letter in used)

@@ -15,7 +15,7 @@ from xfcost.ledger import Facts, Ledger, Operation
 from xfcost.report.console import plain_text, rich_html, screen
 from xfcost.report.export import grouped
 from xfcost.report.output import View
-from xfcost.report.style import TERMINAL, WORDS
+from xfcost.report.style import TERMINAL, WORDS, letters_text
 
 
 class Column(NamedTuple):
@@ -225,6 +225,7 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
         yield Text(f"note: {note}")
     if listed:
         yield from _not_shown(ledger, width)
+        yield Text(f"letters: {letters_text(row.order for row in ledger.rows if row.flops)}", style="dim")
     each = "operations are per block, share is of the model's MACs; " if listed else ""
     yield Text(f"{each}{CONVENTION}", style="dim")
 
