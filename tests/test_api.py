@@ -8,6 +8,7 @@ from torch import nn
 import xfcost
 from xfcost.api import token_numbers
 from xfcost.errors import UsageError, XfcostError
+from xfcost.report.table import ledger_plain
 
 
 def test_the_public_names():
@@ -120,4 +121,6 @@ def test_published_figures_belong_to_the_spec_as_it_is_written():
     assert not smaller.published_beside_ours()
     assert not other.published_beside_ours()
     assert other.facts.settings == ("stages.0.depth=1",)
-    assert any("published figures are left out" in note for note in other.facts.notes)
+    assert (as_written.facts.published_left_out, other.facts.published_left_out) == (0, 2)
+    assert "published figures are left out" in ledger_plain(other)
+    assert "published figures are left out" not in ledger_plain(as_written)

@@ -85,6 +85,7 @@ def facts(architecture: Architecture) -> Facts:
         notes=tuple(_notes(architecture)),
         streams=tuple(_stream_facts(stream) for stream in streams),
         settings=architecture.settings,
+        published_left_out=0 if architecture.as_written else len(spec.published),
         versions={"xfcost": __version__},
         published=tuple(msgspec.to_builtins(figure) for figure in spec.published if architecture.as_written),
     )
@@ -97,8 +98,6 @@ def _stream_facts(stream: Stream) -> dict[str, Any]:
 
 
 def _notes(architecture: Architecture) -> Iterator[str]:
-    if architecture.spec.published and not architecture.as_written:
-        yield "published figures are left out: they belong to the spec as it is written, at its own size"
     said = set()
     for part, stage, _, _ in architecture.parts():
         for note in part.page.notes(part.place):

@@ -101,6 +101,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """{name, tokens, extra_tokens, grid} of every stream's first stage."""
     settings: tuple[str, ...] = ()
     """What `--set` changed, `key=value` each."""
+    published_left_out: int = 0
+    """Figures in print that belong to the spec at its own size and without settings, and so not to this ledger."""
     versions: dict[str, str] = {}
 
 

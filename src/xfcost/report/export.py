@@ -56,6 +56,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "operations": records(ledger),
         "agreement": msgspec.to_builtins(ledger.agreement),
         "published": ledger.published_beside_ours(),
+        "published_left_out": facts.published_left_out,
         "timing": msgspec.to_builtins(ledger.timing),
         "notes": list(facts.notes),
         "versions": facts.versions,

@@ -22,6 +22,8 @@ _MARKERS: Final = ("o", "s", "^", "D", "v", "P")
 _GUIDES: Final = ((2, "slope 2 (quadratic)"), (1, "slope 1 (linear)"))
 # Inches: width, the axes' height and margins, a line of the subtitle, a row of the legend.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _BELOW = 8.4, 4.1, 0.85, 0.25, 0.75
+# The footnote is wrapped at so many letters, and every further line takes so many inches.
+_FOOTNOTE_LETTERS, _FOOTNOTE_LINE = 110, 0.15
 _TITLE, _SUBTITLE_LINE, _LEGEND_ROW = 0.42, 0.19, 0.22
 _SUBTITLE_CHARACTERS = 114
 # A guide shorter than its name is not drawn.
@@ -81,9 +83,11 @@ def chart_figure(chart: Chart) -> Figure:
     columns = 2 if len(chart.lines) + len(chart.points) > 1 else 1
     rows = -(-(len(chart.lines) + len(chart.points)) // columns)
     head = _TITLE + _SUBTITLE_LINE * len(subtitle) + _LEGEND_ROW * rows + 0.2
-    height = _BELOW + _HEIGHT + head
+    footnote = textwrap.wrap(chart.footnote, _FOOTNOTE_LETTERS)
+    below = _BELOW + _FOOTNOTE_LINE * max(len(footnote) - 1, 0)
+    height = below + _HEIGHT + head
     figure = Figure(figsize=(_WIDTH, height))
-    axes = figure.add_axes((_LEFT / _WIDTH, _BELOW / height, (_WIDTH - _LEFT - _RIGHT) / _WIDTH, _HEIGHT / height))
+    axes = figure.add_axes((_LEFT / _WIDTH, below / height, (_WIDTH - _LEFT - _RIGHT) / _WIDTH, _HEIGHT / height))
     axes.set_xscale("log")
     axes.set_yscale("log")
     for number, line in enumerate(chart.lines):
@@ -98,7 +102,7 @@ def chart_figure(chart: Chart) -> Figure:
     figure.text(left, 1 - 0.33 / height, chart.title, fontsize=13, fontweight="bold")
     for number, text in enumerate(subtitle):
         figure.text(left, 1 - (_TITLE + _SUBTITLE_LINE * (number + 0.7)) / height, text, fontsize=9.5, color=QUIET)
-    figure.text(left, 0.1 / height, chart.footnote, fontsize=8, color=QUIET)
+    figure.text(left, 0.1 / height, "\n".join(footnote), fontsize=8, color=QUIET, linespacing=1.3)
     axes.legend(
         loc="lower left", bbox_to_anchor=(-0.008, 1.0), ncols=columns, frameon=False, fontsize=9, handlelength=3.2,
         borderaxespad=0.3, columnspacing=2.5,

@@ -221,6 +221,8 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
             f"{units.seconds(timing.spread)}) on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
         )
     yield from agreement_texts(ledger)
+    if ledger.facts.published_left_out:
+        yield Text("note: published figures are left out: they belong to the spec as it is written, at its own size")
     for note in ledger.facts.notes:
         yield Text(f"note: {note}")
     if listed:
