@@ -11,7 +11,7 @@ from rich.text import Text
 
 from xfcost import units
 from xfcost.comparison import Comparison
-from xfcost.report.console import plain_text, rich_html, screen
+from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION, agreement_texts, circumstances
 
@@ -37,8 +37,7 @@ _EXACT: Final = ("score_dot_products", _EXTRA)
 
 def print_comparison(comparison: Comparison) -> None:
     """The report of `compare` on the terminal."""
-    console = screen()
-    console.print(report(comparison, console.width))
+    show(lambda width: report(comparison, width))
 
 
 def comparison_plain(comparison: Comparison) -> str:

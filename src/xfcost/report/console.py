@@ -12,10 +12,17 @@ from rich.console import Console, RenderableType
 from xfcost.report.style import PLAIN_WIDTH
 
 
-def screen() -> Console:
-    """stdout, as wide as the terminal; a pipe gets 100 columns, or what COLUMNS says."""
+def show(render: Callable[[int], RenderableType]) -> None:
+    """Print to stdout, as wide as the terminal; a pipe gets 100 columns (or COLUMNS) and no trailing blanks."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
-    return Console(width=width, highlight=False, emoji=False, markup=False)
+    console = Console(width=width, highlight=False, emoji=False, markup=False)
+    if console.is_terminal:
+        console.print(render(console.width))
+        return
+    with console.capture() as captured:
+        console.print(render(console.width))
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    sys.stdout.flush()
 
 
 def plain_text(render: Callable[[int], RenderableType]) -> str:

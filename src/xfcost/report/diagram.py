@@ -22,10 +22,9 @@ _FRAME: Final = 6
 
 def print_diagram(diagram: Diagram) -> None:
     """The diagram on the terminal."""
-    from xfcost.report.console import screen
+    from xfcost.report.console import show
 
-    console = screen()
-    console.print(render(diagram, console.width))
+    show(lambda width: render(diagram, width))
 
 
 def diagram_plain(diagram: Diagram) -> str:

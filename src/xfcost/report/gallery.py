@@ -8,7 +8,7 @@ from rich.table import Table
 
 from xfcost import units
 from xfcost.counted import count
-from xfcost.report.console import screen
+from xfcost.report.console import show
 from xfcost.report.export import to_csv, to_markup
 from xfcost.report.output import Format, json_text
 from xfcost.spec.architecture import Run, place
@@ -41,7 +41,7 @@ def print_gallery(rows: list[dict[str, Any]]) -> None:
             families.setdefault(row["family"], []).append(row["preset"])
         for family, presets in families.items():
             table.add_row(family, "  ".join(presets))
-        screen().print(table)
+        show(lambda width: table)
         return
     for title in ("preset", "name", "tokens"):
         table.add_column(title)
@@ -51,7 +51,7 @@ def print_gallery(rows: list[dict[str, Any]]) -> None:
         table.add_row(
             row["preset"], row["name"], row["tokens"], *(units.count(row[quantity]) for quantity in _QUANTITIES)
         )
-    screen().print(table)
+    show(lambda width: table)
 
 
 def gallery_text(rows: list[dict[str, Any]], form: Format) -> str:

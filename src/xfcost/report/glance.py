@@ -168,9 +168,9 @@ def _run_text(words: str, numbers: Sequence[int]) -> str:
 
 def print_glance(page: Glance) -> None:
     """The page on the terminal."""
-    from xfcost.report.console import screen
+    from xfcost.report.console import show
 
-    screen().print(render(page))
+    show(lambda width: render(page))
 
 
 def render(page: Glance, _width: int = 0) -> RenderableType:

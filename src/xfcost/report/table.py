@@ -12,7 +12,7 @@ from rich.text import Text
 
 from xfcost import units
 from xfcost.ledger import Facts, Ledger, Operation
-from xfcost.report.console import plain_text, rich_html, screen
+from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.export import grouped
 from xfcost.report.output import View
 from xfcost.report.style import TERMINAL, WORDS, letters_text
@@ -61,8 +61,7 @@ CONVENTION: Final = "1 MAC = 1 multiply-add of the dense product that runs; FLOP
 
 def print_ledger(ledger: Ledger, by: View | None = None) -> None:
     """The report of `analyze` on the terminal."""
-    console = screen()
-    console.print(report(ledger, by, console.width))
+    show(lambda width: report(ledger, by, width))
 
 
 def ledger_plain(ledger: Ledger, by: View | None = None) -> str:
