@@ -213,3 +213,13 @@ def test_five_systems_are_refused():
     result = xf("diagram", *["vit"] * 5)
     assert result.returncode == 2
     assert "4 at most" in result.stderr
+
+
+def test_a_long_name_stays_above_its_column(tmp_path):
+    spec = tmp_path / "long.yaml"
+    spec.write_text(f"extends: vit-ti16\nname: {'Network ' * 20}of mine\n")
+    target = tmp_path / "blocks.svg"
+    assert xf("diagram", spec, "swin", "-o", target).returncode == 0
+    svg = target.read_text(encoding="utf-8")
+    assert "Network Network Network Network N…" in svg
+    assert "of mine: this block stands 12 times" in " ".join(svg.split())

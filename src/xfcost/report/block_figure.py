@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Inches.
+# As many letters of a system's name as fit above its column.
+_NAME_LETTERS = 34
 _BOX: Final = 2.9
 _BETWEEN: Final = 0.62
 _MARGIN: Final = 0.5
@@ -72,10 +74,15 @@ def diagram_figure(diagram: Diagram) -> Figure:
     for column in range(count):
         _draw_flow(axes, [row[column] for row in diagram.rows], spots[column])
         head = diagram.columns[column]
-        axes.text(_middle(column), height - 0.24, head.name, ha="center", fontsize=12, fontweight="bold")
+        axes.text(_middle(column), height - 0.24, _fitting(head.name), ha="center", fontsize=12, fontweight="bold")
         axes.text(_middle(column), height - 0.46, head.where, ha="center", fontsize=8.5, color=QUIET)
     _legend(axes, diagram, notes, foot)
     return figure
+
+
+def _fitting(name: str) -> str:
+    """A name as wide as its column at most; the notes below have it whole."""
+    return name if len(name) <= _NAME_LETTERS else name[: _NAME_LETTERS - 1] + "…"
 
 
 def _middle(column: int) -> float:
