@@ -6,23 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from modules import Call
 from xfcost.grid import Grid
 from xfcost.layers.patch_merging import PatchMerging
 from xfcost.live import probe as probe_module
 from xfcost.live.layers.doors import PatchMergingDoor
 from xfcost.live.probe import Probed, kind_of, probe
 from xfcost.mechanisms.base import Place
-
-
-class Call(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.function(*inputs)
 
 
 def tokens(n: int, width: int = 4) -> tuple[Tensor]:

@@ -10,21 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
+from modules import Call
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.live.trace import Traced, row_path, trace, traced_rows
 
 on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
-
-
-class Call(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.function(*inputs)
 
 
 def traced(function, *shapes: tuple[int, ...], device: str = "meta") -> Traced:

@@ -126,14 +126,12 @@ def make_run(*, N: Any = None, batch: int = 1, dtype: str = "float32", attention
     if attention not in get_args(Execution):
         raise UsageError(f"--attention {attention}: expected eager or fused")
     try:
-        batch = _whole(batch)
+        samples = _whole(batch)
     except TypeError:
-        batch_fits = False
-    else:
-        batch_fits = 1 <= batch <= MOST_BATCH
-    if not batch_fits:
+        samples = 0
+    if not 1 <= samples <= MOST_BATCH:
         raise UsageError(f"--batch {batch}: expected a whole number from 1 to {MOST_BATCH}")
-    return Run(tokens=token_numbers(N), batch=batch, dtype=name, attention=attention)  # type: ignore[arg-type]
+    return Run(tokens=token_numbers(N), batch=samples, dtype=name, attention=attention)  # type: ignore[arg-type]
 
 
 def spec_name(spec: str | os.PathLike[str]) -> str:

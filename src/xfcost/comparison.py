@@ -105,14 +105,16 @@ def distinct(names: Iterable[str]) -> list[str]:
     return result
 
 
-def counted_at(loaded: Loaded, run: Run, tokens: int | None) -> Ledger:
+def counted_at(loaded: Loaded, run: Run, tokens: int) -> Ledger:
     """The counted account at another N, in eager execution or fused as `run` says."""
-    return count(place(loaded, run if tokens is None else run._replace(tokens=(tokens,))))
+    return count(place(loaded, run._replace(tokens=(tokens,))))
 
 
 def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
-    eager = run._replace(attention="eager")
-    on_grid = count(place(loaded, eager._replace(extra_tokens=False)))
+    eager_run = run._replace(attention="eager")
+    eager = ledger if run == eager_run else count(place(loaded, eager_run))
+    extra = any(stream["extra_tokens"] for stream in ledger.facts.streams)
+    on_grid = count(place(loaded, eager_run._replace(extra_tokens=False))) if extra else eager
     memory = ledger.attention_memory()
     figures: dict[str, int | float | None] = {"params": ledger.total("params"), "macs": ledger.total("macs")}
     for kind in MIXINGS:
@@ -120,7 +122,7 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures["mixing_macs"] = mixing_macs(ledger)
     figures["flops"] = ledger.total("flops")
     figures["score_dot_products"] = first_scores(on_grid)
-    figures["score_dot_products_with_extra_tokens"] = first_scores(count(place(loaded, eager)))
+    figures["score_dot_products_with_extra_tokens"] = first_scores(eager)
     figures["attention_bytes"] = memory["all_layers"]
     figures["attention_peak_bytes"] = memory["peak"]
     figures["traced_macs"] = ledger.total("traced_macs")
@@ -134,7 +136,7 @@ def _over(value: float | None, base: float | None) -> float | None:
 
 def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]:
     """Exponents between here and inputs twice as long in every direction; half as long where that can't be."""
-    length = 2 ** len(place(loaded, run).grid.sides)
+    length = 2 ** len(ledger.facts.streams[0]["grid"])
     for scale, factor in (((2, 1), length), ((1, 2), 1 / length)):
         try:
             other = count(place(loaded, run._replace(scale=scale)))

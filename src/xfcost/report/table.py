@@ -233,7 +233,8 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
 
 def _not_shown(ledger: Ledger, width: int) -> Iterator[Text]:
     """Columns that don't fit, and rows that cost nothing."""
-    narrow = [column.title for column in _speaking(ledger) if column not in _fitting(ledger, width)]
+    fitting = _fitting(ledger, width)
+    narrow = [column.title for column in _speaking(ledger) if column not in fitting]
     if narrow:
         yield Text(
             f"not shown at {width} columns: {', '.join(narrow)}; a wider terminal, csv and json have them", style="dim"
