@@ -15,8 +15,11 @@ from xfcost.live.trace import traced_rows
 from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import gallery, load, preset_files, preset_names
 
-with Path(__file__).with_name("data").joinpath("exact.csv").open(encoding="utf-8") as stream:
-    EXACT = {row["preset"]: row for row in csv.DictReader(stream)}
+# preset -> reference, out of all files data/exact*.csv.
+EXACT: dict[str, dict[str, str]] = {}
+for _file in sorted(Path(__file__).with_name("data").glob("exact*.csv")):
+    with _file.open(encoding="utf-8") as _stream:
+        EXACT |= {row["preset"]: row for row in csv.DictReader(_stream)}
 
 ALIASES = {"vit": "vit-s8", "swin": "swin-t"}
 

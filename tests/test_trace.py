@@ -187,10 +187,9 @@ def test_moving_data_and_shape_arithmetic_cost_nothing() -> None:
     ("function", "name"),
     [
         (torch.fft.rfft, "aten::fft_rfft"),
-        (lambda x: x.cumsum(1), "aten::cumsum"),
-        (lambda x: x.amax(1), "aten::amax"),  # fvcore's own list hides a maximum
-        (lambda x: x.clamp(0, 1), "aten::clamp"),
-        (torch.sigmoid, "aten::sigmoid"),
+        (lambda x: x.cumprod(1), "aten::cumprod"),
+        (lambda x: x.median(1), "aten::median"),  # fvcore's own list hides such choices
+        (lambda x: x.erfinv(), "aten::erfinv"),
     ],
 )
 def test_what_no_handle_knows_is_named(function, name: str) -> None:
@@ -198,6 +197,51 @@ def test_what_no_handle_knows_is_named(function, name: str) -> None:
     assert found.unsupported == {name: 1}
     _, loose = traced_rows(nn.Sequential(Call(function)), (torch.ones(2, 3, 4),), {"0": "x"})
     assert loose == [f"{name} ran 1 time(s) and no handle knows it"]
+
+
+# 2·5·6 = 60 elements; sorting lists of 5 takes ⌈log₂ 5⌉ = 3 comparisons per element, lists of 6 too.
+@pytest.mark.parametrize(
+    ("function", "comparisons"),
+    [
+        (lambda x: x.sort(dim=1)[0], 180),
+        (lambda x: x.sort(dim=1, stable=True)[0], 180),
+        (lambda x: x.argsort(dim=0), 60),  # lists of 2
+        (lambda x: x.argsort(), 180),
+        (lambda x: x.topk(2, dim=1)[0], 180),
+        (lambda x: x.argmax(-1), 60),
+        (lambda x: x.amax(1), 60),
+        (lambda x: functional.max_pool1d(x, 3, 3), 60),
+    ],
+)
+def test_comparisons_stand_apart(function, comparisons: int) -> None:
+    for device in ("cpu", "meta"):
+        (costs,) = [one for one in traced(function, (2, 5, 6), device=device).modules.values() if one.comparisons]
+        assert (costs.macs, costs.flops, costs.comparisons) == (0, 0, comparisons)
+
+
+@pytest.mark.parametrize(
+    ("function", "moved"),
+    [
+        (lambda x: x.roll(1, 1), 60),
+        (lambda x: x[:, torch.tensor([0, 0, 1], device=x.device)], 36),
+        (lambda x: torch.cat([x, x], dim=1), 120),
+        (lambda x: functional.pad(x, (0, 0, 1, 0)), 72),
+        (lambda x: x.gather(1, torch.zeros(2, 3, 6, dtype=torch.long, device=x.device)), 36),
+        (lambda x: x.new_zeros(2, 9, 6).scatter(1, torch.zeros(2, 5, 6, dtype=torch.long, device=x.device), x), 60),
+        (lambda x: x.new_zeros(2, 9, 6).index_copy(1, torch.arange(5, device=x.device), x), 60),
+        (lambda x: x.transpose(1, 2).flatten(1), 0),  # a change of layout is no move
+    ],
+)
+def test_elements_that_are_written_elsewhere(function, moved: int) -> None:
+    for device in ("cpu", "meta"):
+        found = traced(function, (2, 5, 6), device=device)
+        assert not found.unsupported
+        assert sum(costs.moved for costs in found.modules.values()) == moved
+
+
+def test_an_outer_product_is_no_contraction() -> None:
+    # 2·5·6·6 = 360 multiplications.
+    assert costs(lambda x: torch.einsum("bni,bnj->bnij", x, x), (2, 5, 6), device="cpu") == (0, 360)
 
 
 # Whose work it is ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -233,24 +277,24 @@ def test_work_belongs_to_the_module_that_does_it_and_to_no_other() -> None:
 def test_work_outside_a_leaf_is_reported() -> None:
     inputs = (torch.empty(1, 5, 3, device="meta"),)
     _, loose = traced_rows(nn.Sequential(Nested(adds=True).to("meta")), inputs, {"0": "x"})
-    assert loose == ["0: 0 parameters and 15 FLOPs outside the leaves of any page"]
+    assert loose == ["0: 15 flops outside the leaves of any page"]
     rows, loose = traced_rows(nn.Sequential(Nested(adds=False).to("meta")), inputs, {"0": "x"})
     assert loose == []
-    assert [(row.path, row.macs) for row in rows] == [("x.first", 120), ("x.0", 120)]
+    assert [(row.path, row.macs) for row in rows] == [("x.first", 120), ("x.second_0", 120)]
 
 
 def test_a_leaf_that_stands_in_no_page_is_reported() -> None:
     # 3·3 MACs and 3 adds of the bias that no row owns: 21 FLOPs.
     rows, loose = traced_rows(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), (torch.ones(1, 3),), {"0": "x"})
     assert [(row.path, row.macs) for row in rows] == [("x", 9)]
-    assert loose == ["1: 12 parameters and 21 FLOPs outside the leaves of any page"]
+    assert loose == ["1: 12 params, 9 macs, 21 flops outside the leaves of any page"]
 
 
 def test_parameters_outside_a_leaf_are_reported() -> None:
     model = nn.Sequential(nn.Sequential(nn.Linear(3, 3)))
     model[0].scale = nn.Parameter(torch.ones(3))
     _, loose = traced_rows(model, (torch.ones(1, 3),), {"0": "x"})
-    assert loose == ["0: 3 parameters and 0 FLOPs outside the leaves of any page"]
+    assert loose == ["0: 3 params outside the leaves of any page"]
 
 
 def test_repeated_blocks_are_one_row_and_must_be_alike() -> None:

@@ -40,15 +40,25 @@ LETTERS = {
     "N": "tokens",
     "M": "tokens of the memory (cross-attention)",
     "W": "side of a window",
+    "w": "tokens of a sliding window",
+    "b": "tokens of a block, chunk or bucket",
+    "l": "stride of a pattern",
+    "c": "compression: tokens per compressed one",
+    "g": "global tokens",
+    "r": "random blocks per block, or rounds of hashing",
+    "k": "rank, landmarks, random features, inducing points or clusters",
+    "m": "positions kept from earlier segments",
     "P": "side of a patch",
     "C": "channels of the image",
     "V": "entries of the vocabulary",
     "L": "rows of a position table that is not as long as the input",
     "K": "classes",
     "d": "width",
+    "dₖ": "width of a head",
 }
 SYMBOLS: dict[str, Any] = {letter: sympy.Symbol(letter, integer=True, positive=True) for letter in LETTERS}
-h, N, M, W, P, C, V, L, K, d = SYMBOLS.values()
+h, N, M, W, w, b, stride, c, g, r, k, m, P, C, V, L, K, d, dk = SYMBOLS.values()
+LOG = sympy.Symbol("log N", positive=True)  # ⌈log₂ of any list that grows with N⌉
 # s = √N, the side of the square grid: formulas round it, so it is an integer of its own.
 s = sympy.Symbol("s", integer=True, positive=True)
 S = sympy.Symbol("S", integer=True, positive=True)  # a shift
@@ -112,21 +122,49 @@ def _residual_rows() -> Iterator[Operation]:
 
 def _note(found: dict[tuple[str, str], set[str]], key: tuple[str, str], row: Operation) -> None:
     work = row.macs or row.flops
-    if work or row.params:
-        found.setdefault(key, set()).add(order(work) if work else f"{order(row.params)} parameters")
+    if work:
+        found.setdefault(key, set()).add(order(work))
+    elif row.comparisons:
+        found.setdefault(key, set()).add(f"{order(row.comparisons)} comparisons")
+    elif row.params:
+        found.setdefault(key, set()).add(f"{order(row.params)} parameters")
 
 
 def order(cost: Any) -> str:
     """`O(N·W²·d)`, the leading term of `cost` in N, through roundings, without numeric factors.
 
-    In the other letters a term goes where another term has every letter in at least the same power.
+    In the other letters a term goes where another term has every letter in at least the same power. A logarithm of what
+    grows with N is log N, which outgrows every constant and no power of N.
     """
-    leading = _leading(_unrounded(sympy.sympify(cost)))
+    cost = sympy.sympify(cost).replace(_is_log, _logarithm)
+    leading = _leading(_unrounded(cost))
+    logs = sympy.degree(leading, LOG)
+    leading = leading.coeff(LOG, logs)
     others = [symbol for symbol in SYMBOLS.values() if symbol is not N]
-    terms = {tuple(sympy.degree(term, letter) for letter in others) for term in leading.as_ordered_terms()}
+    terms = {_heads_joined([sympy.degree(term, letter) for letter in others]) for term in leading.as_ordered_terms()}
     kept = [term for term in terms if not any(_below(term, other) for other in terms)]
     grows = sympy.degree(leading.subs(N, s**2), s)
-    return f"O({' + '.join(_product(powers, grows) for powers in sorted(kept, reverse=True))})"
+    return f"O({' + '.join(_product(powers, grows, logs) for powers in sorted(kept, reverse=True))})"
+
+
+def _is_log(x: Any) -> bool:
+    return bool(getattr(getattr(x, "func", None), "__name__", "") == "ceil_log2")
+
+
+def _logarithm(x: Any) -> Any:
+    """log N where the list grows with N; else a constant, which is no letter's power."""
+    return LOG if x.args[0].has(s) else sympy.Integer(1)
+
+
+def _heads_joined(powers: list[int]) -> tuple[int, ...]:
+    """h·dₖ is d: a page whose place is as wide as h heads of dₖ says so in the fewest letters."""
+    others = [letter for letter in LETTERS if letter != "N"]
+    at_h, at_d, at_dk = (others.index(letter) for letter in ("h", "d", "dₖ"))
+    both = min(powers[at_h], powers[at_dk])
+    powers[at_h] -= both
+    powers[at_dk] -= both
+    powers[at_d] += both
+    return tuple(powers)
 
 
 def _below(powers: tuple[int, ...], other: tuple[int, ...]) -> bool:
@@ -155,14 +193,15 @@ def _leading(cost: Any) -> Any:
     return sympy.expand(cost.coeff(s, degree) * N ** sympy.Rational(degree, 2))
 
 
-def _product(powers: tuple[int, ...], twice: int) -> str:
-    """Powers of every letter but N, and twice N's, as `h·N²`."""
+def _product(powers: tuple[int, ...], twice: int, logs: int) -> str:
+    """Powers of every letter but N, twice N's, and log N's, as `h·N²`."""
     others = iter(powers)
     factors = []
     for letter in LETTERS:
         if letter == "N":
             whole, half = divmod(twice, 2)
             factors.append(_power("N", whole) + ("√N" if half else ""))
+            factors.append(_power("log N", logs))
         else:
             factors.append(_power(letter, next(others)))
     return "·".join(factor for factor in factors if factor) or "1"

@@ -22,6 +22,23 @@ def round_up(value: Number, to: Number) -> Number:
     return ceil_div(value, to) * to
 
 
+def ceil_log2(value: Number) -> Number:
+    """⌈log₂ value⌉, 0 for 1: how often a list can be halved, and how many comparisons per element sort it.
+
+    Symbols answer by themselves (`ceil_log2(N)`, an undefined function), which the derivation of orders understands.
+    """
+    if isinstance(value, int):
+        return (value - 1).bit_length()
+    from sympy import Function
+
+    return Function("ceil_log2", integer=True, positive=True)(value)
+
+
 def lesser(a: Number, b: Number) -> Number:
     """min(a, b), without a comparison, which symbols could not answer: (a + b - |a - b|) / 2 is whole."""
     return (a + b - abs(a - b)) // 2
+
+
+def greater(a: Number, b: Number) -> Number:
+    """max(a, b), likewise."""
+    return (a + b + abs(a - b)) // 2

@@ -4,6 +4,10 @@
 `flops` = 2·macs + the element-wise work below, per element of the operation's output (of its input for a mean).
 Both the formulas and the trace read this table, for it is a convention and not a measurement; `docs/how-it-counts.md`
 prints it. Moving data (reshape, roll, pad, gather, concatenate, look-up) and masking cost 0 FLOPs.
+
+`comparisons` stand apart from both: ⌈log₂ n⌉ per element of a sorted (or top-k'd) list of n, one per element that
+enters an argmax or a maximum. `moved` holds the floating-point elements that gathers, scatters, rolls, pads,
+concatenations and look-ups write; views and changes of layout, which a kernel may or may not copy, are not in it.
 """
 
 from __future__ import annotations
@@ -11,12 +15,21 @@ from __future__ import annotations
 from typing import Final
 
 FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
-    "add": 1,  # residual adds, bias adds, positions, relative position bias
-    "multiply": 1,  # scaling queries by 1/√d_k, embeddings by √d
+    "add": 1,  # residual adds, bias adds, positions, relative position bias, subtracting
+    "multiply": 1,  # scaling queries by 1/√d_k, embeddings by √d, squares, dividing
+    "exp": 1,  # and every other elementary function: logarithm, root, sine
+    "clamp": 1,  # one bound
     "softmax": 5,  # maximum, subtract, exponential, sum, divide
     "layer_norm": 5,  # fvcore's figure, affine included: mean, variance, subtract, scale, affine
     "relu": 1,
+    "elu": 2,  # exp(x) - 1 below zero
+    "sigmoid": 3,  # 1/(1 + exp(-x)), the sign for free
+    "tanh": 5,  # (exp(2x) - 1)/(exp(2x) + 1)
     "gelu": 5,  # x·½·(1 + erf(x/√2)): multiply, erf, add, multiply, multiply
     "gelu_tanh": 9,  # ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
     "mean": 1,  # per element that enters
+    "sum": 1,  # per element that enters
+    "norm": 2,  # length of a vector, per element that enters: square, add
+    "logsumexp": 4,  # per element that enters: maximum, subtract, exponential, sum
+    "cumsum": 1,
 }

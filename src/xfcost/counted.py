@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost import __version__
 from xfcost.layers.residual import wrapped
-from xfcost.ledger import Facts, Ledger, Operation
+from xfcost.ledger import COUNTED, Facts, Ledger, Operation
 from xfcost.mechanisms.base import SubLayer
 from xfcost.mechanisms.orders import ORDERS
 from xfcost.spec.architecture import Architecture, Part, Stream
@@ -46,21 +46,26 @@ def _of_part(part: Part) -> Iterator[Operation]:
 def _placed(row: Operation, part: Part, *, stage: str, block: str, times: int, batch: int) -> Operation:
     """A page's row at its place in the whole: its full path, and the batch in what a batch multiplies."""
     return msgspec.structs.replace(
-        row,
+        batched(row, batch),
         path=f"{part.path}.{row.path}",
         order=_order(row, part),
         stage=stage,
         block=block,
         times=times * row.times,
-        macs=row.macs * batch,
-        flops=row.flops * batch,
-        attention_entries=row.attention_entries * batch,
     )
+
+
+def batched(row: Operation, batch: int) -> Operation:
+    """`row` for `batch` samples: all its work so many times, but for what is done once for all of them."""
+    if row.once or batch == 1:
+        return row
+    work = {quantity: getattr(row, quantity) * batch for quantity in COUNTED if quantity != "params"}
+    return msgspec.structs.replace(row, **work)
 
 
 def _order(row: Operation, part: Part) -> str | None:
     """The row's order in letters; none for what only moves data (with these options of its page)."""
-    if not (row.macs or row.flops or row.params):
+    if not (row.macs or row.flops or row.comparisons or row.params):
         return None
     return ORDERS.get((part.page.order_key(part.place), row.path)) or ORDERS.get(("residual", row.path))
 

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 Mixing = Literal["per-token", "local", "global"]
 MIXINGS: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
-COUNTED: Final = ("params", "macs", "flops", "attention_entries")
-TRACED: Final = ("traced_params", "traced_macs", "traced_flops")
+COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons", "moved")
+# What a trace tells of an operation, beside how often it stands.
+MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved")
+TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     flops: int = 0
     attention_entries: int = 0
     """Heads × queries × keys (per sample × batch) that this operation materialises."""
+    comparisons: int = 0
+    """Of sorting and choosing (argmax, top-k, maxima); neither MACs nor FLOPs."""
+    moved: int = 0
+    """Elements that gathers, scatters, rolls, pads, concatenations and look-ups write."""
+    once: bool = False
+    """Is it done once for the whole batch, because it works on weights alone?"""
     heads: int | None = None
     pairs: int | None = None
     """Query-key pairs per head and sample that the pattern allows; the dense product computes at least these."""
@@ -57,6 +65,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     traced_params: int | None = None
     traced_macs: int | None = None
     traced_flops: int | None = None
+    traced_comparisons: int | None = None
+    traced_moved: int | None = None
     seconds: float | None = None
 
     @property
@@ -72,7 +82,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def only_moves(self) -> bool:
         """Does it cost nothing but data movement or a choice (roll, pad, gather, mask): no parameters, no FLOPs?"""
-        return not (self.params or self.macs or self.flops or self.attention_entries or self.shared)
+        work = self.macs or self.flops or self.comparisons
+        return not (work or self.params or self.attention_entries or self.shared)
 
     def times_over(self, quantity: str) -> int | None:
         """`quantity` for all blocks where the operation stands."""
@@ -248,9 +259,9 @@ def join(counted: Ledger, traced: Iterable[Operation], uncounted: Iterable[str] 
             compare(row.path, "operation", 1, None)
             rows.append(row)
             continue
-        for quantity in ("times", "params", "macs", "flops"):
+        for quantity in ("times", *MEASURED):
             compare(row.path, quantity, getattr(row, quantity), getattr(other, quantity))
-        figures = {"traced_params": other.params, "traced_macs": other.macs, "traced_flops": other.flops}
+        figures = {f"traced_{quantity}": getattr(other, quantity) for quantity in MEASURED}
         rows.append(msgspec.structs.replace(row, **figures))
     for path in theirs:
         compare(path, "operation", None, 1)

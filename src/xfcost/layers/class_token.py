@@ -18,4 +18,4 @@ class ClassToken(Embed, frozen=True, kw_only=True, tag="class_token"):
         return place.grid._replace(extra=place.grid.extra + 1), place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        yield Operation(path="prepend", title="Class token", params=place.dim)
+        yield Operation(path="prepend", title="Class token", params=place.dim, moved=(place.grid.total + 1) * place.dim)

@@ -37,7 +37,8 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)
-        yield move("gather", "Gather 2×2 neighbours")
+        padded = 4 * grid.tokens * place.dim if any(side % 2 for side in place.grid.sides) else 0
+        yield move("gather", "Gather 2×2 neighbours", padded)
         yield from norm("layer_norm", "norm", grid.tokens, 4 * place.dim)
         yield linear("reduction", "Patch merging reduction", grid.tokens, 4 * place.dim, d, bias=False)
 

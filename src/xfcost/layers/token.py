@@ -38,6 +38,12 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         params = 0 if self.share else place.vocabulary * place.out_dim
-        yield Operation(path="lookup", title="Token embedding", params=params, shared=self.share)
+        yield Operation(
+            path="lookup",
+            title="Token embedding",
+            params=params,
+            moved=place.grid.total * place.out_dim,
+            shared=self.share,
+        )
         if self.scale == "sqrt_dim":
             yield elementwise("scale", "Scale embedding √d", "multiply", place.grid.total * place.out_dim)

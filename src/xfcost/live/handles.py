@@ -1,8 +1,8 @@
 """What one traced operation costs, read from the traced graph's own shapes: fvcore handles.
 
-Each returns {"macs", "flops"} by the written convention (`conventions.py`). They mend fvcore's own: fused attention is
-counted, broadcast matmuls are not undercounted, einsum stays an integer, element-wise work is seen. An operation that
-stands in neither table below is *unsupported*, and the report says so.
+Each returns {"macs", "flops", "comparisons", "moved"} by the written convention (`conventions.py`). They mend fvcore's
+own: fused attention is counted, broadcast matmuls are not undercounted, einsum stays an integer, element-wise work is
+seen. An operation that stands in neither table below is *unsupported*, and the report says so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, Final
 
+from xfcost.arithmetic import ceil_log2
 from xfcost.conventions import FLOPS_PER_ELEMENT
 
 Counts = Counter[str]
@@ -79,6 +80,7 @@ def addmm(inputs: list[Value], outputs: list[Value]) -> Counts:
 def einsum(inputs: list[Value], outputs: list[Value]) -> Counts:
     """One multiply-accumulate per combination of all letters of the equation, for two operands.
 
+    Where no letter is summed over, it is a multiplication of every pair (an outer product), and no contraction.
     Any other einsum is told as not counted, under its equation.
     """
     equation = inputs[0].toIValue().replace(" ", "")
@@ -90,7 +92,10 @@ def einsum(inputs: list[Value], outputs: list[Value]) -> Counts:
     for term, sides in zip(terms, operands, strict=True):
         for letter, size in zip(term, sides, strict=True):
             sizes[letter] = max(size, sizes.get(letter, 1))  # a side of 1 is broadcast
-    return _counts(prod(sizes.values()))
+    work = prod(sizes.values())
+    if set("".join(terms)) <= set(equation.partition("->")[2]):
+        return _counts(0, work * FLOPS_PER_ELEMENT["multiply"])
+    return _counts(work)
 
 
 def convolution(inputs: list[Value], outputs: list[Value]) -> Counts:
@@ -121,9 +126,63 @@ def elementwise(work: str) -> Handle:
     return handle
 
 
-def mean(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Per element that enters."""
-    return _counts(0, prod(shape(inputs[0])) * FLOPS_PER_ELEMENT["mean"])
+def reduction(work: str) -> Handle:
+    """`work` per element that enters."""
+
+    def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
+        return _counts(0, prod(shape(inputs[0])) * FLOPS_PER_ELEMENT[work] if _is_float(inputs[0]) else 0)
+
+    return handle
+
+
+def average_pool(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """A mean per window: kernel elements enter per element of the output, padding included."""
+    return _counts(0, prod(shape(outputs[0])) * _window(inputs) * FLOPS_PER_ELEMENT["mean"])
+
+
+def max_pool(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """A maximum per window: one comparison per element that enters it."""
+    return Counter(comparisons=prod(shape(outputs[0])) * _window(inputs))
+
+
+def _window(inputs: list[Value]) -> int:
+    """Elements of a pooling window: `kernel_size` is written once per axis."""
+    sides = [value.toIValue() for value in inputs[1].node().inputs()]
+    return prod(sides) if sides else prod(inputs[1].toIValue())
+
+
+def sort(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """⌈log₂ n⌉ comparisons per element of lists of n: a whole sort, or the top k of it."""
+    axis = _axis(inputs, outputs)
+    sizes = shape(inputs[0])
+    return Counter(comparisons=prod(sizes) * ceil_log2(sizes[axis])) if sizes else Counter()
+
+
+def _axis(inputs: list[Value], outputs: list[Value]) -> int:
+    """The axis that is sorted: `dim` is the first whole number that may be negative; the last axis by default."""
+    position = 2 if inputs[0].node().kind() == "aten::sort.stable" else 1
+    if "topk" in outputs[0].node().kind():
+        position = 2
+    given = inputs[position].toIValue() if len(inputs) > position else -1
+    if isinstance(given, bool):  # argsort(x, stable, dim)
+        given = inputs[position + 1].toIValue()
+    return -1 if given is None else int(given)
+
+
+def choice(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Argmax or maximum: one comparison per element that enters."""
+    return Counter(comparisons=prod(shape(inputs[0])))
+
+
+def moved(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """The floating-point elements that are written."""
+    return Counter(moved=prod(shape(outputs[0])) if _is_float(outputs[0]) else 0)
+
+
+def scattered(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Writing into a tensor: the elements of the source, not of the whole tensor."""
+    source = next(value for value in reversed(inputs) if value.type().kind() == "TensorType" and _is_float(value))
+    return Counter(moved=prod(shape(source)))
 
 
 def gelu(inputs: list[Value], outputs: list[Value]) -> Counts:
@@ -132,7 +191,7 @@ def gelu(inputs: list[Value], outputs: list[Value]) -> Counts:
     return elementwise(form)(inputs, outputs)
 
 
-COUNTED: Final[dict[str, Handle]] = {
+COUNTED: dict[str, Handle] = {
     "aten::linear": linear,
     "aten::matmul": matmul,
     "aten::mm": matmul,
@@ -142,31 +201,48 @@ COUNTED: Final[dict[str, Handle]] = {
     "aten::einsum": einsum,
     "aten::_convolution": convolution,
     "aten::scaled_dot_product_attention": fused_attention,
-    "aten::layer_norm": elementwise("layer_norm"),
-    "aten::softmax": elementwise("softmax"),
     "aten::gelu": gelu,
-    "aten::relu": elementwise("relu"),
-    "aten::relu_": elementwise("relu"),
-    "aten::add": elementwise("add"),
-    "aten::add_": elementwise("add"),
-    "aten::sub": elementwise("add"),
-    "aten::mul": elementwise("multiply"),
-    "aten::mul_": elementwise("multiply"),
-    "aten::div": elementwise("multiply"),
-    "aten::mean": mean,
+    "aten::avg_pool1d": average_pool,
+    "aten::avg_pool2d": average_pool,
+    "aten::max_pool1d": max_pool,
+    "aten::max_pool2d": max_pool,
+    "aten::sort": sort,
+    "aten::argsort": sort,
+    "aten::topk": sort,
 }
+_BY_WORK: Final = {
+    "layer_norm": "layer_norm",
+    "softmax": "softmax",
+    "relu": "relu relu_",
+    "elu": "elu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "add": "add add_ sub rsub",
+    "multiply": "mul mul_ div div_ pow square neg reciprocal",
+    "exp": "exp exp_ log sqrt rsqrt cos sin",
+    "clamp": "clamp clamp_min clamp_max",
+    "cumsum": "cumsum",
+}
+COUNTED |= {f"aten::{name}": elementwise(work) for work, names in _BY_WORK.items() for name in names.split()}
+_REDUCTIONS: Final = {"mean": "mean", "sum": "sum", "norm": "linalg_vector_norm norm", "logsumexp": "logsumexp"}
+COUNTED |= {f"aten::{name}": reduction(work) for work, names in _REDUCTIONS.items() for name in names.split()}
+_CHOICES: Final = "argmax argmin amax amin max min maximum minimum"
+COUNTED |= {f"aten::{name}": choice for name in _CHOICES.split()}
+_MOVES: Final = "cat constant_pad_nd embedding flip gather index index_select pad repeat roll stack take_along_dim tile"
+COUNTED |= {f"aten::{name}": moved for name in _MOVES.split()}
+COUNTED |= {f"aten::{name}": scattered for name in ("index_copy", "index_put", "scatter", "slice_scatter")}
 
-# Moving, shaping and choosing data, and making constants: 0 FLOPs by convention. fvcore's own list is not used, for it
+# Viewing, shaping and masking data, and making constants: nothing by convention. fvcore's own list is not used, for it
 # hides arithmetic (max, clamp) among them.
 FREE: Final[frozenset[str]] = frozenset(
     "aten::" + name
     for name in re.split(
         r"\s+",
-        """Int ScalarImplicit alias arange broadcast_tensors cat chunk clone constant_pad_nd contiguous copy_ detach
-        dropout embedding empty expand expand_as eye fill_ flatten full full_like gather ge gt index
-        index_select le lift_fresh logical_and logical_not logical_or lt mT masked_fill masked_fill_ movedim narrow
-        ne new_full new_ones new_zeros numpy_T ones ones_like pad permute rand randn reshape roll select size slice
-        split split_with_sizes squeeze stack swapaxes t tensor to transpose tril triu type_as unbind unflatten
-        unfold unsqueeze view where zeros zeros_like""",
+        """Int ScalarImplicit alias arange bitwise_and bitwise_not bitwise_or broadcast_tensors chunk clone contiguous
+        copy_ detach diagonal dropout empty eq expand expand_as eye fill_ flatten full full_like ge gt le lift_fresh
+        logical_and logical_not logical_or lt mT masked_fill masked_fill_ movedim narrow ne new_empty new_full new_ones
+        new_zeros numpy_T ones ones_like permute rand randn reshape select size slice split split_with_sizes squeeze
+        swapaxes t tensor to transpose tril triu type_as unbind unflatten unfold unsqueeze view where zeros
+        zeros_like""",
     )
 )

@@ -10,13 +10,13 @@ import gc
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from fvcore.nn.jit_analysis import JitModelAnalysis
 from torch import Tensor, nn
 
-from xfcost.ledger import Operation
+from xfcost.ledger import MEASURED, Operation
 from xfcost.live.handles import COUNTED, FREE, is_shape_arithmetic
 from xfcost.live.meta import traceable_meta
 
@@ -27,6 +27,8 @@ class ModuleCosts(NamedTuple):
     params: int
     macs: int
     flops: int
+    comparisons: int
+    moved: int
     leaf: bool
 
 
@@ -70,12 +72,13 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     unsupported = Counter[str]()
     for name in {analysis.canonical_module_name(name) for name, _ in model.named_modules()}:
         unsupported += analysis.unsupported_ops(name)
-        unsupported += Counter({key: times for key, times in counts[name].items() if key not in ("macs", "flops")})
+        unsupported += Counter({key: times for key, times in counts[name].items() if key not in MEASURED})
     modules = {}
     for name, module in model.named_modules():
         own = counts[name]
         params = sum(parameter.numel() for parameter in module.parameters(recurse=False))
-        modules[name] = ModuleCosts(params, own["macs"], own["flops"], next(module.children(), None) is None)
+        work = {quantity: own[quantity] for quantity in MEASURED if quantity != "params"}
+        modules[name] = ModuleCosts(params, **work, leaf=next(module.children(), None) is None)
     return Traced(_shared_params_once(model, modules), dict(unsupported))
 
 
@@ -139,9 +142,9 @@ def traced_rows(
         path = row_path(name, rows) if costs.leaf else None
         if path is not None:
             found.setdefault(path, []).append(costs)
-        elif costs.params or costs.flops:
-            whose = name or "the model itself"
-            loose.append(f"{whose}: {costs.params} parameters and {costs.flops} FLOPs outside the leaves of any page")
+        elif any(getattr(costs, quantity) for quantity in MEASURED):
+            there = [f"{work} {quantity}" for quantity in MEASURED if (work := getattr(costs, quantity))]
+            loose.append(f"{name or 'the model itself'}: {', '.join(there)} outside the leaves of any page")
     for path, repeated in found.items():
         if len(set(repeated)) > 1:
             loose.append(f"{path}: repeated blocks differ: {sorted(set(repeated))}")
@@ -149,22 +152,26 @@ def traced_rows(
 
 
 def _row(path: str, repeated: list[ModuleCosts]) -> Operation:
-    first = repeated[0]
-    return Operation(
-        path=path,
-        title=path.rpartition(".")[2],
-        times=len(repeated),
-        params=first.params,
-        macs=first.macs,
-        flops=first.flops,
-    )
+    costs = {quantity: getattr(repeated[0], quantity) for quantity in MEASURED}
+    return Operation(path=path, title=path.rpartition(".")[2], times=len(repeated), **costs)
+
+
+# Modules inside a page's twin whose names say nothing of an operation.
+_TRANSPARENT: Final = frozenset(("inner", "core"))
 
 
 def row_path(module: str, rows: dict[str, str]) -> str | None:
-    """The row of a leaf: the row of the nearest page around it, then the leaf's own name; None for no page's module."""
+    """The row of a leaf: the row of the nearest page around it, then the leaf's own name; None for no page's module.
+
+    Modules between the two give their names to it, `inner` and `core` apart: `….inner.local.scores` is `local_scores`.
+    """
     prefix = module
     while prefix and prefix not in rows:
         prefix = prefix.rpartition(".")[0]
     if not prefix:
         return None
-    return rows[prefix] if prefix == module else f"{rows[prefix]}.{module.rpartition('.')[2]}"
+    if prefix == module:
+        return rows[prefix]
+    *around, leaf = module[len(prefix) + 1 :].split(".")
+    names = [name for name in around if name not in _TRANSPARENT]
+    return f"{rows[prefix]}.{'_'.join([*names, leaf])}"

@@ -35,6 +35,9 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     place: Literal["pre", "post", "res_post"] = "pre"
 
 
+# "approximate": no later token is read, yet later tokens sway what is read (they are hashed, clustered, sorted too).
+Causality = Literal["none", "exact", "approximate"]
+
 # How a sub-layer joins the stream: f(x) alone where it is "none".
 Joining = Residual | Literal["none"]
 
@@ -103,6 +106,15 @@ class SubLayer(Page, frozen=True):
 class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""
 
+    chooses: ClassVar[bool] = False
+    """Does content decide which tokens are read (hashing, clusters, sorting)? `reads` then lists those that may be."""
+
+    @property
+    def causality(self) -> Causality:
+        """Does a token's output depend on later tokens: at will, never, or only through what they sway?"""
+        causal = getattr(self, "causal", None)
+        return "approximate" if causal == "approximate" else "exact" if causal else "none"
+
     def label(self) -> str:
         """How the field names it, short (`W-MSA`)."""
         raise NotImplementedError
@@ -130,6 +142,57 @@ class MultiHead(Mixer, frozen=True, kw_only=True):
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, self.head_dim, place.dim)
+
+
+class Causal(MultiHead, frozen=True, kw_only=True):
+    """A mixer that has an exactly causal form."""
+
+    causal: bool | None = None
+    """Does a token read only tokens up to itself? Where it isn't given: as the stream (a decoder is causal)."""
+
+    def in_stream(self, *, decoder: bool) -> Self:
+        return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
+
+
+class ApproximatelyCausal(MultiHead, frozen=True, kw_only=True):
+    """A mixer whose causal form leaks: later tokens are never read, and yet sway what is."""
+
+    leak: ClassVar[str]
+    """Through what, as a sentence's end (`later tokens are sorted too, and move the chunks' borders`)."""
+
+    causal: bool | Literal["approximate"] | None = None
+
+    def in_stream(self, *, decoder: bool) -> Self:
+        return (
+            msgspec.structs.replace(self, causal="approximate" if decoder else False) if self.causal is None else self
+        )
+
+    def check(self, place: Place) -> None:
+        if self.causal is True:
+            kind = tag_of(type(self))
+            raise PageError("causal", f"{kind!r} has no exactly causal form: {self.leak}; write causal: approximate")
+        super().check(place)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if self.causal == "approximate":
+            yield f"causal: approximate; {self.leak}"
+
+
+class NeverCausal(MultiHead, frozen=True, kw_only=True):
+    """A mixer that has no causal form."""
+
+    because: ClassVar[str]
+    """Why, as a sentence's end (`every output row mixes all tokens`)."""
+
+    causal: bool | None = None
+
+    def in_stream(self, *, decoder: bool) -> Self:
+        return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
+
+    def check(self, place: Place) -> None:
+        if self.causal:
+            raise PageError("causal", f"{tag_of(type(self))!r} has no causal form: {self.because}; leave `causal` out")
+        super().check(place)
 
 
 def check_heads(heads: int, head_dim: int | None, width: int) -> None:

@@ -9,8 +9,9 @@ from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import MultiHead, Place
-from xfcost.mechanisms.rows import attention_core, linear
+from xfcost.mechanisms.rows import linear
 
 
 class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):

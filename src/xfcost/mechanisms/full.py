@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import MultiHead, Place
-from xfcost.mechanisms.rows import attention_core, linear
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Causal, Place
+from xfcost.mechanisms.rows import linear
 
 
-class Full(MultiHead, frozen=True, kw_only=True, tag="full"):
+class Full(Causal, frozen=True, kw_only=True, tag="full"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, §3.2).
 
     N tokens (extra ones included), width d, h heads of width d_k = d/h.
@@ -27,14 +26,8 @@ class Full(MultiHead, frozen=True, kw_only=True, tag="full"):
     Causal attention computes the same dense product and masks it; `pairs` tells how many scores survive, N(N+1)/2.
     """
 
-    causal: bool | None = None
-    """Does a token read only tokens up to itself? Where it isn't given: as the stream (a decoder is causal)."""
-
     def label(self) -> str:
         return "Causal self-attention" if self.causal else "Self-attention"
-
-    def in_stream(self, *, decoder: bool) -> Full:
-        return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return range(token + 1) if self.causal else range(grid.total)

@@ -12,12 +12,21 @@ LETTERS: Final[dict[str, str]] = {
     "N": "tokens",
     "M": "tokens of the memory (cross-attention)",
     "W": "side of a window",
+    "w": "tokens of a sliding window",
+    "b": "tokens of a block, chunk or bucket",
+    "l": "stride of a pattern",
+    "c": "compression: tokens per compressed one",
+    "g": "global tokens",
+    "r": "random blocks per block, or rounds of hashing",
+    "k": "rank, landmarks, random features, inducing points or clusters",
+    "m": "positions kept from earlier segments",
     "P": "side of a patch",
     "C": "channels of the image",
     "V": "entries of the vocabulary",
     "L": "rows of a position table that is not as long as the input",
     "K": "classes",
     "d": "width",
+    "dₖ": "width of a head",
 }
 
 # (kind of the page, name of the operation) -> order; what moves data alone has none.

@@ -13,8 +13,9 @@ from xfcost.arithmetic import Number, ceil_div, lesser, round_up
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
-from xfcost.mechanisms.rows import attention_core, linear, move
+from xfcost.mechanisms.rows import linear, move
 
 
 class Window(Mixer, frozen=True, kw_only=True, tag="window"):
@@ -97,7 +98,9 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         window = prod(sides)
         biased, masked = self.bias == "relative", self.shift > 0
         reads = "W" + {1: "", 2: "²", 3: "³"}.get(len(sides), f"^{len(sides)}")
-        yield move("partition", "Pad, roll, cut into windows")
+        rolled = padded * d if any(self.shifts(place.grid)) else 0
+        filled = padded * d if self.padded(place.grid).sides != place.grid.sides else 0
+        yield move("partition", "Pad, roll, cut into windows", filled + rolled)
         yield linear("qkv", "Q, K, V projections", padded, d, 3 * d, bias=self.projection_bias)
         if biased:
             yield Operation(
@@ -107,6 +110,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
                 reads=reads,
                 reads_tokens=window,
                 params=prod(tuple(2 * side - 1 for side in sides)) * h,
+                moved=window**2 * h,
+                once=True,
             )
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window)
@@ -124,7 +129,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             masked=masked,
         )
         yield linear("out", "Output projection W_O", padded, d, d, bias=self.projection_bias)
-        yield move("merge", "Join windows, roll back, crop")
+        yield move("merge", "Join windows, roll back, crop", rolled)
 
     def notes(self, place: Place) -> Iterator[str]:
         window, padded = self.window(place.grid), self.padded(place.grid)

@@ -16,8 +16,8 @@ from xfcost.report.output import Format, View, json_text
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
-    "times", "params", "macs", "flops", "attention_entries", "heads", "pairs", "shared",
-    "traced_params", "traced_macs", "traced_flops", "seconds",
+    "times", "params", "macs", "flops", "attention_entries", "comparisons", "moved", "heads", "pairs", "shared",
+    "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "seconds",
 )  # fmt: skip
 
 

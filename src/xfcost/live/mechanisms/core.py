@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/rows.attention_core`: softmax(QKᵀ/√K + bias)V, eager or fused.
+"""Twin of `mechanisms/attention.attention_core`: softmax(QKᵀ/√K + bias)V, eager or fused.
 
 B batch, G groups (windows) beside each other, H heads, N query tokens, M key tokens, K head width.
 """

@@ -1,0 +1,96 @@
+"""The attention core softmax(QKᵀ/√d_k + bias)V, eager or fused: rows that every softmax mechanism has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.ledger import Mixing, Operation
+from xfcost.mechanisms.rows import product
+
+
+def attention_core(  # noqa: PLR0913 - one formula, in its letters
+    *,
+    queries: Number,
+    keys: Number,
+    groups: Number = 1,
+    heads: Number,
+    inner: Number,
+    mixing: Mixing,
+    reads: str,
+    pairs: Number,
+    fused: bool,
+    biased: bool = False,
+    masked: bool = False,
+    prefix: str = "",
+    what: str = "",
+) -> Iterator[Operation]:
+    """softmax(QKᵀ/√d_k + bias)V on `groups` groups of `queries` × `keys` tokens, h heads, h·d_k = `inner`.
+
+        scale          G·n·inner multiplications
+        scores         G·n·m·inner MACs, G·h·n·m entries kept
+        softmax        G·h·n·m elements
+        weighted_sum   G·n·m·inner MACs
+
+    Vaswani et al. 2017, equation 1. Fused, the same work is one row (`attention`) that keeps one log-sum-exp per query
+    and head in place of the matrix (Dao et al. 2022, §3.1). Masking is a choice, 0 FLOPs, in both.
+
+    A page with several cores tells them apart by `prefix` (before every path: `local_` gives `local_scores`, as the
+    twin's core stands under the name `local`) and by `what` (in brackets after every title).
+    """
+    entries = groups * heads * queries * keys
+    parts = _CoreParts(
+        product=groups * queries * keys * inner,
+        scale=groups * queries * inner * FLOPS_PER_ELEMENT["multiply"],
+        entries=entries,
+        statistics=groups * heads * queries,
+        add=entries * FLOPS_PER_ELEMENT["add"] if biased else 0,
+        softmax=entries * FLOPS_PER_ELEMENT["softmax"],
+        pairs=pairs,
+        mixing={"mixing": mixing, "reads": reads, "reads_tokens": keys, "heads": heads},
+    )
+    rows = [_fused_core(parts)] if fused else _eager_core(parts, biased=biased, masked=masked)
+    for row in rows:
+        title = f"{row.title} ({what})" if what else row.title
+        yield msgspec.structs.replace(row, path=prefix + row.path, title=title) if prefix or what else row
+
+
+class _CoreParts(NamedTuple):
+    product: Number
+    scale: Number
+    entries: Number
+    statistics: Number
+    add: Number
+    softmax: Number
+    pairs: Number
+    mixing: dict[str, Any]
+
+
+def _fused_core(parts: _CoreParts) -> Operation:
+    return Operation(
+        path="attention",
+        title="Fused attention softmax(QKᵀ)V",
+        macs=2 * parts.product,
+        flops=4 * parts.product + parts.scale + parts.add + parts.softmax,
+        attention_entries=parts.statistics,
+        pairs=parts.pairs,
+        content_dependent=True,
+        **parts.mixing,
+    )
+
+
+def _eager_core(parts: _CoreParts, *, biased: bool, masked: bool) -> Iterator[Operation]:
+    content = parts.mixing | {"content_dependent": True}
+    yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale)
+    kept = {"attention_entries": parts.entries, "pairs": parts.pairs}
+    yield product("scores", "Attention scores QKᵀ", parts.product, **kept, **content)
+    if biased:
+        yield Operation(path="add_bias", title="Add position bias", flops=parts.add, **parts.mixing)
+    if masked:
+        yield Operation(path="mask", title="Mask", **parts.mixing)
+    yield Operation(path="softmax", title="Softmax", flops=parts.softmax, **content)
+    yield product("weighted_sum", "Weighted sum AV", parts.product, **content)

@@ -1,0 +1,111 @@
+"""What a mechanism brings to the contract: examples, places to stand, a slow reference of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from xfcost.grid import Grid
+from xfcost.mechanisms.base import Mixer, Place
+
+DIM = 6
+# The width of whole specs: 1, 2, 3, 4 and 6 heads divide it.
+SPEC_DIM = 12
+HEADS = st.sampled_from([1, 2, 3, 4, 6])
+
+# One token, two, an odd prime, one row, oblong, prime square.
+GRIDS: tuple[Grid, ...] = tuple(Grid(sides) for sides in [(1,), (2,), (5,), (1, 1), (1, 4), (3, 5), (7, 9), (13, 13)])
+GRIDS_WITH_EXTRA: tuple[Grid, ...] = (Grid((1, 1), 1), Grid((3, 4), 1))
+# Sequences alone, for mechanisms that see no grid: around the sizes of the examples' blocks.
+SEQUENCES: tuple[Grid, ...] = tuple(Grid((n,)) for n in (1, 2, 5, 8, 13, 24))
+VOLUME = Grid((2, 3, 4))
+MEMORY = Grid((7,))
+
+
+class Frozen(NamedTuple):
+    """A twin whose choice (buckets, clusters, a sorting) is held as one input made it, and what was chosen."""
+
+    module: nn.Module
+    reads: tuple[frozenset[int], ...]
+    """For every output token, the tokens that it then reads, found by plain means."""
+
+
+class MechanismCase(NamedTuple):
+    """One mechanism under the contract."""
+
+    page: type[Mixer]
+    examples: tuple[Mixer, ...]
+    """Small configurations, heads dividing `DIM` or with a head_dim; every option once."""
+    pages: st.SearchStrategy[Any]
+    """Any configuration whose heads divide `SPEC_DIM`, for YAML and for pairs in closed form."""
+    reference: Callable[..., Tensor]
+    """(page, place, twin, *inputs) -> output: plain and slow, out of the twin's weights and the paper's formula.
+
+    For softmax over a pattern: `masked_attention` under `readable(page, grid)`; no code of the twin's own.
+    """
+    growth: Callable[[Any], tuple[Grid, Grid]] = lambda page: (Grid((6,)), Grid((12,)))
+    """Two grids on which nothing is padded or clipped, the second with one side (or all) doubled."""
+    grids: tuple[Grid, ...] = (*GRIDS, *GRIDS_WITH_EXTRA)
+    """Where the contract is tried, awkward ones among them; all the examples must be able to stand there."""
+    sides: st.SearchStrategy[Any] = st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple)
+    """Any grid that `pages` can stand on."""
+    fused: bool = True
+    """Does fused execution change its rows?"""
+    memory: bool = False
+    """Does it read another stream?"""
+    image: bool = False
+    """Does it want a 2-D grid in a whole spec?"""
+    symbolic: tuple[Mixer, ...] = ()
+    """Examples whose twin keeps symbolic shapes: torch's counter then gives the closed form in N."""
+    length: int = 5
+    """Tokens of the whole spec around it."""
+    frozen: Callable[[nn.Module, tuple[Tensor, ...]], Frozen] | None = None
+    """(twin, inputs) -> its choice held; needed where the page `chooses`, for then `reads` tells what may be read."""
+
+
+class Case(NamedTuple):
+    """A page at a place."""
+
+    page: Mixer
+    place: Place
+
+    def __str__(self) -> str:
+        """A test's name."""
+        options = [f"{key}={value}" for key, value in msgspec.to_builtins(self.page).items() if value is not None]
+        grid = "x".join(map(str, self.place.grid.sides)) + (
+            f"+{self.place.grid.extra}" if self.place.grid.extra else ""
+        )
+        return "-".join([*options, grid, "fused" if self.place.fused else "eager"])
+
+
+def masked_attention(
+    q_BND: Tensor, k_BMD: Tensor, v_BMD: Tensor, heads: int, may_read_NM: Tensor, bias_HNM: Tensor | None = None
+) -> Tensor:
+    """softmax(QKᵀ/√K + bias)V, with -∞ where nothing may be read, one head after the other.
+
+    A token that may read nothing gets zeros. `may_read` is (N, M), or (H, N, M) where heads differ.
+    """
+    answers = []
+    parts = zip(*(part_BXD.chunk(heads, dim=-1) for part_BXD in (q_BND, k_BMD, v_BMD)), strict=True)
+    for head, (q_BNK, k_BMK, v_BMK) in enumerate(parts):
+        scores_BNM = torch.einsum("bnk,bmk->bnm", q_BNK, k_BMK) / q_BNK.shape[-1] ** 0.5
+        if bias_HNM is not None:
+            scores_BNM = scores_BNM + bias_HNM[head]
+        mine_NM = may_read_NM[head] if may_read_NM.ndim > 2 else may_read_NM
+        lonely_N1 = ~mine_NM.any(-1, keepdim=True)
+        weights_BNM = scores_BNM.masked_fill(~(mine_NM | lonely_N1), -torch.inf).softmax(-1)
+        answers.append(weights_BNM.masked_fill(lonely_N1, 0) @ v_BMK)
+    return torch.cat(answers, dim=-1)
+
+
+def readable(page: Mixer, grid: Grid, memory: Grid | None = None) -> Tensor:
+    """(N, M): may token n read token m? Out of `reads` alone."""
+    table = torch.zeros(grid.total, (memory or grid).total, dtype=torch.bool)
+    for token in range(grid.total):
+        table[token, list(page.reads(grid, token, memory))] = True
+    return table

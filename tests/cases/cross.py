@@ -1,0 +1,33 @@
+"""Cross-attention under the contract."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cases.base import HEADS, MechanismCase, masked_attention, readable
+from xfcost.mechanisms import Cross
+from xfcost.mechanisms.base import Place
+
+
+def reference(page: Cross, place: Place, twin: nn.Module, x_BND: Tensor, memory_BMD: Tensor) -> Tensor:
+    q = F.linear(x_BND, twin.q.weight, twin.q.bias)
+    k, v = F.linear(memory_BMD, twin.kv.weight, twin.kv.bias).chunk(2, dim=-1)
+    attended = masked_attention(q, k, v, page.heads, readable(page, place.grid, place.memory))
+    return F.linear(attended, twin.out.weight, twin.out.bias)
+
+
+EXAMPLES = (
+    Cross(heads=2),
+    Cross(heads=3, head_dim=4, projection_bias=False),
+)
+
+CASE = MechanismCase(
+    page=Cross,
+    examples=EXAMPLES,
+    pages=st.builds(Cross, heads=HEADS, head_dim=st.none() | st.integers(1, 64), projection_bias=st.booleans()),
+    reference=reference,
+    memory=True,
+    symbolic=EXAMPLES,
+)
