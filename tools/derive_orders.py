@@ -21,6 +21,7 @@ from xfcost.grid import Grid
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.heads import Classifier, LanguageModel
+from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.patch import Patch
 from xfcost.layers.patch_merging import PatchMerging
@@ -47,7 +48,7 @@ LETTERS = {
     "g": "global tokens",
     "r": "random blocks per block, or rounds of hashing",
     "k": "rank, landmarks, random features, inducing points or clusters",
-    "m": "positions kept from earlier segments",
+    "m": "memory tokens, or positions kept from earlier segments",
     "P": "side of a patch",
     "C": "channels of the image",
     "V": "entries of the vocabulary",
@@ -87,6 +88,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],
     Token: [(Token(scale="sqrt_dim"), _place(dim=V, vocabulary=V))],
     ClassToken: [(ClassToken(), _place())],
+    MemoryTokens: [(MemoryTokens(count=m), _place())],
     Position: [(Position(), _place()), (Position(length=L), _place())],
     PatchMerging: [(PatchMerging(), _place(out_dim=2 * d))],
     Classifier: [(Classifier(pool=pool, classes=K), _place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],

@@ -3,6 +3,7 @@
 from xfcost.layers.base import Embed, Enter, Head, PerToken
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.heads import Classifier, LanguageModel
+from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.patch import Patch
 from xfcost.layers.patch_merging import PatchMerging
@@ -10,12 +11,12 @@ from xfcost.layers.position import Position
 from xfcost.layers.token import Token
 
 # The written lists, by where a layer may stand.
-EMBEDS: tuple[type[Embed], ...] = (Patch, Token, ClassToken, Position)
+EMBEDS: tuple[type[Embed], ...] = (Patch, Token, ClassToken, MemoryTokens, Position)
 ENTERS: tuple[type[Enter], ...] = (PatchMerging,)
 SUBLAYERS: tuple[type[PerToken], ...] = (Mlp,)
 HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel)
 
-AnyEmbed = Patch | Token | ClassToken | Position
+AnyEmbed = Patch | Token | ClassToken | MemoryTokens | Position
 AnyEnter = PatchMerging
 AnySubLayer = Mlp
 AnyHead = Classifier | LanguageModel
@@ -32,6 +33,7 @@ __all__ = [
     "ClassToken",
     "Classifier",
     "LanguageModel",
+    "MemoryTokens",
     "Mlp",
     "Patch",
     "PatchMerging",

@@ -2,8 +2,25 @@
 
 from torch import nn
 
-from xfcost.layers import Classifier, ClassToken, LanguageModel, Mlp, Patch, PatchMerging, Position, Token
-from xfcost.live.layers.doors import ClassTokenDoor, PatchEmbedding, PatchMergingDoor, PositionDoor, TokenEmbedding
+from xfcost.layers import (
+    Classifier,
+    ClassToken,
+    LanguageModel,
+    MemoryTokens,
+    Mlp,
+    Patch,
+    PatchMerging,
+    Position,
+    Token,
+)
+from xfcost.live.layers.doors import (
+    ClassTokenDoor,
+    MemoryTokensDoor,
+    PatchEmbedding,
+    PatchMergingDoor,
+    PositionDoor,
+    TokenEmbedding,
+)
 from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead
 from xfcost.live.layers.mlp import FeedForward
 from xfcost.mechanisms.base import Page
@@ -12,6 +29,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Patch: PatchEmbedding,
     Token: TokenEmbedding,
     ClassToken: ClassTokenDoor,
+    MemoryTokens: MemoryTokensDoor,
     Position: PositionDoor,
     PatchMerging: PatchMergingDoor,
     Mlp: FeedForward,

@@ -1,4 +1,4 @@
-"""Twins of the doors: `layers/{patch,token,class_token,position,patch_merging}.py`.
+"""Twins of the doors: `layers/{patch,token,class_token,memory_tokens,position,patch_merging}.py`.
 
 B batch, N tokens, D width, C channels, Y and X the grid's sides.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.layers import ClassToken, Patch, PatchMerging, Position, Token
+from xfcost.layers import ClassToken, MemoryTokens, Patch, PatchMerging, Position, Token
 from xfcost.live.leaves import NO_TABLES, Add, LayerNorm, Linear, Lookup, Scale, Table, Tables, norm
 from xfcost.mechanisms.base import Place
 
@@ -53,7 +53,7 @@ class TokenEmbedding(nn.Module):
 
 
 class Prepend(Table):
-    """The class token before the others: (B, N, D) -> (B, N+1, D)."""
+    """Learned tokens before the others: (B, N, D) -> (B, m+N, D)."""
 
     def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
         return torch.cat([self.weight.expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
@@ -65,6 +65,17 @@ class ClassTokenDoor(nn.Module):
     def __init__(self, page: ClassToken, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.prepend = Prepend(1, 1, place.dim)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.prepend(x_BND)
+
+
+class MemoryTokensDoor(nn.Module):
+    """(B, N, D) -> (B, m+N, D)."""
+
+    def __init__(self, page: MemoryTokens, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.prepend = Prepend(1, page.count, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.prepend(x_BND)

@@ -1,0 +1,103 @@
+"""Memory tokens: learned tokens before the grid's, counted by every layer that follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from strategies import as_yaml
+from xfcost.counted import count
+from xfcost.errors import SpecError
+from xfcost.grid import Grid
+from xfcost.layers import MemoryTokens
+from xfcost.ledger import Ledger, join
+from xfcost.live.build import Live, build, twin
+from xfcost.live.probe import probe
+from xfcost.live.trace import traced_rows
+from xfcost.mechanisms.base import Place
+from xfcost.spec.architecture import Architecture, Part, Run, place
+from xfcost.spec.load import load
+
+DOOR = {"kind": "memory_tokens", "count": 3}
+
+
+def spec(*doors: dict[str, Any], **more: Any) -> dict[str, Any]:
+    block = [{"kind": "full", "heads": 2}, {"kind": "mlp", "hidden": 5}]
+    return {
+        "name": "with a memory",
+        "input": {"kind": "tokens", "vocabulary": 7, "length": 10},
+        "embed": [{"kind": "token"}, *doors],
+        "stages": [{"dim": 4, "depth": 2, "block": block}],
+    } | more
+
+
+def placed(folder: Path, data: dict[str, Any], **run: Any) -> Architecture:
+    file = folder / "memory.yaml"
+    file.write_text(as_yaml(data), encoding="utf-8")
+    return place(load(str(file)), Run(**run))
+
+
+def reconciled(architecture: Architecture) -> tuple[Ledger, Live]:
+    live = build(architecture)
+    return join(count(architecture), *traced_rows(*live)), live
+
+
+def test_every_layer_works_on_the_memory_too(tmp_path: Path) -> None:
+    architecture = placed(tmp_path, spec(DOOR), batch=2)
+    ledger, _ = reconciled(architecture)
+    rows = {row.path: row for row in ledger.rows}
+    assert architecture.grid == Grid((10,), 3)
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, ledger.agreement
+    # 3 tokens of width 4; 13 tokens are written for each of 2 samples
+    assert (rows["embed.1.prepend"].params, rows["embed.1.prepend"].moved) == (12, 2 * 13 * 4)
+    assert rows["embed.1.prepend"].order == "O(m·d) parameters"
+    assert rows["stages.0.block.0.scores"].macs == 2 * 13 * 13 * 4
+    assert rows["stages.0.block.0.scores"].attention_entries == 2 * 2 * 13 * 13
+    assert rows["stages.0.block.1.fc1"].macs == 2 * 13 * 4 * 5
+
+
+def test_the_grid_alone_is_compared_without_them(tmp_path: Path) -> None:
+    ledger, _ = reconciled(placed(tmp_path, spec(DOOR), extra_tokens=False))
+    plain, _ = reconciled(placed(tmp_path, spec()))
+    assert ledger.totals() == plain.totals()
+
+
+def test_memory_and_class_token_add_up_and_the_later_page_stands_first(tmp_path: Path) -> None:
+    head = {"kind": "classifier", "pool": "class_token", "norm": "none", "classes": 2}
+    architecture = placed(tmp_path, spec(DOOR, {"kind": "class_token"}, {"kind": "position"}, head=head))
+    assert architecture.grid == Grid((10,), 4)
+    live = build(architecture, "cpu")
+    doors = live.model.get_submodule("streams.0.embed")
+    assert isinstance(doors, nn.ModuleList)
+    x = live.inputs[0]
+    for door in doors[:3]:
+        x = door(x)
+    torch.testing.assert_close(x[0, :1], doors[2].prepend.weight[0])
+    torch.testing.assert_close(x[0, 1:4], doors[1].prepend.weight[0])
+    # a position for each of the 14
+    assert {row.path: row.params for row in count(architecture).rows}["embed.3.table"] == 14 * 4
+
+
+def test_the_memory_itself_reads_nothing_and_tokens_read_themselves() -> None:
+    spot = Place(grid=Grid((5,)), dim=4, out_dim=4)
+    seen = probe(twin(Part("it", MemoryTokens(count=2), spot), {}), (torch.zeros(1, 5, 4),))
+    assert seen.reads == (frozenset(), frozenset(), *(frozenset({n}) for n in range(5)))
+
+
+@pytest.mark.parametrize(("count_", "said"), [(0, "at least 1"), (2**17, "at most 65,536"), (None, "missing")])
+def test_how_many_must_be_said_and_be_sensible(tmp_path: Path, count_: int | None, said: str) -> None:
+    door = {"kind": "memory_tokens"} | ({} if count_ is None else {"count": count_})
+    with pytest.raises(SpecError, match=said):
+        placed(tmp_path, spec(door))
+
+
+def test_windows_refuse_them_as_any_extra_token(tmp_path: Path) -> None:
+    data = spec(DOOR)
+    data["stages"][0]["block"][0] = {"kind": "window", "size": 5, "heads": 2}
+    with pytest.raises(SpecError, match="3 extra token"):
+        placed(tmp_path, data)
