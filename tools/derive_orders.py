@@ -20,14 +20,16 @@ import sympy
 from xfcost.grid import Grid
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.layers.class_token import ClassToken
-from xfcost.layers.heads import Classifier, LanguageModel
+from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
+from xfcost.layers.norm import Norm
 from xfcost.layers.patch import Patch
 from xfcost.layers.patch_merging import PatchMerging
 from xfcost.layers.position import Position
 from xfcost.layers.residual import wrapped
 from xfcost.layers.token import Token
+from xfcost.layers.token_type import TokenType
 from xfcost.ledger import Operation
 from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
 from xfcost.mechanisms.base import Page, Place, Residual
@@ -90,9 +92,12 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     ClassToken: [(ClassToken(), _place())],
     MemoryTokens: [(MemoryTokens(count=m), _place())],
     Position: [(Position(), _place()), (Position(length=L), _place())],
+    TokenType: [(TokenType(types=2), _place())],
+    Norm: [(Norm(), _place())],
     PatchMerging: [(PatchMerging(), _place(out_dim=2 * d))],
     Classifier: [(Classifier(pool=pool, classes=K), _place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],
     LanguageModel: [(LanguageModel(), _place(vocabulary=V))],
+    Pooler: [(Pooler(), _place())],
 }
 
 

@@ -2,24 +2,26 @@
 
 from xfcost.layers.base import Embed, Enter, Head, PerToken
 from xfcost.layers.class_token import ClassToken
-from xfcost.layers.heads import Classifier, LanguageModel
+from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
+from xfcost.layers.norm import Norm
 from xfcost.layers.patch import Patch
 from xfcost.layers.patch_merging import PatchMerging
 from xfcost.layers.position import Position
 from xfcost.layers.token import Token
+from xfcost.layers.token_type import TokenType
 
 # The written lists, by where a layer may stand.
-EMBEDS: tuple[type[Embed], ...] = (Patch, Token, ClassToken, MemoryTokens, Position)
+EMBEDS: tuple[type[Embed], ...] = (Patch, Token, ClassToken, MemoryTokens, Position, TokenType, Norm)
 ENTERS: tuple[type[Enter], ...] = (PatchMerging,)
 SUBLAYERS: tuple[type[PerToken], ...] = (Mlp,)
-HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel)
+HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, Pooler)
 
-AnyEmbed = Patch | Token | ClassToken | MemoryTokens | Position
+AnyEmbed = Patch | Token | ClassToken | MemoryTokens | Position | TokenType | Norm
 AnyEnter = PatchMerging
 AnySubLayer = Mlp
-AnyHead = Classifier | LanguageModel
+AnyHead = Classifier | LanguageModel | Pooler
 
 __all__ = [
     "EMBEDS",
@@ -35,8 +37,11 @@ __all__ = [
     "LanguageModel",
     "MemoryTokens",
     "Mlp",
+    "Norm",
     "Patch",
     "PatchMerging",
+    "Pooler",
     "Position",
     "Token",
+    "TokenType",
 ]

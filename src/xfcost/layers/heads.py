@@ -1,4 +1,4 @@
-"""The exits: classification from one vector, and scores over a vocabulary at every token."""
+"""The exits: classification from one vector, scores over a vocabulary at every token, and one vector for them all."""
 
 from __future__ import annotations
 
@@ -63,3 +63,12 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
         yield from norm(self.norm, "norm", n, d)
         head = linear("linear", "Vocabulary scores", n, d, place.vocabulary, bias=False)
         yield msgspec.structs.replace(head, params=0 if self.share else head.params, shared=self.share)
+
+
+class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
+    """tanh(W x₀ + b) of the first token: a d×d map and its bias (BERT's public implementation; Devlin et al. 2019)."""
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        yield move("pool", "Take the first token")
+        yield linear("linear", "Pooler", 1, place.dim, place.dim)
+        yield elementwise("tanh", "Tanh", "tanh", place.dim)

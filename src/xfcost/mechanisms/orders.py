@@ -77,6 +77,9 @@ ORDERS: Final[dict[tuple[str, str], str]] = {
     ("position", "add"): "O(N·d)",
     ("position/length", "table"): "O(L·d) parameters",
     ("position/length", "add"): "O(N·d)",
+    ("token_type", "lookup"): "O(d) parameters",
+    ("token_type", "add"): "O(N·d)",
+    ("norm", "norm"): "O(N·d)",
     ("patch_merging", "norm"): "O(N·d)",
     ("patch_merging", "reduction"): "O(N·d²)",
     ("classifier", "norm"): "O(N·d)",
@@ -84,6 +87,8 @@ ORDERS: Final[dict[tuple[str, str], str]] = {
     ("classifier", "linear"): "O(K·d)",
     ("language_model", "norm"): "O(N·d)",
     ("language_model", "linear"): "O(N·V·d)",
+    ("pooler", "linear"): "O(d²)",
+    ("pooler", "tanh"): "O(d)",
     ("residual", "residual_norm"): "O(N·d)",
     ("residual", "residual_add"): "O(N·d)",
 }

@@ -8,20 +8,25 @@ from xfcost.layers import (
     LanguageModel,
     MemoryTokens,
     Mlp,
+    Norm,
     Patch,
     PatchMerging,
+    Pooler,
     Position,
     Token,
+    TokenType,
 )
 from xfcost.live.layers.doors import (
     ClassTokenDoor,
     MemoryTokensDoor,
+    NormDoor,
     PatchEmbedding,
     PatchMergingDoor,
     PositionDoor,
     TokenEmbedding,
+    TokenTypeDoor,
 )
-from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead
+from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead, PoolerHead
 from xfcost.live.layers.mlp import FeedForward
 from xfcost.mechanisms.base import Page
 
@@ -31,8 +36,11 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     ClassToken: ClassTokenDoor,
     MemoryTokens: MemoryTokensDoor,
     Position: PositionDoor,
+    TokenType: TokenTypeDoor,
+    Norm: NormDoor,
     PatchMerging: PatchMergingDoor,
     Mlp: FeedForward,
     Classifier: ClassifierHead,
     LanguageModel: LanguageModelHead,
+    Pooler: PoolerHead,
 }

@@ -1,4 +1,4 @@
-"""Twins of the doors: `layers/{patch,token,class_token,memory_tokens,position,patch_merging}.py`.
+"""Twins of the doors: `layers/{patch,token,class_token,memory_tokens,position,token_type,norm,…}.py`.
 
 B batch, N tokens, D width, C channels, Y and X the grid's sides.
 """
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.layers import ClassToken, MemoryTokens, Patch, PatchMerging, Position, Token
+from xfcost.layers import ClassToken, MemoryTokens, Norm, Patch, PatchMerging, Position, Token, TokenType
 from xfcost.live.leaves import NO_TABLES, Add, LayerNorm, Linear, Lookup, Scale, Table, Tables, norm
 from xfcost.mechanisms.base import Place
 
@@ -106,6 +106,30 @@ def sinusoids(tokens: int, width: int) -> Tensor:
     column_D = torch.arange(width)
     angle_ND = position_N1 / 10000 ** (column_D // 2 * 2 / width)
     return torch.where(column_D % 2 == 0, angle_ND.sin(), angle_ND.cos())
+
+
+class TokenTypeDoor(nn.Module):
+    """(B, N, D) -> (B, N, D), every token being of type 0."""
+
+    def __init__(self, page: TokenType, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.lookup = Lookup(page.types, place.dim)
+        self.add = Add()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        types_BN = x_BND.new_zeros(x_BND.shape[:2], dtype=torch.long)
+        return self.add(x_BND, self.lookup(types_BN))
+
+
+class NormDoor(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, page: Norm, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.norm = LayerNorm(place.dim)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.norm(x_BND)
 
 
 class Gather(nn.Module):

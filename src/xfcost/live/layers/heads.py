@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from xfcost.layers import Classifier, LanguageModel
+from xfcost.layers import Classifier, LanguageModel, Pooler
 from xfcost.live.leaves import NO_TABLES, Linear, Scoring, Tables, norm
 from xfcost.mechanisms.base import Place
 
 
 class Pool(nn.Module):
-    """(B, N, D) -> (B, D): the class token's vector, or the mean of all."""
+    """(B, N, D) -> (B, D): the first token's vector (a class token's, where there is one), or the mean of all."""
 
     def __init__(self, form: str) -> None:
         super().__init__()
@@ -45,3 +45,16 @@ class LanguageModelHead(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BND = x_BND if self.norm is None else self.norm(x_BND)
         return self.linear(x_BND)
+
+
+class PoolerHead(nn.Module):
+    """(B, N, D) -> (B, D)."""
+
+    def __init__(self, page: Pooler, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.pool = Pool("first")
+        self.linear = Linear(place.dim, place.dim)
+        self.tanh = nn.Tanh()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.tanh(self.linear(self.pool(x_BND)))

@@ -1,0 +1,24 @@
+"""Segment embedding: which of several texts a token belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xfcost.layers.base import Embed
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place, Rows
+from xfcost.mechanisms.rows import elementwise
+
+
+class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
+    """x + T: a row of a table of `types` rows, looked up for every token (Devlin et al. 2019, §3 and Figure 2).
+
+    types·d parameters; N·d elements are looked up, whatever the types. One text stands here: all tokens are of type 0.
+    """
+
+    types: Rows = 2
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        yield Operation(path="lookup", title="Token type embedding", params=self.types * d, moved=n * d)
+        yield elementwise("add", "Add token types", "add", n * d)
