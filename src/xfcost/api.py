@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, get_args
@@ -31,6 +32,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     batch: int = 1,
     dtype: str = "float32",
     attention: Execution = "eager",
+    memory_level: int | str | None = None,
     settings: Sequence[str] | None = (),
     trace: bool = True,
     device: str | None = None,
@@ -44,6 +46,8 @@ def analyze(  # noqa: PLR0913 - the options of the command
         batch: samples; costs scale with it, parameters don't.
         dtype: float32, float64, bfloat16 or float16 (fp32, fp64, bf16, fp16).
         attention: `eager` keeps the matrix of scores, `fused` runs one kernel that doesn't.
+        memory_level: bytes of on-chip memory (`192KiB`, 100000): tells what attention reads from and writes to main
+            memory, plain and tiled for so much (FlashAttention).
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
         device: `cpu`, `cuda` or `mps` also runs the model.
@@ -56,7 +60,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     loaded = load(spec_name(spec), settings_texts(settings))
-    run = make_run(N=N, batch=batch, dtype=dtype, attention=attention)
+    run = make_run(N=N, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level)
     return account(loaded, run, trace=trace, device=device, progress=progress)
 
 
@@ -66,6 +70,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     batch: int = 1,
     dtype: str = "float32",
     attention: Execution = "eager",
+    memory_level: int | str | None = None,
     settings: Sequence[str] | None = (),
     trace: bool = False,
     device: str | None = None,
@@ -77,7 +82,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     """
     if len(specs) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
-    run = make_run(N=N, batch=batch, dtype=dtype, attention=attention)
+    run = make_run(N=N, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level)
     loaded = [load(spec_name(spec), settings_texts(settings)) for spec in specs]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)
@@ -113,7 +118,9 @@ def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
     return trace_module(model, inputs)
 
 
-def make_run(*, N: Any = None, batch: int = 1, dtype: str = "float32", attention: str = "eager") -> Run:
+def make_run(
+    *, N: Any = None, batch: int = 1, dtype: str = "float32", attention: str = "eager", memory_level: Any = None
+) -> Run:
     """The checked run: N as one number or one per stream, a batch, a dtype by any of its names, an execution.
 
     Raises:
@@ -131,7 +138,22 @@ def make_run(*, N: Any = None, batch: int = 1, dtype: str = "float32", attention
         samples = 0
     if not 1 <= samples <= MOST_BATCH:
         raise UsageError(f"--batch {batch}: expected a whole number from 1 to {MOST_BATCH}")
-    return Run(tokens=token_numbers(N), batch=samples, dtype=name, attention=attention)  # type: ignore[arg-type]
+    level = None if memory_level is None else byte_number(memory_level)
+    return Run(token_numbers(N), samples, name, attention, memory_level=level)  # type: ignore[arg-type]
+
+
+def byte_number(given: Any) -> int:
+    """100000, "100000", "192KiB" or "100 KB" -> bytes.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    found = re.fullmatch(r"\s*(\d{1,18})\s*([KMG]?i?B?)\s*", str(given), re.IGNORECASE)
+    unit = found[2].upper().removesuffix("B") if found else "?"
+    scale = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}.get(unit)
+    if found is None or scale is None or not int(found[1]) or isinstance(given, bool):
+        raise UsageError(f"--memory-level {given}: expected a number of bytes, as in --memory-level 192KiB")
+    return int(found[1]) * scale
 
 
 def spec_name(spec: str | os.PathLike[str]) -> str:

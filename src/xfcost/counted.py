@@ -9,11 +9,14 @@ from typing import Any
 import msgspec
 
 from xfcost import __version__
+from xfcost.errors import UsageError
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import COUNTED, Facts, Ledger, Operation
 from xfcost.mechanisms.base import SubLayer
 from xfcost.mechanisms.orders import ORDERS
 from xfcost.spec.architecture import Architecture, Part, Stream
+from xfcost.traffic import plain, tiled
+from xfcost.units import BYTES_PER_ELEMENT
 
 
 def count(architecture: Architecture) -> Ledger:
@@ -34,7 +37,7 @@ def _rows(architecture: Architecture) -> Iterator[Operation]:
         )
     for part, stage, block, times in architecture.parts():
         for row in _of_part(part):
-            yield _placed(row, part, stage=stage, block=block, times=times, batch=architecture.batch)
+            yield _with_traffic(_placed(row, part, architecture, stage=stage, block=block, times=times), architecture)
 
 
 def _of_part(part: Part) -> Iterator[Operation]:
@@ -43,10 +46,10 @@ def _of_part(part: Part) -> Iterator[Operation]:
     return part.page.operations(part.place)
 
 
-def _placed(row: Operation, part: Part, *, stage: str, block: str, times: int, batch: int) -> Operation:
+def _placed(row: Operation, part: Part, architecture: Architecture, *, stage: str, block: str, times: int) -> Operation:
     """A page's row at its place in the whole: its full path, and the batch in what a batch multiplies."""
     return msgspec.structs.replace(
-        batched(row, batch),
+        batched(row, architecture.batch),
         path=f"{part.path}.{row.path}",
         order=_order(row, part),
         stage=stage,
@@ -60,7 +63,27 @@ def batched(row: Operation, batch: int) -> Operation:
     if row.once or batch == 1:
         return row
     work = {quantity: getattr(row, quantity) * batch for quantity in COUNTED if quantity != "params"}
-    return msgspec.structs.replace(row, **work)
+    core = row.core and row.core._replace(times=row.core.times * batch)
+    return msgspec.structs.replace(row, **work, core=core)
+
+
+def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
+    """`row` with the main-memory traffic of its attention core, where a memory level is asked.
+
+    Raises:
+        UsageError: that memory doesn't hold one tile.
+    """
+    if row.core is None or architecture.memory_level is None:
+        return row
+    size = BYTES_PER_ELEMENT[architecture.dtype]
+    on_chip, core = architecture.memory_level // size, row.core
+    if on_chip < core.least_on_chip:
+        raise UsageError(
+            f"--memory-level {architecture.memory_level}: a tile of one key of width {core.width} takes "
+            f"{core.least_on_chip * size} bytes in {architecture.dtype}; expected at least that"
+        )
+    both = {"plain_traffic_bytes": plain(core) * size, "tiled_traffic_bytes": tiled(core, on_chip) * size}
+    return msgspec.structs.replace(row, **both)
 
 
 def _order(row: Operation, part: Part) -> str | None:
@@ -85,6 +108,7 @@ def facts(architecture: Architecture) -> Facts:
         batch=architecture.batch,
         dtype=architecture.dtype,
         attention=architecture.attention,
+        memory_level=architecture.memory_level,
         source=architecture.source,
         paper=spec.paper,
         notes=tuple(_notes(architecture)),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from xfcost.traffic import Core
 from xfcost.units import BYTES_PER_ELEMENT
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ MIXINGS: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
 COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons", "moved")
 # What a trace tells of an operation, beside how often it stands.
 MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved")
+TRAFFIC: Final = ("plain_traffic_bytes", "tiled_traffic_bytes")
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
 
 
@@ -55,6 +57,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Elements that gathers, scatters, rolls, pads, concatenations and look-ups write."""
     once: bool = False
     """Is it done once for the whole batch, because it works on weights alone?"""
+    core: Core | None = None
+    """The whole attention core that starts with this row, where it does: how often, queries, keys, width."""
+    plain_traffic_bytes: int | None = None
+    """What that core reads from and writes to main memory, every matrix kept; only where a memory level is asked."""
+    tiled_traffic_bytes: int | None = None
+    """The same, tiled for that much on-chip memory (FlashAttention)."""
     heads: int | None = None
     pairs: int | None = None
     """Query-key pairs per head and sample that the pattern allows; the dense product computes at least these."""
@@ -102,6 +110,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 1
     dtype: str = "float32"
     attention: str = "eager"
+    memory_level: int | None = None
+    """Bytes of on-chip memory that attention is tiled for, where that was asked."""
     source: str = ""
     """The preset's name or the file."""
     paper: str | None = None
@@ -200,7 +210,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     def totals(self) -> dict[str, int | None]:
         """Every total of the JSON report, raw."""
         memory = self.attention_memory()
-        counted = {name: self.total(name) for name in COUNTED}
+        counted = {name: self.total(name) for name in (*COUNTED, *TRAFFIC)}
         bytes_ = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
         return counted | bytes_ | {name: self.total(name) for name in TRACED}
 

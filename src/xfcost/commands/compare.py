@@ -14,6 +14,7 @@ from xfcost.commands.options import (
     Dtype,
     Force,
     FormatOption,
+    MemoryLevel,
     Output,
     Settings,
     Tokens,
@@ -27,6 +28,7 @@ def run(  # noqa: PLR0913 - options
     batch: Batch = 1,
     dtype: Dtype = "float32",
     attention: Attention = "eager",
+    memory_level: MemoryLevel = None,
     settings: Settings = None,
     trace: Trace = False,
     device: Device = None,
@@ -50,6 +52,7 @@ def run(  # noqa: PLR0913 - options
         batch=batch,
         dtype=dtype,
         attention=attention,  # type: ignore[arg-type]
+        memory_level=memory_level,
         settings=settings or (),
         trace=trace,
         device=device,

@@ -28,6 +28,14 @@ Tokens = Annotated[
 Batch = Annotated[int, typer.Option("--batch", help="Samples.")]
 Dtype = Annotated[str, typer.Option("--dtype", help="float32, float16, bfloat16 or float64.")]
 Attention = Annotated[str, typer.Option("--attention", help="eager (keeps the score matrix) or fused (one kernel).")]
+MemoryLevel = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-level",
+        metavar="BYTES",
+        help="On-chip memory (192KiB): main-memory traffic of attention, plain and tiled for it (FlashAttention).",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set stages.0.depth=4. Repeatable."),

@@ -11,6 +11,7 @@ from xfcost.arithmetic import Number
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger import Mixing, Operation
 from xfcost.mechanisms.rows import product
+from xfcost.traffic import Core
 
 
 def attention_core(  # noqa: PLR0913 - one formula, in its letters
@@ -52,6 +53,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
         softmax=entries * FLOPS_PER_ELEMENT["softmax"],
         pairs=pairs,
         mixing={"mixing": mixing, "reads": reads, "reads_tokens": keys, "heads": heads},
+        core=Core(groups * heads, queries, keys, inner // heads),
     )
     rows = [_fused_core(parts)] if fused else _eager_core(parts, biased=biased, masked=masked)
     for row in rows:
@@ -68,6 +70,7 @@ class _CoreParts(NamedTuple):
     softmax: Number
     pairs: Number
     mixing: dict[str, Any]
+    core: Core
 
 
 def _fused_core(parts: _CoreParts) -> Operation:
@@ -78,6 +81,7 @@ def _fused_core(parts: _CoreParts) -> Operation:
         flops=4 * parts.product + parts.scale + parts.add + parts.softmax,
         attention_entries=parts.statistics,
         pairs=parts.pairs,
+        core=parts.core,
         content_dependent=True,
         **parts.mixing,
     )
@@ -86,7 +90,7 @@ def _fused_core(parts: _CoreParts) -> Operation:
 def _eager_core(parts: _CoreParts, *, biased: bool, masked: bool) -> Iterator[Operation]:
     content = parts.mixing | {"content_dependent": True}
     yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale)
-    kept = {"attention_entries": parts.entries, "pairs": parts.pairs}
+    kept = {"attention_entries": parts.entries, "pairs": parts.pairs, "core": parts.core}
     yield product("scores", "Attention scores QKᵀ", parts.product, **kept, **content)
     if biased:
         yield Operation(path="add_bias", title="Add position bias", flops=parts.add, **parts.mixing)

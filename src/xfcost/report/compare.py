@@ -13,7 +13,8 @@ from xfcost import units
 from xfcost.comparison import Comparison
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.style import TERMINAL
-from xfcost.report.table import CONVENTION, agreement_texts, circumstances
+from xfcost.report.remarks import agreement_texts
+from xfcost.report.table import CONVENTION, circumstances
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
 _EXPONENTS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}

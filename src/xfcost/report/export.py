@@ -16,7 +16,8 @@ from xfcost.report.output import Format, View, json_text
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
-    "times", "params", "macs", "flops", "attention_entries", "comparisons", "moved", "heads", "pairs", "shared",
+    "times", "params", "macs", "flops", "attention_entries", "comparisons", "moved",
+    "plain_traffic_bytes", "tiled_traffic_bytes", "heads", "pairs", "shared",
     "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "seconds",
 )  # fmt: skip
 
@@ -50,6 +51,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "batch": facts.batch,
         "dtype": facts.dtype,
         "attention": facts.attention,
+        "memory_level": facts.memory_level,
         "totals": ledger.totals(),
         "attention_memory": ledger.attention_memory(),
         "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},

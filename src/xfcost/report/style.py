@@ -21,5 +21,7 @@ PLAIN_WIDTH: Final = 100
 
 def letters_text(orders: Iterable[str | None]) -> str:
     """What the letters of some orders stand for: `N tokens, d width`."""
-    used = {letter for order in orders if order for letter in re.sub(r"^O| parameters$", "", order)}
+    known = re.compile("|".join(sorted(map(re.escape, LETTERS), key=len, reverse=True)))
+    bare = (re.sub(r"^O|log | parameters$| comparisons$", "", order) for order in orders if order)
+    used = {letter for order in bare for letter in known.findall(order)}
     return ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS.items() if letter in used)

@@ -15,6 +15,7 @@ from xfcost.ledger import Facts, Ledger, Operation
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.export import grouped
 from xfcost.report.output import View
+from xfcost.report.remarks import agreement_texts, memory_text, other_work_texts, timing_texts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 
 
@@ -36,6 +37,17 @@ def _nonzero(value: int) -> str:
     return units.count(value) if value else units.DASH
 
 
+def _bytes(value: int) -> str:
+    return units.size(value, 3) if value else units.DASH
+
+
+def _order(row: Operation) -> str:
+    """Of what it does; what it merely keeps (a table's parameters) has its own column."""
+    if row.order is None or not (row.flops or row.comparisons):
+        return units.DASH
+    return row.order.removesuffix(" comparisons")
+
+
 def _agrees(row: Operation, ledger: Ledger) -> str:
     if ledger.agreement is None:
         return units.DASH
@@ -45,11 +57,15 @@ def _agrees(row: Operation, ledger: Ledger) -> str:
 COLUMNS: Final = (
     Column("operation", 24, 9, lambda row, ledger: row.title, right=False),
     Column("mixing", 9, 9, lambda row, ledger: row.mixing, right=False),
-    Column("order", 11, 7, lambda row, ledger: row.order if row.order and row.flops else units.DASH, right=False),
+    Column("order", 11, 7, lambda row, ledger: _order(row), right=False),
     Column("reads", 5, 2, lambda row, ledger: row.reads or units.DASH, right=False),
     Column("params", 7, 8, lambda row, ledger: _nonzero(row.params)),
     Column("MACs", 7, 9, lambda row, ledger: _nonzero(row.macs)),
     Column("FLOPs", 7, 1, lambda row, ledger: _nonzero(row.flops)),
+    Column("compares", 8, 3, lambda row, ledger: _nonzero(row.comparisons)),
+    Column("moved", 8, 0, lambda row, ledger: _bytes(row.moved * ledger.bytes_per_element)),
+    Column("traffic", 8, 8, lambda row, ledger: units.size(row.plain_traffic_bytes, 3)),
+    Column("tiled", 8, 8, lambda row, ledger: units.size(row.tiled_traffic_bytes, 3)),
     Column("share", 6, 6, _share),
     Column("time", 7, 5, lambda row, ledger: units.seconds(row.seconds)),
     Column("trace", 5, 4, _agrees),
@@ -78,7 +94,7 @@ def report(ledger: Ledger, by: View | None, width: int) -> Group:
     """Everything that `analyze` says of one system."""
     parts: list[RenderableType] = [header(ledger), Text()]
     parts += [groups_table(ledger, by)] if by else list(operation_tables(ledger, width))
-    parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger)]
+    parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger), *other_work_texts(ledger)]
     if published := ledger.published_beside_ours():
         parts += [Text(), published_table(published)]
     parts += [Text(), *endnotes(ledger, listed=by is None, width=width)]
@@ -131,7 +147,11 @@ def _fitting(ledger: Ledger, width: int) -> list[Column]:
 
 
 def _speaking(ledger: Ledger) -> list[Column]:
-    silent = set()
+    silent = {"traffic", "tiled"} if ledger.facts.memory_level is None else set()
+    if not ledger.total("comparisons"):
+        silent.add("compares")
+    if not any(row.moved for row in ledger.rows if not row.only_moves):
+        silent.add("moved")
     if ledger.timing is None:
         silent.add("time")
     if ledger.agreement is None:
@@ -178,26 +198,6 @@ def mixing_table(ledger: Ledger) -> Table:
     return table
 
 
-def memory_text(ledger: Ledger) -> Text:
-    """Attention matrices in bytes: per head, per layer, all layers, peak."""
-    memory, facts = ledger.attention_memory(), ledger.facts
-    what = "attention matrices" if facts.attention == "eager" else "attention statistics (fused: no matrix is kept)"
-    text = Text(f"{what}, {facts.dtype}, batch {facts.batch}: ", style="bold")
-    text.append(
-        f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest), "
-        f"{units.size(memory['all_layers'])} in all layers (kept for training), "
-        f"{units.size(memory['peak'])} peak (inference)",
-        style="not bold",
-    )
-    if facts.extra_tokens:
-        text.append(f"; with {_extra(facts.extra_tokens)}", style="not bold")
-    return text
-
-
-def _extra(tokens: int) -> str:
-    return "1 extra token" if tokens == 1 else f"{tokens} extra tokens"
-
-
 def published_table(published: list[dict[str, Any]]) -> Table:
     """Figures in print beside ours."""
     table = _plain_table("published", "theirs", "ours", "difference")
@@ -213,12 +213,7 @@ def published_table(published: list[dict[str, Any]]) -> Table:
 
 def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
     """Timing, agreement, what was not counted, what a reader must be told, and the convention."""
-    if timing := ledger.timing:
-        peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
-        yield Text(
-            f"time: {units.seconds(timing.seconds)} a forward (median of {timing.runs}, interquartile range "
-            f"{units.seconds(timing.spread)}) on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
-        )
+    yield from timing_texts(ledger)
     yield from agreement_texts(ledger)
     if ledger.facts.published_left_out:
         yield Text("note: published figures are left out: they belong to the spec as it is written, at its own size")
@@ -226,7 +221,8 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
         yield Text(f"note: {note}")
     if listed:
         yield from _not_shown(ledger, width)
-        yield Text(f"letters: {letters_text(row.order for row in ledger.rows if row.flops)}", style="dim")
+        shown = [row.order for row in ledger.rows if _order(row) != units.DASH]
+        yield Text(f"letters: {letters_text(shown)}", style="dim")
     each = "operations are per block, share is of the model's MACs; " if listed else ""
     yield Text(f"{each}{CONVENTION}", style="dim")
 
@@ -243,37 +239,6 @@ def _not_shown(ledger: Ledger, width: int) -> Iterator[Text]:
     if moves:
         what = "1 operation that only moves or masks" if moves == 1 else f"{moves} operations that only move or mask"
         yield Text(f"not shown: {what} data (0 FLOPs); csv and json list them", style="dim")
-
-
-def agreement_texts(ledger: Ledger) -> Iterator[Text]:
-    """One line where counted and traced agree; else every difference, and all that was not counted."""
-    agreement = ledger.agreement
-    if agreement is None:
-        yield Text("closed form alone; --trace checks it by fvcore on the real torch model", style="dim")
-        return
-    if agreement.exact:
-        yield Text(
-            f"trace: fvcore on the real torch model agrees exactly, in all {len(ledger.rows)} operations",
-            style="bold green",
-        )
-        return
-    rows, places, missing = len(ledger.rows), len(agreement.differences), len(agreement.uncounted)
-    counted = f"DISAGREE in {_number(places, 'place')}" if places else f"agree in all {_number(rows, 'operation')}"
-    more = (
-        f", {'and' if places else 'but'} {_number(missing, 'thing')} {'was' if missing == 1 else 'were'} not counted"
-        if missing
-        else ""
-    )
-    yield Text(f"trace: counted and traced {counted}{more}", style="bold red")
-    for difference in agreement.differences:
-        counted, traced = units.exact(difference["counted"]), units.exact(difference["traced"])
-        yield Text(f"  {difference['path']} {difference['quantity']}: counted {counted}, traced {traced}", style="red")
-    for line in agreement.uncounted:
-        yield Text(f"  not counted: {line}", style="red")
-
-
-def _number(count: int, thing: str) -> str:
-    return f"{count} {thing}" + ("" if count == 1 else "s")
 
 
 def _plain_table(first: str, *others: str) -> Table:

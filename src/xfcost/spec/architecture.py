@@ -77,6 +77,8 @@ class Architecture(NamedTuple):
     batch: int
     dtype: str
     attention: Execution
+    memory_level: int | None = None
+    """Bytes of on-chip memory that attention would be tiled for."""
     settings: tuple[str, ...] = ()
     """What `--set` changed."""
     as_written: bool = True
@@ -113,6 +115,8 @@ class Run(NamedTuple):
     attention: Execution = "eager"
     scale: tuple[int, int] = (1, 1)
     """The sides of every input, multiplied by a fraction: how costs grow from here."""
+    memory_level: int | None = None
+    """Bytes of on-chip memory for which the main-memory traffic of attention is told."""
     extra_tokens: bool = True
     """False leaves out [CLS] and its like, to compare score counts on the grid alone."""
 
@@ -155,6 +159,7 @@ class _Walk:
             batch=self.run.batch,
             dtype=self.run.dtype,
             attention=self.run.attention,
+            memory_level=self.run.memory_level,
             settings=self.settings,
             as_written=not self.settings and all(self._is_own(stream) for stream in streams),
         )

@@ -1,0 +1,94 @@
+"""Ledger -> the lines of text around the tables: memory, other work, time, and how the accounts agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from xfcost import units
+from xfcost.ledger import Ledger
+
+
+def memory_text(ledger: Ledger) -> Text:
+    """Attention matrices in bytes: per head, per layer, all layers, peak."""
+    memory, facts = ledger.attention_memory(), ledger.facts
+    what = "attention matrices" if facts.attention == "eager" else "attention statistics (fused: no matrix is kept)"
+    text = Text(f"{what}, {facts.dtype}, batch {facts.batch}: ", style="bold")
+    text.append(
+        f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest), "
+        f"{units.size(memory['all_layers'])} in all layers (kept for training), "
+        f"{units.size(memory['peak'])} peak (inference)",
+        style="not bold",
+    )
+    if facts.extra_tokens:
+        text.append(f"; with {_extra(facts.extra_tokens)}", style="not bold")
+    return text
+
+
+def other_work_texts(ledger: Ledger) -> Iterator[Text]:
+    """What is neither MACs nor FLOPs: comparisons, moved elements, and (where asked) main-memory traffic."""
+    comparisons, moved = ledger.total("comparisons") or 0, ledger.total("moved") or 0
+    if comparisons:
+        text = Text("comparisons: ", style="bold")
+        text.append(f"{units.exact(comparisons)} (sorting, choosing; neither MACs nor FLOPs)", style="not bold")
+        yield text
+    if moved:
+        text = Text("data moved: ", style="bold")
+        bytes_ = units.size(moved * ledger.bytes_per_element)
+        text.append(f"{bytes_} written by gathers, scatters, rolls, pads, concatenations, look-ups", style="not bold")
+        yield text
+    if ledger.facts.memory_level is not None:
+        plain, tiled = (ledger.total(f"{how}_traffic_bytes") for how in ("plain", "tiled"))
+        text = Text("main-memory traffic of attention: ", style="bold")
+        text.append(
+            f"{units.size(plain)} with every matrix kept, {units.size(tiled)} tiled for "
+            f"{units.size(ledger.facts.memory_level)} on chip (FlashAttention, Dao et al. 2022, algorithms 0 and 1)",
+            style="not bold",
+        )
+        yield text
+
+
+def _extra(tokens: int) -> str:
+    return "1 extra token" if tokens == 1 else f"{tokens} extra tokens"
+
+
+def timing_texts(ledger: Ledger) -> Iterator[Text]:
+    """How long a forward took, and where; nothing where none was timed."""
+    if timing := ledger.timing:
+        peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
+        yield Text(
+            f"time: {units.seconds(timing.seconds)} a forward (median of {timing.runs}, interquartile range "
+            f"{units.seconds(timing.spread)}) on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
+        )
+
+
+def agreement_texts(ledger: Ledger) -> Iterator[Text]:
+    """One line where counted and traced agree; else every difference, and all that was not counted."""
+    agreement = ledger.agreement
+    if agreement is None:
+        yield Text("closed form alone; --trace checks it by fvcore on the real torch model", style="dim")
+        return
+    if agreement.exact:
+        yield Text(
+            f"trace: fvcore on the real torch model agrees exactly, in all {len(ledger.rows)} operations",
+            style="bold green",
+        )
+        return
+    rows, places, missing = len(ledger.rows), len(agreement.differences), len(agreement.uncounted)
+    counted = f"DISAGREE in {_number(places, 'place')}" if places else f"agree in all {_number(rows, 'operation')}"
+    more = (
+        f", {'and' if places else 'but'} {_number(missing, 'thing')} {'was' if missing == 1 else 'were'} not counted"
+        if missing
+        else ""
+    )
+    yield Text(f"trace: counted and traced {counted}{more}", style="bold red")
+    for difference in agreement.differences:
+        counted, traced = units.exact(difference["counted"]), units.exact(difference["traced"])
+        yield Text(f"  {difference['path']} {difference['quantity']}: counted {counted}, traced {traced}", style="red")
+    for line in agreement.uncounted:
+        yield Text(f"  not counted: {line}", style="red")
+
+
+def _number(count: int, thing: str) -> str:
+    return f"{count} {thing}" + ("" if count == 1 else "s")

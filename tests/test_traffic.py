@@ -1,0 +1,102 @@
+"""Main-memory traffic of attention, plain and tiled."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import xf
+from xfcost.api import analyze, byte_number
+from xfcost.errors import UsageError
+from xfcost.traffic import Core, plain, tiled
+
+
+def test_by_hand() -> None:
+    # 8 queries and keys of width 4. Plain: Q, K, V, O of 32 elements, and S written, read, P written, read: 4·64.
+    core = Core(1, 8, 8, 4)
+    assert plain(core) == 4 * 32 + 4 * 64 == 384
+    # 32 elements on chip: blocks of ⌈32/16⌉ = 2 keys, 4 of them; each reads Q and O and writes O (3·32) and reads and
+    # writes two statistics of 8 queries (4·8); keys and values once: 2·32 + 4·128.
+    assert tiled(core, 32) == 64 + 4 * 128 == 576
+    # Everything fits: one pass.
+    assert tiled(core, 8 * 16) == 64 + 128
+    assert plain(Core(3, 8, 8, 4)) == 3 * 384
+
+
+def counted_by_loops(core: Core, on_chip: int) -> int:
+    """Algorithm 1 with a counter at every load and store."""
+    n, m, d = core.queries, core.keys, core.width
+    keys_per_block = -(-on_chip // (4 * d))
+    queries_per_block = min(keys_per_block, d)
+    moved = 0
+    for start in range(0, m, keys_per_block):
+        keys = min(keys_per_block, m - start)
+        moved += 2 * keys * d  # line 6: K_j, V_j
+        for first in range(0, n, queries_per_block):
+            queries = min(queries_per_block, n - first)
+            moved += 2 * queries * d + 2 * queries  # line 8: Q_i, O_i, ℓ_i, m_i
+            moved += queries * d + 2 * queries  # lines 12 and 13: O_i, ℓ_i, m_i
+    return core.times * moved
+
+
+@given(*[st.integers(1, 40)] * 3, st.integers(1, 30), st.integers(0, 2000))
+def test_the_closed_form_is_the_loops_count(times: int, n: int, m: int, d: int, more: int) -> None:
+    core = Core(times, n, m, d)
+    assert tiled(core, core.least_on_chip + more) == counted_by_loops(core, core.least_on_chip + more)
+
+
+def test_the_orders_of_the_paper() -> None:
+    # Theorem 2: Θ(N²d²/M) while d ≤ M ≤ N·d: twice the tokens, four times the traffic; twice the memory, half of it.
+    core, twice = (Core(1, n, n, 64) for n in (2**20, 2**21))
+    assert tiled(twice, 2**16) / tiled(core, 2**16) == pytest.approx(4, rel=1e-3)
+    assert tiled(core, 2**16) / tiled(core, 2**17) == pytest.approx(2, rel=1e-3)
+
+
+def test_execution_changes_neither_macs_nor_traffic_formulas() -> None:
+    eager, fused = (analyze("gpt2", attention=how, memory_level="192KiB", trace=False) for how in ("eager", "fused"))
+    for quantity in ("macs", "plain_traffic_bytes", "tiled_traffic_bytes"):
+        assert eager.total(quantity) == fused.total(quantity)
+    # 12 layers of 12 heads, N = 1024, d_k = 64, 4 bytes.
+    assert eager.total("plain_traffic_bytes") == 4 * 144 * plain(Core(1, 1024, 1024, 64))
+    assert eager.total("tiled_traffic_bytes") == 4 * 144 * tiled(Core(1, 1024, 1024, 64), 192 * 1024 // 4)
+    # Attention memory: h·N² entries kept, or h·N statistics.
+    assert (eager.total("attention_entries"), fused.total("attention_entries")) == (144 * 1024**2, 144 * 1024)
+    assert analyze("gpt2", trace=False).total("plain_traffic_bytes") is None
+    batch = analyze("gpt2", batch=3, memory_level=2**20, trace=False)
+    assert batch.total("plain_traffic_bytes") == 3 * (eager.total("plain_traffic_bytes") or 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("192KiB", 196608), ("100 kb", 100_000), (4096, 4096), ("2MiB", 2**21), ("7", 7)]
+)
+def test_sizes_are_read(text: object, count: int) -> None:
+    assert byte_number(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "many", "1.5KiB", "3TiB", True, "9" * 30])
+def test_other_sizes_are_refused(text: object) -> None:
+    with pytest.raises(UsageError, match="--memory-level"):
+        byte_number(text)
+
+
+def test_a_memory_that_holds_no_tile_is_refused() -> None:
+    # Swin's heads are 32 wide: 4·32·4 bytes.
+    with pytest.raises(UsageError, match="takes 512 bytes in float32; expected at least that"):
+        analyze("swin", memory_level=511, trace=False)
+    assert analyze("swin", memory_level=512, trace=False).total("tiled_traffic_bytes")
+
+
+def test_the_command_shows_both() -> None:
+    done = xf("analyze", "gpt2", "--no-trace", "--memory-level", "192KiB", COLUMNS="120")
+    assert (
+        "main-memory traffic of attention: 2.391 GiB with every matrix kept, 733.5 MiB tiled for 192 KiB" in done.stdout
+    )
+    assert "204 MiB" in done.stdout
+    found = json.loads(xf("analyze", "gpt2", "--no-trace", "--memory-level", "192KiB", "--format", "json").stdout)
+    assert found["memory_level"] == 196608
+    assert found["totals"]["tiled_traffic_bytes"] < found["totals"]["plain_traffic_bytes"]
+    refused = xf("analyze", "gpt2", "--no-trace", "--memory-level", "much")
+    assert (refused.returncode, refused.stdout) == (2, "")
