@@ -13,7 +13,7 @@ from xfcost.counted import count
 from xfcost.errors import UsageError, nearest
 from xfcost.ledger import Ledger
 from xfcost.spec.architecture import Execution, Run, place
-from xfcost.spec.load import Loaded, load
+from xfcost.spec.load import Loaded, expanded, load
 from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
 
 if TYPE_CHECKING:
@@ -78,12 +78,14 @@ def compare(  # noqa: PLR0913 - the options of the command
 ) -> Comparison:
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
 
-    The arguments are those of `analyze`; the trace, which imports torch, is on demand here.
+    A pattern (`common-*`) stands for the presets that match it. The arguments are those of `analyze`; the trace, which
+    imports torch, is on demand here.
     """
-    if len(specs) < 2:  # noqa: PLR2004 - a comparison has two sides
+    names = expanded([spec_name(spec) for spec in specs])
+    if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = make_run(N=N, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level)
-    loaded = [load(spec_name(spec), settings_texts(settings)) for spec in specs]
+    loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)
 

@@ -18,6 +18,10 @@ from xfcost.spec.load import Loaded
 _SIDES: Final = (4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 1024)
 
 
+# More systems than this are compared with the first alone, and stand below each other in reports.
+MOST_PAIRED: Final = 4
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What `xfcost compare` says."""
 
@@ -31,7 +35,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     growth: dict[str, dict[str, float | None]]
     """System -> quantity -> exponent in N, between N and N·`factor` (4 for images, 2 for sequences, in all streams)."""
     crossovers: tuple[dict[str, Any], ...]
-    """{quantity, systems, N, cheaper_below, cheaper_above}"""
+    """{quantity, systems, N, cheaper_below, cheaper_above}; of many systems only those against the first."""
     searched: tuple[int, int]
     """The N between which crossovers were looked for; (0, 0) where no N fits all systems."""
     grids: int
@@ -169,7 +173,7 @@ def _crossovers(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> tup
 
     found = []
     sides = [side for side in _SIDES if all(costs(number, side) is not None for number in range(len(loaded)))]
-    for pair in combinations(range(len(loaded)), 2):
+    for pair in _pairs(len(loaded)):
         for quantity in CURVES:
             unequal = [side for side in sides if sign(quantity, pair, side)]
             for low, high in pairwise(unequal):
@@ -181,6 +185,13 @@ def _crossovers(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> tup
                 found.append({"quantity": quantity, "systems": [names[pair[0]], names[pair[1]]], "N": side * side})
                 found[-1] |= {"cheaper_below": cheaper[0], "cheaper_above": cheaper[1]}
     return found, sides
+
+
+def _pairs(systems: int) -> list[tuple[int, int]]:
+    """All pairs of a few systems; of many, every one against the first."""
+    if systems <= MOST_PAIRED:
+        return list(combinations(range(systems), 2))
+    return [(0, other) for other in range(1, systems)]
 
 
 def _narrow(sign: Callable[[int], int | None], low: int, high: int, before: int) -> int:

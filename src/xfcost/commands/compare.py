@@ -23,7 +23,7 @@ from xfcost.commands.options import (
 
 
 def run(  # noqa: PLR0913 - options
-    specs: Annotated[list[str], typer.Argument(help="Two presets or paths, or more.")],
+    specs: Annotated[list[str], typer.Argument(help="Two presets or paths, or more; `common-*` for several presets.")],
     N: Tokens = None,
     batch: Batch = 1,
     dtype: Dtype = "float32",

@@ -35,14 +35,15 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target, write_whole
     from xfcost.spec.architecture import place
-    from xfcost.spec.load import load
+    from xfcost.spec.load import expanded, load
 
-    if len(specs) > MOST_SYSTEMS:
-        raise UsageError(f"diagram: {len(specs)} systems don't fit side by side; give {MOST_SYSTEMS} at most")
+    names = expanded(specs)
+    if len(names) > MOST_SYSTEMS:
+        raise UsageError(f"diagram: {len(names)} systems don't fit side by side; give {MOST_SYSTEMS} at most")
     form = ending(output, (".txt",)) if output else None
     check_target(output, force=force)
     how = make_run(N=N, batch=batch, attention=attention)
-    drawn = diagram([place(load(spec, settings or ()), how) for spec in specs])
+    drawn = diagram([place(load(spec, settings or ()), how) for spec in names])
     if output is None:
         from xfcost.report.diagram import print_diagram
 

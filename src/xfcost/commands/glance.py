@@ -28,12 +28,12 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api import account, make_run
     from xfcost.report.glance import glance, glance_text, print_glance
     from xfcost.report.output import check_target
-    from xfcost.spec.load import load
+    from xfcost.spec.load import expanded, load
 
     form = options.chosen_format(format_, output)
     check_target(output, force=force)
     run_ = make_run(N=N, batch=batch, dtype=dtype, attention=attention)
-    page = glance([account(load(spec, settings or ()), run_, trace=False) for spec in specs])
+    page = glance([account(load(spec, settings or ()), run_, trace=False) for spec in expanded(specs)])
     if form == "table" and output is None:
         print_glance(page)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -33,7 +34,7 @@ _MOST_SECONDS: Final = 20.0
 
 
 def run(  # noqa: PLR0913 - options
-    specs: Annotated[list[str], typer.Argument(help="Presets or paths.")],
+    specs: Annotated[list[str], typer.Argument(help="Presets (`common-*` for several) or paths.")],
     N: Annotated[
         str, typer.Option("--N", metavar="LOW:HIGH", help="Range of N; image specs take square grids.")
     ] = DEFAULT_RANGE,
@@ -64,7 +65,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target
     from xfcost.report.scaling import scaling_chart
-    from xfcost.spec.load import load
+    from xfcost.spec.load import expanded, load
 
     if metric not in METRICS:
         raise UsageError(f"--metric {metric}: {nearest(metric, METRICS)}")
@@ -75,7 +76,7 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     marked = _mark(mark, span)
     how = make_run(batch=batch, dtype=dtype, attention=attention)
-    sweeps = _sweeps([load(spec, settings or ()) for spec in specs], how, span, marked)
+    sweeps = _sweeps([load(spec, settings or ()) for spec in expanded(specs)], how, span, marked)
     live = [_live(one, how, metric, device) if device else [] for one in sweeps]
     chart = scaling_chart(sweeps, live, metric, mark=marked)
     _deliver(chart, _csv(sweeps, live) if form == ".csv" else None, target, force=force)
@@ -98,7 +99,7 @@ def _check_device(metric: str, device: str | None) -> None:
 
 def _default_target(specs: Sequence[str], metric: str) -> Path:
     """`vit-swin-mixing.svg`, in the current folder."""
-    return Path("-".join([*(Path(spec).stem for spec in specs), metric]) + ".svg")
+    return Path("-".join([*(re.sub(r"[*?\[\]]", "", Path(spec).stem).strip("-") for spec in specs), metric]) + ".svg")
 
 
 def _mark(mark: int | None, span: tuple[int, int]) -> int | None:

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from xfcost import units
-from xfcost.comparison import Comparison
+from xfcost.comparison import MOST_PAIRED, Comparison
 from xfcost.report.console import plain_text, rich_html, show
-from xfcost.report.style import TERMINAL
 from xfcost.report.remarks import agreement_texts
+from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION, circumstances
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
@@ -53,6 +53,10 @@ def comparison_html(comparison: Comparison) -> str:
 
 def report(comparison: Comparison, width: int) -> Group:
     """Everything that `compare` says."""
+    if len(comparison.names) > MOST_PAIRED:
+        from xfcost.report.many import overview
+
+        return overview(comparison, width)
     parts: list[RenderableType] = [
         header(comparison),
         Text(),

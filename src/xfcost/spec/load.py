@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from collections.abc import Sequence
@@ -64,6 +65,24 @@ def preset_names() -> list[str]:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name)]
+
+
+def expanded(names: Sequence[str]) -> list[str]:
+    """`names` with every pattern (`common-*`) replaced by the presets that match it and were not named before.
+
+    Raises:
+        UsageError: a pattern matches no preset.
+    """
+    found: list[str] = []
+    for name in names:
+        if not re.search(r"[*?\[]", name) or _is_path(name):
+            found.append(name)
+            continue
+        matching = fnmatch.filter(preset_names(), name)
+        if not matching:
+            raise UsageError(f"{name}: no preset matches; `xfcost list` names them")
+        found += [preset for preset in matching if preset not in found]
+    return found
 
 
 def load(name: str, settings: Sequence[str] = ()) -> Loaded:

@@ -1,0 +1,144 @@
+"""Comparison of many systems -> one line each: costs, ratios to the first, growth, crossovers with the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from xfcost import units
+from xfcost.comparison import Comparison
+from xfcost.report.remarks import agreement_texts
+from xfcost.report.style import TERMINAL
+from xfcost.report.table import CONVENTION, circumstances
+
+
+class Column(NamedTuple):
+    """A column of the overview; the lowest ranks go first where the screen is narrow."""
+
+    title: str
+    width: int
+    rank: int
+    cell: Callable[[Comparison, str], str]
+    style: str = ""
+
+
+def _count(quantity: str) -> Callable[[Comparison, str], str]:
+    return lambda comparison, name: units.count(comparison.figures[name][quantity])
+
+
+def _size(quantity: str) -> Callable[[Comparison, str], str]:
+    return lambda comparison, name: units.size(_whole(comparison.figures[name][quantity]))
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _ratio(quantity: str) -> Callable[[Comparison, str], str]:
+    return lambda comparison, name: units.ratio(_three(comparison.ratios[name][quantity]))
+
+
+def _three(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
+
+
+def _growth(quantity: str) -> Callable[[Comparison, str], str]:
+    def cell(comparison: Comparison, name: str) -> str:
+        exponent = comparison.growth[name][quantity]
+        return units.DASH if exponent is None else f"{exponent:.2f}"
+
+    return cell
+
+
+def _crossover(comparison: Comparison, name: str) -> str:
+    """The N from which the system costs fewer MACs than the first (`<` where it costs fewer below it)."""
+    found = [
+        f"{'≥' if cross['cheaper_above'] == name else '<'} {cross['N']:,}"
+        for cross in comparison.crossovers
+        if cross["quantity"] == "macs" and name in cross["systems"]
+    ]
+    if found:
+        return ", ".join(found)
+    first = comparison.names[0]
+    if name == first or not comparison.grids:
+        return units.DASH
+    here, there = comparison.figures[name]["macs"], comparison.figures[first]["macs"]
+    return "always" if (here or 0) < (there or 0) else "never"
+
+
+COLUMNS: Final = (
+    Column("params", 7, 5, _count("params")),
+    Column("MACs", 7, 9, _count("macs"), "bold"),
+    Column("×first", 7, 8, _ratio("macs")),
+    Column("traced", 7, 6, _count("traced_macs")),
+    Column("mixing MACs", 11, 7, _count("mixing_macs"), TERMINAL["global"]),
+    Column("grows N^", 8, 9, _growth("mixing_macs")),
+    Column("attention memory", 16, 6, _size("attention_bytes")),
+    Column("grows N^", 8, 4, _growth("attention_bytes")),
+    Column("time", 8, 8, lambda comparison, name: units.seconds(comparison.figures[name]["seconds"])),
+    Column("fewer MACs at N", 15, 8, _crossover),
+)
+
+
+def overview(comparison: Comparison, width: int) -> Group:
+    """Everything that `compare` says of many systems."""
+    facts = comparison.ledgers[0].facts
+    head = Text(f"{len(comparison.names)} systems, each against {comparison.names[0]}", style="bold")
+    head.append(f"\n{circumstances(facts)}", style="not bold")
+    if len({ledger.facts.grid_tokens for ledger in comparison.ledgers}) > 1:
+        head.append("\neach at its own N, and they differ; --N sets one N for all", style="bold yellow")
+    parts: list[RenderableType] = [head, Text(), table(comparison, width), Text(), *endnotes(comparison, width)]
+    return Group(*parts)
+
+
+def _fitting(comparison: Comparison, width: int) -> tuple[list[Column], int]:
+    """The columns that have something to say and fit, and the width left for names."""
+    longest = max(len(name) for name in comparison.names)
+    columns = [
+        column for column in COLUMNS if any(column.cell(comparison, name) != units.DASH for name in comparison.names)
+    ]
+    names = min(longest, max(24, width // 3))
+    while names + sum(column.width + 2 for column in columns) > width and len(columns) > 2:  # noqa: PLR2004 - a table yet
+        columns.remove(min(columns, key=lambda column: column.rank))
+    return columns, names
+
+
+def table(comparison: Comparison, width: int) -> Table:
+    """One line per system."""
+    columns, names = _fitting(comparison, width)
+    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    result.add_column("", min_width=names, max_width=names, overflow="fold")
+    for column in columns:
+        result.add_column(column.title, justify="right", no_wrap=True, min_width=column.width)
+    for name in comparison.names:
+        result.add_row(name, *(Text(column.cell(comparison, name), style=column.style) for column in columns))
+    return result
+
+
+def endnotes(comparison: Comparison, width: int) -> Iterator[Text]:
+    """What columns were left out, where crossovers were looked for, agreement and notes, each note once."""
+    columns, _ = _fitting(comparison, width)
+    low, high = comparison.searched
+    if comparison.grids:
+        yield Text(
+            f"fewer MACs at N: than {comparison.names[0]}, looked for on {comparison.grids} square grids, "
+            f"N from {low:,} to {high:,}",
+            style="dim",
+        )
+    told: dict[str, list[str]] = {}
+    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        if ledger.agreement is not None:
+            for text in agreement_texts(ledger):
+                yield Text.assemble(f"{name}: ", text)
+        for note in ledger.facts.notes:
+            told.setdefault(note, []).append(name)
+    for note, names in told.items():
+        yield Text(f"note: {', '.join(names)}: {note}")
+    left_out = [column.title for column in COLUMNS if column not in columns and column.title not in ("time", "traced")]
+    if left_out:
+        yield Text(f"not shown at {width} columns: {', '.join(left_out)}; csv and json have them", style="dim")
+    yield Text(CONVENTION, style="dim")
