@@ -6,9 +6,12 @@ import csv
 import io
 import math
 import os
+from itertools import pairwise
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from helpers import xf
 from xfcost.api import make_run
@@ -16,8 +19,9 @@ from xfcost.commands.plot import run, token_range
 from xfcost.comparison import distinct
 from xfcost.errors import OutputError, SpecError, UsageError
 from xfcost.ledger import Timing
+from xfcost.report.ends import spread
 from xfcost.report.metrics import METRICS
-from xfcost.report.plot import chart_bytes, chart_figure
+from xfcost.report.plot import Chart, Line, chart_bytes, chart_figure
 from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
 from xfcost.sweep import few, records, slope, sweep
@@ -270,3 +274,38 @@ def test_measured_seconds_are_drawn_with_their_spread():
     assert "abacus" in chart.subtitle
     bars = chart_figure(chart).axes[0].containers[0].lines[2][0]
     assert tuple(bars.get_paths()[0].vertices[:, 1]) == pytest.approx((0.0095, 0.0105))
+
+
+# Many lines are named at their ends ──────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=25))
+def test_names_at_the_ends_keep_apart_and_inside(heights):
+    gap = 0.04
+    moved = spread(sorted(heights), gap)
+    assert all(0 <= height <= 1 for height in moved)
+    assert all(high - low >= gap - 1e-9 for low, high in pairwise(moved))
+    apart = all(high - low >= gap for low, high in pairwise(sorted(heights)))
+    if apart:  # nothing to do: but for the edges, which are never passed
+        assert moved == pytest.approx(sorted(heights), abs=1e-9)
+
+
+def test_neighbours_are_moved_both_ways():
+    # Two at 0.5 share a gap of 0.1 about it; the third stays.
+    assert spread([0.5, 0.5, 0.9], 0.1) == pytest.approx([0.45, 0.55, 0.9])
+    assert spread([0.99, 1.0], 0.1) == pytest.approx([0.9, 1.0])
+
+
+@pytest.mark.parametrize(("systems", "legend"), [(8, True), (9, False)])
+def test_more_than_eight_lines_are_named_at_their_ends(systems, legend):
+    lines = [Line(f"system {number}", [10, 100], [10 + number, 1000 + number], 2.0) for number in range(systems)]
+    figure = chart_figure(Chart("T", "s", "v", "count", lines))
+    (axes,) = figure.axes
+    assert (axes.get_legend() is not None) == legend
+    named = [text.get_text() for text in axes.texts if text.get_text().startswith("system ")]
+    assert len([text for text in named if text.endswith("2.00")]) == (0 if legend else systems)
+    figure.canvas.draw()
+    for text in axes.texts:
+        box = text.get_window_extent()
+        assert box.x1 <= figure.bbox.x1
+        assert box.y1 <= figure.bbox.y1

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xfcost import units
+from xfcost.report.ends import End, label_ends
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.metrics import Unit
 from xfcost.report.style import SYSTEMS
@@ -22,6 +23,9 @@ _MARKERS: Final = ("o", "s", "^", "D", "v", "P")
 _GUIDES: Final = ((2, "slope 2 (quadratic)"), (1, "slope 1 (linear)"))
 # Inches: width, the axes' height and margins, a line of the subtitle, a row of the legend.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _BELOW = 8.4, 4.1, 0.85, 0.25, 0.75
+# More lines than this are named at their ends, in a wider margin beside taller axes, and not in a legend.
+_MOST_IN_LEGEND: Final = 8
+_MANY_RIGHT, _MANY_HEIGHT, _LABEL = 2.9, 4.9, 0.165
 # The footnote is wrapped at so many letters, and every further line takes so many inches.
 _FOOTNOTE_LETTERS, _FOOTNOTE_LINE = 110, 0.15
 _TITLE, _SUBTITLE_LINE, _LEGEND_ROW = 0.42, 0.19, 0.22
@@ -80,14 +84,18 @@ def chart_figure(chart: Chart) -> Figure:
     from matplotlib.figure import Figure
 
     subtitle = textwrap.wrap(chart.subtitle, _SUBTITLE_CHARACTERS)
+    many = len(chart.lines) > _MOST_IN_LEGEND
+    tall = max(_MANY_HEIGHT, _LABEL * len(chart.lines)) if many else _HEIGHT
+    right = _MANY_RIGHT if many else _RIGHT
     columns = 2 if len(chart.lines) + len(chart.points) > 1 else 1
-    rows = -(-(len(chart.lines) + len(chart.points)) // columns)
+    rows = 0 if many else -(-(len(chart.lines) + len(chart.points)) // columns)
     head = _TITLE + _SUBTITLE_LINE * len(subtitle) + _LEGEND_ROW * rows + 0.2
     footnote = textwrap.wrap(chart.footnote, _FOOTNOTE_LETTERS)
     below = _BELOW + _FOOTNOTE_LINE * max(len(footnote) - 1, 0)
-    height = below + _HEIGHT + head
-    figure = Figure(figsize=(_WIDTH, height))
-    axes = figure.add_axes((_LEFT / _WIDTH, below / height, (_WIDTH - _LEFT - _RIGHT) / _WIDTH, _HEIGHT / height))
+    height = below + tall + head
+    width = _WIDTH + (right - _RIGHT)
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((_LEFT / width, below / height, (width - _LEFT - right) / width, tall / height))
     axes.set_xscale("log")
     axes.set_yscale("log")
     for number, line in enumerate(chart.lines):
@@ -98,16 +106,31 @@ def chart_figure(chart: Chart) -> Figure:
     _axis_texts(axes, chart)
     _guides(axes, chart)
     _mark(axes, chart.mark)
-    left = _LEFT / _WIDTH
+    left = _LEFT / width
     figure.text(left, 1 - 0.33 / height, chart.title, fontsize=13, fontweight="bold")
     for number, text in enumerate(subtitle):
         figure.text(left, 1 - (_TITLE + _SUBTITLE_LINE * (number + 0.7)) / height, text, fontsize=9.5, color=QUIET)
     figure.text(left, 0.1 / height, "\n".join(footnote), fontsize=8, color=QUIET, linespacing=1.3)
+    if many:
+        _name_ends(axes, chart.lines, _LABEL / tall)
+        return figure
     axes.legend(
         loc="lower left", bbox_to_anchor=(-0.008, 1.0), ncols=columns, frameon=False, fontsize=9, handlelength=3.2,
         borderaxespad=0.3, columnspacing=2.5,
     )  # fmt: skip
     return figure
+
+
+def _name_ends(axes: Axes, lines: Sequence[Line], gap: float) -> None:
+    ends = [
+        End(f"{line.name}  {slope_text(line.slope)}", (line.tokens[-1], line.values[-1]), SYSTEMS[at % len(SYSTEMS)])
+        for at, line in enumerate(lines)
+    ]
+    label_ends(axes, ends, gap)
+    axes.annotate(
+        "system, fitted slope", (1.035, 1.0), xycoords="axes fraction", xytext=(0, 8), textcoords="offset points",
+        fontsize=8, color=QUIET,
+    )  # fmt: skip
 
 
 def _mark(axes: Axes, mark: int | None) -> None:
