@@ -379,7 +379,8 @@ def test_rows_that_are_called_per_token_mix_none(page: Mixer, *, fused: bool) ->
             assert seen.most <= 1, row.path
             assert seen.disjoint or row.only_moves, row.path  # a gather may copy a token to several places
         tried += 1
-    assert tried >= 2  # at least what goes in and what comes out is projected
+    # at least what goes in is projected, and what comes out where there is a W_O
+    assert tried >= (2 if getattr(page, "output_projection", True) else 1)
 
 
 @every_example_either_way

@@ -20,6 +20,7 @@ import sympy
 from xfcost.grid import Grid
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.layers.class_token import ClassToken
+from xfcost.layers.dense import Dense
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
@@ -31,7 +32,7 @@ from xfcost.layers.residual import wrapped
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.ledger import Operation
-from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
+from xfcost.mechanisms import MECHANISMS, Cross, Full, Inducing, Window
 from xfcost.mechanisms.base import Page, Place, Residual
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
@@ -86,7 +87,9 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         *_both(_place(), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
         *_both(_place(grid=Grid((s * s,))), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
     ],
+    Inducing: _both(_place(), Inducing(heads=h, points=k)),
     Mlp: [(Mlp(), _place())],
+    Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],
     Token: [(Token(scale="sqrt_dim"), _place(dim=V, vocabulary=V))],
     ClassToken: [(ClassToken(), _place())],

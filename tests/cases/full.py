@@ -14,13 +14,14 @@ from xfcost.mechanisms.base import Place
 def reference(page: Full, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
     q, k, v = F.linear(x_BND, twin.qkv.weight, twin.qkv.bias).chunk(3, dim=-1)
     attended = masked_attention(q, k, v, page.heads, readable(page, place.grid))
-    return F.linear(attended, twin.out.weight, twin.out.bias)
+    return F.linear(attended, twin.out.weight, twin.out.bias) if page.output_projection else attended
 
 
 EXAMPLES = (
     Full(heads=2),
     Full(heads=3, causal=True),
     Full(heads=1, head_dim=5, projection_bias=False),
+    Full(heads=2, output_projection=False),
 )
 
 CASE = MechanismCase(

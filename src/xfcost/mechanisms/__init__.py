@@ -3,10 +3,11 @@
 from xfcost.mechanisms.base import Mixer
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.window import Window
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
-MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window)
-Mechanism = Full | Cross | Window
+MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Inducing)
+Mechanism = Full | Cross | Window | Inducing
 
-__all__ = ["MECHANISMS", "Cross", "Full", "Mechanism", "Window"]
+__all__ = ["MECHANISMS", "Cross", "Full", "Inducing", "Mechanism", "Window"]

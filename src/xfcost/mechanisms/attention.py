@@ -1,4 +1,4 @@
-"""The attention core softmax(QKᵀ/√d_k + bias)V, eager or fused: rows that every softmax mechanism has."""
+"""The attention core softmax(QKᵀ/√d_k + bias)V, eager or fused, alone and between projections: rows of many pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger import Mixing, Operation
-from xfcost.mechanisms.rows import product
+from xfcost.mechanisms.rows import linear, product
 from xfcost.traffic import Core
 
 
@@ -59,6 +59,51 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     for row in rows:
         title = f"{row.title} ({what})" if what else row.title
         yield msgspec.structs.replace(row, path=prefix + row.path, title=title) if prefix or what else row
+
+
+def reading(  # noqa: PLR0913 - one formula, in its letters
+    *,
+    queries: Number,
+    width: Number,
+    keys: Number,
+    memory_width: Number,
+    inner: Number,
+    heads: Number,
+    bias: bool,
+    reads: str,
+    fused: bool,
+    output: bool = True,
+    learned: bool = False,
+    prefix: str = "",
+    what: str = "",
+) -> Iterator[Operation]:
+    """MH(X, Y, Y): n `queries` of `width` d read m other tokens of `memory_width` d' (Vaswani et al. 2017, §3.2.2).
+
+        q       n·d·inner MACs; on weights alone, once for all samples, where the queries are `learned` (seeds, points)
+        kv      m·d'·2·inner MACs
+        core    2·n·m·inner MACs
+        out     n·inner·d MACs, where there is an `output` projection
+
+    `prefix` and `what` tell several of them apart, as in the core.
+    """
+    note = f" ({what})" if what else ""
+    q = linear(f"{prefix}q", f"Q projection{note}", queries, width, inner, bias=bias)
+    yield msgspec.structs.replace(q, once=learned)
+    yield linear(f"{prefix}kv", f"K, V projections{note}", keys, memory_width, 2 * inner, bias=bias)
+    yield from attention_core(
+        queries=queries,
+        keys=keys,
+        heads=heads,
+        inner=inner,
+        mixing="global",
+        reads=reads,
+        pairs=queries * keys,
+        fused=fused,
+        prefix=prefix,
+        what=what,
+    )
+    if output:
+        yield linear(f"{prefix}out", f"Output projection W_O{note}", queries, inner, width, bias=bias)
 
 
 class _CoreParts(NamedTuple):

@@ -201,6 +201,16 @@ def check_heads(heads: int, head_dim: int | None, width: int) -> None:
         raise PageError("heads", f"{heads} does not divide the width {width}; it could be {divisors_text(width)}")
 
 
+def check_output(inner: Number, width: Number, *, projected: bool) -> None:
+    """Without W_O, the heads together must be as wide as what comes out."""
+    if not projected and inner != width:
+        raise PageError(
+            "output_projection",
+            f"without it the heads together must be as wide as the output ({width}), and they are {inner} wide; "
+            "leave `head_dim` or `output_projection` out",
+        )
+
+
 def tag_of(page: type[Page]) -> str:
     """The page's `kind`, as it is written in YAML."""
     config: Any = page.__struct_config__

@@ -9,9 +9,8 @@ from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.attention import reading
 from xfcost.mechanisms.base import MultiHead, Place
-from xfcost.mechanisms.rows import linear
 
 
 class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
@@ -44,20 +43,15 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         return grid.total * (memory.total if memory else 0)
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        memory, inner = place.memory or place.grid, self.inner(d)
-        yield linear("q", "Q projection", n, d, inner, bias=self.projection_bias)
-        yield linear(
-            "kv", "K, V projections", memory.total, place.memory_dim or d, 2 * inner, bias=self.projection_bias
-        )
-        yield from attention_core(
-            queries=n,
+        memory = place.memory or place.grid
+        yield from reading(
+            queries=place.grid.total,
+            width=place.dim,
             keys=memory.total,
+            memory_width=place.memory_dim or place.dim,
+            inner=self.inner(place.dim),
             heads=self.heads,
-            inner=inner,
-            mixing="global",
+            bias=self.projection_bias,
             reads="M",
-            pairs=self.pairs(place.grid, memory),
             fused=place.fused,
         )
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

@@ -8,7 +8,7 @@ from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Causal, Place
+from xfcost.mechanisms.base import Causal, Place, check_output
 from xfcost.mechanisms.rows import linear
 
 
@@ -25,6 +25,13 @@ class Full(Causal, frozen=True, kw_only=True, tag="full"):
 
     Causal attention computes the same dense product and masks it; `pairs` tells how many scores survive, N(N+1)/2.
     """
+
+    output_projection: bool = True
+    """W_O; false leaves it out (Set Transformer's public code)."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        check_output(self.inner(place.dim), place.dim, projected=self.output_projection)
 
     def label(self) -> str:
         return "Causal self-attention" if self.causal else "Self-attention"
@@ -51,4 +58,5 @@ class Full(Causal, frozen=True, kw_only=True, tag="full"):
             fused=place.fused,
             masked=bool(self.causal),
         )
-        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+        if self.output_projection:
+            yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

@@ -5,6 +5,7 @@ from torch import nn
 from xfcost.layers import (
     Classifier,
     ClassToken,
+    Dense,
     LanguageModel,
     MemoryTokens,
     Mlp,
@@ -16,6 +17,7 @@ from xfcost.layers import (
     Token,
     TokenType,
 )
+from xfcost.live.layers.dense import DenseLayer
 from xfcost.live.layers.doors import (
     ClassTokenDoor,
     MemoryTokensDoor,
@@ -40,6 +42,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Norm: NormDoor,
     PatchMerging: PatchMergingDoor,
     Mlp: FeedForward,
+    Dense: DenseLayer,
     Classifier: ClassifierHead,
     LanguageModel: LanguageModelHead,
     Pooler: PoolerHead,

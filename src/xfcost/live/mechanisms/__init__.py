@@ -4,8 +4,14 @@ from torch import nn
 
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
+from xfcost.live.mechanisms.inducing import InducedAttention
 from xfcost.live.mechanisms.window import WindowAttention
-from xfcost.mechanisms import Cross, Full, Window
+from xfcost.mechanisms import Cross, Full, Inducing, Window
 from xfcost.mechanisms.base import Page
 
-TWINS: dict[type[Page], type[nn.Module]] = {Full: FullAttention, Cross: CrossAttention, Window: WindowAttention}
+TWINS: dict[type[Page], type[nn.Module]] = {
+    Full: FullAttention,
+    Cross: CrossAttention,
+    Window: WindowAttention,
+    Inducing: InducedAttention,
+}

@@ -19,9 +19,10 @@ class FullAttention(nn.Module):
         self.heads = page.heads
         self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
         self.core = Core(inner // page.heads, fused=place.fused, causal=bool(page.causal))
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.out = Linear(inner, place.dim, bias=page.projection_bias) if page.output_projection else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BND, k_BND, v_BND = self.qkv(x_BND).chunk(3, dim=-1)
         heads = (split_heads(part, self.heads) for part in (q_BND, k_BND, v_BND))
-        return self.out(join_heads(self.core(*heads)))
+        y_BND = join_heads(self.core(*heads))
+        return y_BND if self.out is None else self.out(y_BND)

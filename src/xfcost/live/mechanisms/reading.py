@@ -1,0 +1,31 @@
+"""Twin of `mechanisms/attention.reading`: multi-head attention of some tokens to others.
+
+B batch, N query tokens, M key tokens, D width, E width of the key tokens, H heads, K head width.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.live.leaves import Linear, join_heads, split_heads
+from xfcost.live.mechanisms.core import Core
+
+
+class Reading(nn.Module):
+    """(B, N, D), (B, M, E) -> (B, N, D). Queries (1, N, D), learned, serve all samples."""
+
+    def __init__(  # noqa: PLR0913 - sizes, as in the formula
+        self, width: int, memory_width: int, inner: int, heads: int, *, bias: bool, fused: bool, output: bool = True
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q = Linear(width, inner, bias=bias)
+        self.kv = Linear(memory_width, 2 * inner, bias=bias)
+        self.core = Core(inner // heads, fused=fused)
+        self.out = Linear(inner, width, bias=bias) if output else None
+
+    def forward(self, x_BND: Tensor, y_BME: Tensor) -> Tensor:
+        q_BHNK = split_heads(self.q(x_BND), self.heads).expand(y_BME.shape[0], -1, -1, -1)
+        k_BHMK, v_BHMK = (split_heads(part, self.heads) for part in self.kv(y_BME).chunk(2, dim=-1))
+        read_BND = join_heads(self.core(q_BHNK, k_BHMK, v_BHMK))
+        return read_BND if self.out is None else self.out(read_BND)

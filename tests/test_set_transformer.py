@@ -1,0 +1,169 @@
+"""Set Transformer's blocks: costs by hand and by the public code's formulas, and what sets ask of them: no order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers import Dense
+from xfcost.layers.residual import wrapped
+from xfcost.ledger import Operation
+from xfcost.live.build import BlockModel, SubLayerModel
+from xfcost.mechanisms import Full, Inducing
+from xfcost.mechanisms.base import Place, Residual, SubLayer
+from xfcost.spec.architecture import Part
+
+POST = Residual(place="post")
+PLAIN = Residual(place="post", norm="none")
+BOTH_EXECUTIONS = pytest.mark.parametrize("fused", [False, True])
+
+
+def spot(tokens: int, dim: int, *, fused: bool = False) -> Place:
+    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, fused=fused)
+
+
+def rows_of(place: Place, residual: Residual, *pages: SubLayer) -> list[Operation]:
+    return [row for page in pages for row in wrapped(page, residual, place)]
+
+
+def total(rows: list[Operation], quantity: str) -> int:
+    return sum(getattr(row, quantity) for row in rows)
+
+
+def block(place: Place, residual: Residual, *pages: SubLayer) -> nn.Module:
+    torch.manual_seed(0)
+    return BlockModel(SubLayerModel(Part("it", page, place, residual), {}) for page in pages).double().eval()
+
+
+# Costs ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_isab_by_hand() -> None:
+    # 10 tokens, width 4, 2 heads, 3 points.
+    rows = {row.path: row for row in Inducing(heads=2, points=3).operations(spot(10, 4))}
+    assert rows["points"].params == 3 * 4
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "induced_q": 3 * 16,
+        "induced_kv": 10 * 2 * 16,
+        "induced_scores": 3 * 10 * 4,
+        "induced_weighted_sum": 3 * 10 * 4,
+        "induced_out": 3 * 16,
+        "induced_rff": 3 * 16,
+        "q": 10 * 16,
+        "kv": 3 * 2 * 16,
+        "scores": 10 * 3 * 4,
+        "weighted_sum": 10 * 3 * 4,
+        "out": 10 * 16,
+    }
+    kept = {path: row.attention_entries for path, row in rows.items() if row.attention_entries}
+    assert kept == {"induced_scores": 2 * 3 * 10, "scores": 2 * 10 * 3}
+    assert [path for path, row in rows.items() if row.once] == ["induced_q"]
+    assert {row.mixing for path, row in rows.items() if row.attention_entries} == {"global"}
+    assert (rows["induced_scores"].reads_tokens, rows["scores"].reads_tokens) == (10, 3)
+
+
+@BOTH_EXECUTIONS
+@pytest.mark.parametrize(("n", "d", "heads", "k"), [(1, 8, 1, 1), (1000, 256, 4, 16), (37, 12, 3, 50)])
+def test_paper_and_public_code_differ_by_w_o(n: int, d: int, heads: int, k: int, *, fused: bool) -> None:
+    # MAB(a, b), a queries and b keys: Q a·d², K and V 2b·d², QKᵀ and AV 2ab·d, W_O a·d² (paper), rFF a·d².
+    def mab(a: int, b: int, *, paper: bool) -> int:
+        return a * d * d + 2 * b * d * d + 2 * a * b * d + a * d * d * paper + a * d * d
+
+    place = spot(n, d, fused=fused)
+    for paper in (True, False):
+        sab = rows_of(place, POST, Full(heads=heads, output_projection=paper), Dense())
+        isab = rows_of(place, POST, Inducing(heads=heads, points=k, output_projection=paper), Dense())
+        assert total(sab, "macs") == mab(n, n, paper=paper) == (4 + paper) * n * d**2 + 2 * n**2 * d
+        assert total(isab, "macs") == mab(k, n, paper=paper) + mab(n, k, paper=paper)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer_norm"])
+def test_parameters_of_the_authors_modules(norm: Any) -> None:
+    # juho-lee/set_transformer, modules.py: a MAB has fc_q, fc_k, fc_v, fc_o (d·d + d each) and two norms (2d each) with
+    # ln=True; SAB is one, ISAB two and m points, for dim_in = dim_out = d.
+    d, m = 128, 32
+    mab = 4 * (d * d + d) + (2 * 2 * d if norm == "layer_norm" else 0)
+    residual = Residual(place="post", norm=norm)
+    sab = rows_of(spot(5, d), residual, Full(heads=4, output_projection=False), Dense())
+    inducing = Inducing(heads=4, points=m, output_projection=False, norm=norm)
+    assert total(sab, "params") == mab
+    assert total(rows_of(spot(5, d), residual, inducing, Dense()), "params") == 2 * mab + m * d
+
+
+@pytest.mark.parametrize(("n", "d", "heads", "k"), [(1024, 512, 8, 128), (4096, 512, 8, 128), (50, 96, 2, 7)])
+def test_macs_of_the_package_isab_pytorch(n: int, d: int, heads: int, k: int) -> None:
+    # isab-pytorch 0.3.0 has no rFF, no norm, no residual, and heads of 64: (4N + 4m)·d·inner + 4mN·inner.
+    page = Inducing(heads=heads, head_dim=64, points=k, induce="attention", projection_bias=False)
+    inner = heads * 64
+    rows = list(page.operations(spot(n, d)))
+    assert total(rows, "macs") == (4 * n + 4 * k) * d * inner + 4 * k * n * inner
+    assert total(rows, "params") == 8 * d * inner + k * d
+
+
+def test_more_points_than_tokens_are_told() -> None:
+    notes = [list(Inducing(heads=1, points=k).notes(spot(9, 4))) for k in (8, 9)]
+    assert notes[0] == []
+    assert notes[1] == ["9 inducing points for 9 tokens: full attention reads as much with less work"]
+
+
+# No order ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def shuffled(n: int, d: int) -> tuple[Tensor, Tensor]:
+    noise = torch.Generator().manual_seed(1)
+    x = torch.randn(2, n, d, generator=noise, dtype=torch.float64)
+    return x, torch.randperm(n, generator=noise)
+
+
+SET_BLOCKS = [
+    (Full(heads=2), Dense()),
+    (Full(heads=2, output_projection=False), Dense(act="gelu")),
+    (Inducing(heads=2, points=3), Dense()),
+    (Inducing(heads=2, points=3, induce="attention"), Dense(act="none")),
+]
+
+
+@BOTH_EXECUTIONS
+@pytest.mark.parametrize("residual", [POST, PLAIN, Residual()], ids=["post", "plain", "pre"])
+@pytest.mark.parametrize("pages", SET_BLOCKS, ids=lambda pages: type(pages[0]).__name__)
+def test_tokens_in_another_order_give_outputs_in_that_order(
+    pages: tuple[SubLayer, ...], residual: Residual, *, fused: bool
+) -> None:
+    module = block(spot(11, 6, fused=fused), residual, *pages)
+    x, order = shuffled(11, 6)
+    with torch.no_grad():
+        straight, other = module(x, None), module(x[:, order], None)
+    torch.testing.assert_close(other, straight[:, order], rtol=1e-12, atol=1e-13)
+    assert not torch.allclose(other, straight)
+
+
+def test_tokens_learn_of_each_other_through_the_points_alone() -> None:
+    # All points answer alike: every token then gets the same, whatever it asks.
+    module = block(spot(7, 6), PLAIN, Inducing(heads=2, points=3))[0].inner
+    with torch.no_grad():
+        module.points.weight.copy_(module.points.weight[:, :1].expand(-1, 3, -1))
+        y = module(shuffled(7, 6)[0])
+    torch.testing.assert_close(y, y[:, :1].expand_as(y), rtol=1e-12, atol=1e-13)
+
+
+# Refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("page", [Full, Inducing])
+def test_without_w_o_the_heads_make_the_width(page: Any) -> None:
+    more = {"points": 2} if page is Inducing else {}
+    with pytest.raises(PageError, match=r"as wide as the output \(6\), and they are 10 wide") as refused:
+        page(heads=2, head_dim=5, output_projection=False, **more).check(spot(3, 6))
+    assert refused.value.field == "output_projection"
+    page(heads=2, head_dim=3, output_projection=False, **more).check(spot(3, 6))
+
+
+def test_inducing_points_are_never_causal() -> None:
+    with pytest.raises(PageError, match="'inducing' has no causal form: every point reads all tokens") as refused:
+        Inducing(heads=2, points=3, causal=True).check(spot(5, 6))
+    assert refused.value.field == "causal"
