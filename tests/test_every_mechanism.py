@@ -493,7 +493,7 @@ def test_more_tokens_cost_what_the_order_says(page: SubLayer, *, fused: bool) ->
         assert costs[1] / costs[0] == pytest.approx(grown, rel=1e-2 if "log N" in order else 1e-3), (before.path, order)
         assert order.endswith("parameters") == (not (before.macs or before.flops or before.comparisons))
         orders += 1
-    assert orders >= 3
+    assert orders >= (3 if getattr(page, "output_projection", True) else 2)
 
 
 # What no mechanism may do: hold a tensor that grows faster than it claims ────────────────────────────────────────────
