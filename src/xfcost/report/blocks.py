@@ -212,7 +212,9 @@ def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
 
 def _box(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> Box:
     """A box of some rows: the order of the dearest of them (of those that mix, where any does), the MACs of all."""
-    dearest = max([row for row in rows if row.mixes] or rows, key=lambda row: (row.macs, row.flops, row.params), default=None)
+    dearest = max(
+        [row for row in rows if row.mixes] or rows, key=lambda row: (row.macs, row.flops, row.params), default=None
+    )
     kind: Mixing = next((row.mixing for row in rows if row.mixes), "per-token")
     return Box(slot, title, detail, kind, dearest.order if dearest else None, sum(row.macs for row in rows))
 
