@@ -21,6 +21,7 @@ from xfcost.grid import Grid
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.dense import Dense
+from xfcost.layers.fold import Fold
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
@@ -32,7 +33,7 @@ from xfcost.layers.residual import wrapped
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.ledger import Operation
-from xfcost.mechanisms import MECHANISMS, Cross, Full, Inducing, Window
+from xfcost.mechanisms import MECHANISMS, Axial, Cross, Full, Inducing, Window
 from xfcost.mechanisms.base import Page, Place, Residual
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
@@ -88,6 +89,10 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         *_both(_place(grid=Grid((s * s,))), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
     ],
     Inducing: _both(_place(), Inducing(heads=h, points=k)),
+    Axial: [
+        *_both(_place(), Axial(heads=h, axis="row"), Axial(heads=h, axis="column", causal=True)),
+        *_both(_place(), Axial(heads=h, axis="all")),
+    ],
     Mlp: [(Mlp(), _place())],
     Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],
@@ -97,6 +102,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Position: [(Position(), _place()), (Position(length=L), _place())],
     TokenType: [(TokenType(types=2), _place())],
     Norm: [(Norm(), _place())],
+    Fold: [(Fold(), _place(grid=Grid((s * s,))))],
     PatchMerging: [(PatchMerging(), _place(out_dim=2 * d))],
     Classifier: [(Classifier(pool=pool, classes=K), _place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],
     LanguageModel: [(LanguageModel(), _place(vocabulary=V))],

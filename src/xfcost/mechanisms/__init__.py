@@ -1,5 +1,6 @@
 """One page per token mixer: fields are its YAML schema, the docstring its formula, methods its pattern and cost."""
 
+from xfcost.mechanisms.axial import Axial
 from xfcost.mechanisms.base import Mixer
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
@@ -7,7 +8,7 @@ from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.window import Window
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
-MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Inducing)
-Mechanism = Full | Cross | Window | Inducing
+MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Inducing, Axial)
+Mechanism = Full | Cross | Window | Inducing | Axial
 
-__all__ = ["MECHANISMS", "Cross", "Full", "Inducing", "Mechanism", "Window"]
+__all__ = ["MECHANISMS", "Axial", "Cross", "Full", "Inducing", "Mechanism", "Window"]

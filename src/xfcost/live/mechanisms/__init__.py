@@ -2,11 +2,12 @@
 
 from torch import nn
 
+from xfcost.live.mechanisms.axial import AxialAttention
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.inducing import InducedAttention
 from xfcost.live.mechanisms.window import WindowAttention
-from xfcost.mechanisms import Cross, Full, Inducing, Window
+from xfcost.mechanisms import Axial, Cross, Full, Inducing, Window
 from xfcost.mechanisms.base import Page
 
 TWINS: dict[type[Page], type[nn.Module]] = {
@@ -14,4 +15,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Cross: CrossAttention,
     Window: WindowAttention,
     Inducing: InducedAttention,
+    Axial: AxialAttention,
 }
