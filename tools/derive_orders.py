@@ -33,7 +33,7 @@ from xfcost.layers.residual import wrapped
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.ledger import Operation
-from xfcost.mechanisms import MECHANISMS, Axial, Cross, Full, Inducing, Window
+from xfcost.mechanisms import MECHANISMS, Axial, Cross, Full, Inducing, Sliding, Window
 from xfcost.mechanisms.base import Page, Place, Residual
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
@@ -84,6 +84,13 @@ def _both(place: Place, *pages: Page) -> list[tuple[Page, Place]]:
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Full: _both(_place(), Full(heads=h), Full(heads=h, causal=True)),
     Cross: _both(_place(memory=Grid((M,)), memory_dim=d), Cross(heads=h)),
+    # half a window is a whole number, here w
+    Sliding: [
+        (Sliding(heads=h, window=2 * w), _place()),
+        (Sliding(heads=h, window=2 * w, global_projections=True), _place()),
+        (Sliding(heads=h, window=2 * w, dilation=2, global_tokens=g), _place()),
+        (Sliding(heads=h, window=2 * w, causal=True), _place()),
+    ],
     Window: [
         *_both(_place(), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
         *_both(_place(grid=Grid((s * s,))), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),

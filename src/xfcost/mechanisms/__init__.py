@@ -5,10 +5,11 @@ from xfcost.mechanisms.base import Mixer
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
+from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.window import Window
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
-MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Inducing, Axial)
-Mechanism = Full | Cross | Window | Inducing | Axial
+MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Sliding, Inducing, Axial)
+Mechanism = Full | Cross | Window | Sliding | Inducing | Axial
 
-__all__ = ["MECHANISMS", "Axial", "Cross", "Full", "Inducing", "Mechanism", "Window"]
+__all__ = ["MECHANISMS", "Axial", "Cross", "Full", "Inducing", "Mechanism", "Sliding", "Window"]

@@ -6,8 +6,9 @@ from xfcost.live.mechanisms.axial import AxialAttention
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.inducing import InducedAttention
+from xfcost.live.mechanisms.sliding import SlidingAttention
 from xfcost.live.mechanisms.window import WindowAttention
-from xfcost.mechanisms import Axial, Cross, Full, Inducing, Window
+from xfcost.mechanisms import Axial, Cross, Full, Inducing, Sliding, Window
 from xfcost.mechanisms.base import Page
 
 TWINS: dict[type[Page], type[nn.Module]] = {
@@ -16,4 +17,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Window: WindowAttention,
     Inducing: InducedAttention,
     Axial: AxialAttention,
+    Sliding: SlidingAttention,
 }
