@@ -164,3 +164,8 @@ def split_heads(x_BND: Tensor, heads: int) -> Tensor:
 def join_heads(x_BHNK: Tensor) -> Tensor:
     """(B, H, N, K) -> (B, N, D)."""
     return x_BHNK.transpose(1, 2).flatten(2)
+
+
+def split_groups(x_BGTD: Tensor, heads: int) -> Tensor:
+    """(B, G, T, D) -> (B, G, H, T, K)."""
+    return x_BGTD.unflatten(-1, (heads, -1)).transpose(2, 3)

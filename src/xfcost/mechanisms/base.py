@@ -123,6 +123,10 @@ class Mixer(SubLayer, frozen=True):
         """The tokens that `token` reads: the truth for every other view."""
         raise NotImplementedError
 
+    def turn(self, grid: Grid, token: int) -> int:
+        """When a token's turn comes where they are generated one by one: as they are numbered, or block after block."""
+        return token
+
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """Query-key pairs per head that the pattern allows, in closed form: the sum of len(reads) over all tokens."""
         raise NotImplementedError

@@ -6,7 +6,6 @@ from xfcost.layers import (
     Classifier,
     ClassToken,
     Dense,
-    Fold,
     LanguageModel,
     MemoryTokens,
     Mlp,
@@ -21,7 +20,6 @@ from xfcost.layers import (
 from xfcost.live.layers.dense import DenseLayer
 from xfcost.live.layers.doors import (
     ClassTokenDoor,
-    FoldDoor,
     MemoryTokensDoor,
     NormDoor,
     PatchEmbedding,
@@ -42,7 +40,6 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Position: PositionDoor,
     TokenType: TokenTypeDoor,
     Norm: NormDoor,
-    Fold: FoldDoor,
     PatchMerging: PatchMergingDoor,
     Mlp: FeedForward,
     Dense: DenseLayer,

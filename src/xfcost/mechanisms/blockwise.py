@@ -1,0 +1,140 @@
+"""Blockwise local attention: a block of queries reads its own block, and perhaps what stands around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid, sides_text
+from xfcost.ledger import Mixing, Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Causal, Length, Place, Side
+from xfcost.mechanisms.blocks import Blocks
+from xfcost.mechanisms.rows import linear, move
+
+Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
+BOTH_SIDES = 2
+
+
+class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
+    """Softmax attention of query blocks against memory blocks, two matrix products for all blocks at once.
+
+    One page for what the field has under several names:
+
+    - local attention in plain blocks: `block` alone (Liu et al. 2018, "Generating Wikipedia", §4.2.4: blocks of 256)
+    - Reformer's local layers: `before` and `after` in whole chunks (`LocalSelfAttention` of the public code)
+    - Image Transformer, 1D local: `block` l_q, `before` l_m (Parmar et al. 2018, §3.3)
+    - Image Transformer, 2D local: `block` [h_q, w_q], `above` h_m, `beside` w_m (the same section)
+
+    N tokens padded up to G blocks of b tokens; every block's memory has b + m positions, m of them around it.
+
+        qkv            N·d·3h·d_k MACs
+        scores         G·b·(b + m)·h·d_k MACs, h·G·b·(b + m) entries kept
+        weighted_sum   G·b·(b + m)·h·d_k MACs
+        out            N·h·d_k·d MACs
+
+    In 2D, b = h_q·w_q and b + m = (h_q + h_m)·(w_q + 2·w_m), an area. (Tay et al. 2022 print l_m = w_q·q_h + 2(h_m +
+    w_m), which adds an area to lengths.) Queries, keys and values are padded after their projection, as in the public
+    `local-attention`; no token reads padding. Causal blocks are generated one after the other in raster order, and a
+    block's tokens in raster order inside it, so that what stands right of a block comes later: it is computed, masked.
+    """
+
+    block: Length | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)]
+    """Tokens of a query block in the sequence; or its rows and columns, on a grid."""
+    before: Margin = 0
+    """Tokens before a block of the sequence that its memory holds."""
+    after: Margin = 0
+    above: Columns = 0
+    """Rows above a block of the grid that its memory holds."""
+    below: Columns = 0
+    beside: Columns = 0
+    """Columns left, and as many right, of a block of the grid that its memory holds."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        flat = isinstance(self.block, int)
+        for field in ("above", "below", "beside") if flat else ("before", "after"):
+            if getattr(self, field):
+                other = "`before` and `after`" if flat else "`above`, `below` and `beside`"
+                what = "of a sequence" if flat else "of rows and columns"
+                raise PageError(field, f"the memory of a block {what} is given by {other}; leave `{field}` out")
+        if not flat and (place.grid.extra or len(place.grid.sides) != 2):  # noqa: PLR2004 - H×W
+            raise PageError(
+                "block",
+                f"{self.block} are rows and columns, and the tokens here are {place.grid.shape_text()}; "
+                "give the tokens of a block as one number, or an image without extra tokens",
+            )
+        for field in ("after", "below"):
+            if self.causal and getattr(self, field):
+                raise PageError(
+                    field, f"what stands {field} a causal block comes later and is never read; leave `{field}` out"
+                )
+
+    def label(self) -> str:
+        return "Causal blockwise attention" if self.causal else "Blockwise attention"
+
+    def blocks(self, grid: Grid) -> Blocks:
+        """The blocks that `grid` is cut into."""
+        if isinstance(self.block, list):
+            height, width = grid.sides
+            rows, columns = self.block
+            return Blocks((height, width), (rows, columns), (self.above, self.beside), (self.below, self.beside))
+        return Blocks((1, grid.total), (1, self.block), (0, self.before), (0, self.after))
+
+    def order_key(self, place: Place) -> str:
+        if isinstance(self.block, list):
+            return "blockwise/2d"
+        return "blockwise/memory" if self.before or self.after else "blockwise"
+
+    def turn(self, grid: Grid, token: int) -> int:
+        return self.blocks(grid).turn(token)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.blocks(grid).reads(token, causal=bool(self.causal))
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.blocks(grid).pairs(causal=bool(self.causal))
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        inner, blocks = self.inner(d), self.blocks(place.grid)
+        mixing: Mixing = "local"
+        reads = "W²" if isinstance(self.block, list) else "b + m" if self.before or self.after else "b"
+        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        yield move("query_blocks", "Pad queries, cut into blocks", blocks.filled * inner)
+        yield move("memory_blocks", "Pad keys and values, cut memory blocks", blocks.surrounded * 2 * inner)
+        if place.fused:
+            yield Operation(path="mask", title="Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys)
+        yield from attention_core(
+            queries=blocks.queries,
+            keys=blocks.keys,
+            groups=blocks.groups,
+            heads=self.heads,
+            inner=inner,
+            mixing=mixing,
+            reads=reads,
+            pairs=self.pairs(place.grid),
+            fused=place.fused,
+            masked=True,
+        )
+        yield move("merge", "Join blocks, crop")
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from super().notes(place)
+        blocks = self.blocks(place.grid)
+        flat = blocks.sides[0] == 1
+        more = blocks.padded - blocks.sides[0] * blocks.sides[1]
+        if more:
+            tokens = f"{blocks.sides[1]} tokens" if flat else f"grid {sides_text(blocks.sides)}"
+            block = str(blocks.queries) if flat else sides_text(blocks.block)
+            yield f"{tokens} padded to whole blocks of {block}: {more} positions more are attended over, and counted"
+        if flat and blocks.groups == 1:
+            yield "one block holds all tokens: the public Reformer would run full attention here, without a memory"
+        if not (any(blocks.before) or any(blocks.after)):
+            yield "blocks without a memory never learn of each other, however many layers stand on top of each other"

@@ -1,0 +1,217 @@
+"""Blockwise local attention: patterns by hand, what it refuses, how far it reaches, and other people's code."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live.build import TWINS
+from xfcost.live.probe import probe
+from xfcost.mechanisms import Blockwise
+from xfcost.mechanisms.base import Place
+
+
+def stand(grid: Grid, dim: int = 6, *, fused: bool = False) -> Place:
+    return Place(grid=grid, dim=dim, out_dim=dim, fused=fused)
+
+
+def listed(page: Blockwise, grid: Grid) -> list[list[int]]:
+    return [sorted(page.reads(grid, token)) for token in range(grid.total)]
+
+
+def figure(page: Blockwise, grid: Grid, quantity: str, *rows: str, dim: int = 6) -> int:
+    return sum(getattr(row, quantity) for row in page.operations(stand(grid, dim)) if row.path in rows)
+
+
+# Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_plain_blocks_by_hand() -> None:
+    # 7 tokens in blocks of 3: 3·3 + 3·3 + 1·1 = 19 pairs; causal 6 + 6 + 1 = 13.
+    row = Grid((7,))
+    page = Blockwise(heads=1, block=3)
+    assert listed(page, row) == [[0, 1, 2]] * 3 + [[3, 4, 5]] * 3 + [[6]]
+    assert page.pairs(row) == 19
+    assert Blockwise(heads=1, block=3, causal=True).pairs(row) == 13
+
+
+def test_a_memory_before_and_after_by_hand() -> None:
+    # 7 tokens in blocks of 3, 2 before, 1 after: runs 0–3, 1–6, 4–6, of 4, 6 and 3 tokens: 12 + 18 + 3 = 33 pairs.
+    page = Blockwise(heads=1, block=3, before=2, after=1)
+    assert listed(page, Grid((7,))) == [[0, 1, 2, 3]] * 3 + [[1, 2, 3, 4, 5, 6]] * 3 + [[4, 5, 6]]
+    assert page.pairs(Grid((7,))) == 33
+    # The product is dense: 3 blocks of 3 queries × 6 positions, 54 entries per head, 54·6 MACs each way.
+    assert figure(page, Grid((7,)), "attention_entries", "scores") == 54
+    assert figure(page, Grid((7,)), "macs", "scores", "weighted_sum") == 2 * 54 * 6
+
+
+def test_image_transformer_1d_by_hand() -> None:
+    # N = 12, l_q = 4, l_m = 3: Σ over 3 blocks of 4·5/2 = 10 inside, and 4·min(3, start) before: 0 + 12 + 12.
+    page = Blockwise(heads=1, block=4, before=3, causal=True)
+    assert page.pairs(Grid((12,))) == 3 * 10 + 24
+    assert list(page.reads(Grid((12,)), 9)) == [5, 6, 7, 8, 9]
+
+
+def test_image_transformer_2d_by_hand() -> None:
+    # 4×6 in blocks of 2×3, one row above, one column beside. Tokens are numbered in rows of 6:
+    #    0  1  2 |  3  4  5
+    #    6  7  8 |  9 10 11
+    #   ─────────┼─────────
+    #   12 13 14 | 15 16 17
+    #   18 19 20 | 21 22 23
+    page = Blockwise(heads=1, block=[2, 3], above=1, beside=1, causal=True)
+    grid = Grid((4, 6))
+    reads = listed(page, grid)
+    assert reads[6] == [0, 1, 2, 6]  # nothing of the block to the right, though 3 is numbered lower
+    assert reads[3] == [2, 3, 8]  # the column to the left is generated already: 8 is numbered higher
+    assert reads[12] == [6, 7, 8, 9, 12]  # the row above, one column further to the right
+    assert reads[22] == sorted([8, 9, 10, 11, 14, 20, 15, 16, 17, 21, 22])
+    # Inside 4 blocks 6·7/2 = 21 each; the right-hand blocks read 2 on their left, 12 tokens in all; the lower ones
+    # 4 above each, 12 tokens in all: 84 + 24 + 48.
+    assert sum(map(len, reads)) == page.pairs(grid) == 84 + 24 + 48
+    # A memory block is an area, (2 + 1)·(3 + 2·1) = 15 positions, and not the survey's sum of lengths, 6 + 2·(1 + 1).
+    assert next(row for row in page.operations(stand(grid)) if row.path == "scores").reads_tokens == 15
+    assert figure(page, grid, "attention_entries", "scores") == 4 * 6 * 15
+    turns = [page.turn(grid, token) for token in range(24)]
+    assert turns[:6] == [0, 1, 2, 6, 7, 8]
+    assert turns[6:12] == [3, 4, 5, 9, 10, 11]
+
+
+def test_padding_is_counted_and_told() -> None:
+    # 5×5 in blocks of 2×2: 9 blocks, 36 positions; keys and values stand in 6 + 1 rows and 6 + 2 columns.
+    page, grid = Blockwise(heads=2, block=[2, 2], above=1, beside=1), Grid((5, 5))
+    assert figure(page, grid, "moved", "query_blocks") == 36 * 6
+    assert figure(page, grid, "moved", "memory_blocks") == 7 * 8 * 2 * 6
+    assert figure(page, grid, "macs", "scores") == 9 * 4 * 12 * 6
+    assert figure(page, grid, "macs", "qkv") == 25 * 6 * 18  # padded after the projection
+    assert list(page.notes(stand(grid))) == [
+        "grid 5×5 padded to whole blocks of 2×2: 11 positions more are attended over, and counted"
+    ]
+    whole = Blockwise(heads=2, block=5)
+    assert figure(whole, Grid((10,)), "moved", "query_blocks", "memory_blocks") == 0
+    (told,) = whole.notes(stand(Grid((10,))))
+    assert "never learn of each other" in told
+    notes = list(Blockwise(heads=2, block=8, before=8).notes(stand(Grid((5,)))))
+    assert [note.split(":")[0] for note in notes] == [
+        "5 tokens padded to whole blocks of 8",
+        "one block holds all tokens",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "grid", "field", "words"),
+    [
+        (Blockwise(heads=1, block=2, above=1), Grid((4, 4)), "above", "given by `before` and `after`"),
+        (Blockwise(heads=1, block=[2, 2], after=1), Grid((4, 4)), "after", "given by `above`, `below` and `beside`"),
+        (Blockwise(heads=1, block=[2, 2]), Grid((16,)), "block", "the tokens here are 16; give"),
+        (Blockwise(heads=1, block=[2, 2]), Grid((4, 4), 1), "block", r"16 \(4×4\) \+ 1"),
+        (Blockwise(heads=1, block=2, after=1, causal=True), Grid((4,)), "after", "never read"),
+        (Blockwise(heads=1, block=[2, 2], below=1, causal=True), Grid((4, 4)), "below", "never read"),
+        (Blockwise(heads=4, block=2), Grid((4,)), "heads", "4 does not divide the width 6"),
+    ],
+    ids=str,
+)
+def test_what_can_not_be_is_refused(page: Blockwise, grid: Grid, field: str, words: str) -> None:
+    with pytest.raises(PageError, match=words) as refused:
+        page.check(stand(grid))
+    assert refused.value.field == field
+
+
+# Reach ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Stack(nn.Module):
+    """`depth` layers of one page, each with its shortcut."""
+
+    def __init__(self, page: Blockwise, grid: Grid, depth: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(TWINS[Blockwise](page, stand(grid)) for _ in range(depth))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def reached(page: Blockwise, grid: Grid, depth: int) -> tuple[frozenset[int], ...]:
+    return probe(Stack(page, grid, depth), (torch.zeros(1, grid.total, 6),)).reads
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_blocks_without_a_memory_never_mix_at_any_depth(depth: int) -> None:
+    seen = reached(Blockwise(heads=2, block=4), Grid((18,)), depth)
+    assert seen == tuple(frozenset(range(token // 4 * 4, min(18, token // 4 * 4 + 4))) for token in range(18))
+    on_a_grid = reached(Blockwise(heads=2, block=[2, 2]), Grid((4, 4)), depth)
+    assert on_a_grid[5] == {0, 1, 4, 5}
+    assert on_a_grid[10] == {10, 11, 14, 15}
+
+
+def test_with_a_memory_the_reach_grows_by_a_block_per_layer() -> None:
+    page = Blockwise(heads=2, block=4, before=4, causal=True)
+    assert [min(reached(page, Grid((16,)), depth)[15]) for depth in (1, 2, 3)] == [8, 4, 0]
+
+
+def test_padding_leaves_no_nan_in_gradients() -> None:
+    # Padding queries read something, so that their softmax is a number, whatever is cropped afterwards.
+    page = Blockwise(heads=2, block=4, before=4, causal=True)
+    for fused in (False, True):
+        twin = TWINS[Blockwise](page, stand(Grid((5,)), fused=fused))
+        x = torch.randn(1, 5, 6, requires_grad=True)
+        twin(x).sum().backward()
+        assert all(parameter.grad.isfinite().all() for parameter in twin.parameters())
+        assert x.grad.isfinite().all()
+
+
+# Other people's code ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_layer_of_the_public_local_attention_costs_the_same() -> None:
+    # local-attention 1.11.2, LocalTransformer(dim=512, heads=8, local_attn_window_size=256), N = 2048, per layer,
+    # FlopCounterMode/2 (torch 2.13.0): to_qkv + to_out 2,147,483,648, attn_fn 1,073,741,824; without causality, one
+    # window after is read too: 1,610,612,736. (What is left of its 66.6e9 are GEGLU, hyper-connections and the head.)
+    page = Blockwise(heads=8, block=256, before=256, causal=True, projection_bias=False)
+    assert figure(page, Grid((2048,)), "macs", "qkv", "out", dim=512) == 2_147_483_648
+    assert figure(page, Grid((2048,)), "macs", "scores", "weighted_sum", dim=512) == 1_073_741_824
+    both_ways = msgspec.structs.replace(page, causal=False, after=256)
+    assert figure(both_ways, Grid((2048,)), "macs", "scores", "weighted_sum", dim=512) == 1_610_612_736
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 0), (2, 0), (0, 0), (1, 1)])
+def test_the_local_layer_of_the_public_reformer_is_ours(before: int, after: int) -> None:
+    """With causality: without, its first and last chunks read each other around the ends."""
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.reformer.modeling_reformer import LocalSelfAttention
+
+    chunk, n, dim, heads = 4, 16, 6, 2
+    theirs = LocalSelfAttention(
+        transformers.ReformerConfig(
+            hidden_size=dim,
+            num_attention_heads=heads,
+            attention_head_size=dim // heads,
+            local_attn_chunk_length=chunk,
+            local_num_chunks_before=before,
+            local_num_chunks_after=after,
+            is_decoder=True,
+        )
+    ).eval()
+    page = Blockwise(heads=heads, block=chunk, before=before * chunk, causal=True, projection_bias=False)
+    # Causal chunks after are refused by ours; theirs computes and masks them, at the cost of ours without causality.
+    costly = msgspec.structs.replace(page, after=after * chunk, causal=False)
+    ours = TWINS[Blockwise](page, stand(Grid((n,)), dim))
+    x = torch.randn(2, n, dim)
+    with torch.no_grad():
+        ours.qkv.weight.copy_(torch.cat([theirs.query.weight, theirs.key.weight, theirs.value.weight]))
+        ours.out.weight.copy_(torch.eye(dim))
+        with FlopCounterMode(display=False) as counter:
+            said = theirs(x).hidden_states
+        # Their last chunk finds the first one behind it, around the end, and reads it: a key with a lower number.
+        same = n - after * chunk
+        torch.testing.assert_close(ours(x)[:, :same], said[:, :same])
+    macs = figure(costly, Grid((n,)), "macs", "qkv", "scores", "weighted_sum")
+    assert counter.get_total_flops() == 2 * 2 * macs  # two samples, two FLOPs
+    assert figure(costly, Grid((n,)), "attention_entries", "scores") == heads * n * chunk * (1 + before + after)
