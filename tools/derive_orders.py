@@ -21,6 +21,7 @@ from xfcost.grid import Grid
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.dense import Dense
+from xfcost.layers.fold import Fold
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
@@ -32,7 +33,7 @@ from xfcost.layers.residual import wrapped
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.ledger import Operation
-from xfcost.mechanisms import MECHANISMS, Blockwise, Cross, Full, Inducing, Window
+from xfcost.mechanisms import MECHANISMS, Axial, Blockwise, Cross, Full, Inducing, Sliding, Window
 from xfcost.mechanisms.base import Page, Place, Residual
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
@@ -83,11 +84,22 @@ def _both(place: Place, *pages: Page) -> list[tuple[Page, Place]]:
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Full: _both(_place(), Full(heads=h), Full(heads=h, causal=True)),
     Cross: _both(_place(memory=Grid((M,)), memory_dim=d), Cross(heads=h)),
+    # half a window is a whole number, here w
+    Sliding: [
+        (Sliding(heads=h, window=2 * w), _place()),
+        (Sliding(heads=h, window=2 * w, global_projections=True), _place()),
+        (Sliding(heads=h, window=2 * w, dilation=2, global_tokens=g), _place()),
+        (Sliding(heads=h, window=2 * w, causal=True), _place()),
+    ],
     Window: [
         *_both(_place(), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
         *_both(_place(grid=Grid((s * s,))), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
     ],
     Inducing: _both(_place(), Inducing(heads=h, points=k)),
+    Axial: [
+        *_both(_place(), Axial(heads=h, axis="row"), Axial(heads=h, axis="column", causal=True)),
+        *_both(_place(), Axial(heads=h, axis="all")),
+    ],
     Blockwise: [
         *_both(_place(), Blockwise(heads=h, block=b), Blockwise(heads=h, block=b, before=m, causal=True)),
         *_both(_place(), Blockwise(heads=h, block=[W, W], above=W, beside=W)),
@@ -101,6 +113,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Position: [(Position(), _place()), (Position(length=L), _place())],
     TokenType: [(TokenType(types=2), _place())],
     Norm: [(Norm(), _place())],
+    Fold: [(Fold(), _place(grid=Grid((s * s,))))],
     PatchMerging: [(PatchMerging(), _place(out_dim=2 * d))],
     Classifier: [(Classifier(pool=pool, classes=K), _place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],
     LanguageModel: [(LanguageModel(), _place(vocabulary=V))],

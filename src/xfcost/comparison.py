@@ -33,7 +33,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ratios: dict[str, dict[str, float | None]]
     """System -> quantity -> its value over the first system's."""
     growth: dict[str, dict[str, float | None]]
-    """System -> quantity -> exponent in N, between N and N·`factor` (4 for images, 2 for sequences, in all streams)."""
+    """System -> quantity -> exponent in N, between N and N·`factor` (4 on a grid, 2 in a sequence, in all streams)."""
     crossovers: tuple[dict[str, Any], ...]
     """{quantity, systems, N, cheaper_below, cheaper_above}; of many systems only those against the first."""
     searched: tuple[int, int]

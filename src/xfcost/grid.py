@@ -93,9 +93,14 @@ def image_sides(tokens: int) -> tuple[int, int]:
     sides = near_square(tokens)
     if sides:
         return sides
+    raise UsageError(
+        f"--N {tokens}: no image grid between 1:1 and {WIDEST_ASPECT}:1 has as many; the nearest that do: "
+        f"{nearest_shapes(tokens)}"
+    )
+
+
+def nearest_shapes(tokens: int) -> str:
+    """The numbers of tokens next to `tokens` that make a grid, with their grids: `195 (13×15) or 198 (11×18)`."""
     # 2³² tokens are 65536×65536: there is always a neighbour above
     nearest = [next(_possible(tokens, step)) for step in (-1, 1)]
-    shapes = " or ".join(f"{number} ({short}×{long})" for number, (short, long) in nearest)
-    raise UsageError(
-        f"--N {tokens}: no image grid between 1:1 and {WIDEST_ASPECT}:1 has as many; the nearest that do: {shapes}"
-    )
+    return " or ".join(f"{number} ({short}×{long})" for number, (short, long) in nearest)

@@ -3,6 +3,7 @@
 from xfcost.layers.base import Embed, Enter, Head, PerToken
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.dense import Dense
+from xfcost.layers.fold import Fold
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
@@ -14,12 +15,12 @@ from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 
 # The written lists, by where a layer may stand.
-EMBEDS: tuple[type[Embed], ...] = (Patch, Token, ClassToken, MemoryTokens, Position, TokenType, Norm)
+EMBEDS: tuple[type[Embed], ...] = (Patch, Token, ClassToken, MemoryTokens, Position, TokenType, Norm, Fold)
 ENTERS: tuple[type[Enter], ...] = (PatchMerging,)
 SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Dense)
 HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, Pooler)
 
-AnyEmbed = Patch | Token | ClassToken | MemoryTokens | Position | TokenType | Norm
+AnyEmbed = Patch | Token | ClassToken | MemoryTokens | Position | TokenType | Norm | Fold
 AnyEnter = PatchMerging
 AnySubLayer = Mlp | Dense
 AnyHead = Classifier | LanguageModel | Pooler
@@ -36,6 +37,7 @@ __all__ = [
     "ClassToken",
     "Classifier",
     "Dense",
+    "Fold",
     "LanguageModel",
     "MemoryTokens",
     "Mlp",

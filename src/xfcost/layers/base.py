@@ -14,6 +14,8 @@ class Embed(Page, frozen=True):
 
     takes: ClassVar[Takes] = "embedded"
     """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
+    axes: ClassVar[int] = 1
+    """Axes of the grid that it lays a sequence out on."""
 
 
 class Enter(Page, frozen=True):

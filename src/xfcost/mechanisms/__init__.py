@@ -1,14 +1,16 @@
 """One page per token mixer: fields are its YAML schema, the docstring its formula, methods its pattern and cost."""
 
+from xfcost.mechanisms.axial import Axial
 from xfcost.mechanisms.base import Mixer
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
+from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.window import Window
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
-MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Inducing, Blockwise)
-Mechanism = Full | Cross | Window | Inducing | Blockwise
+MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Sliding, Inducing, Axial, Blockwise)
+Mechanism = Full | Cross | Window | Sliding | Inducing | Axial | Blockwise
 
-__all__ = ["MECHANISMS", "Blockwise", "Cross", "Full", "Inducing", "Mechanism", "Window"]
+__all__ = ["MECHANISMS", "Axial", "Blockwise", "Cross", "Full", "Inducing", "Mechanism", "Sliding", "Window"]

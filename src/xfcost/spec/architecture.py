@@ -114,7 +114,7 @@ class Run(NamedTuple):
     dtype: str = "float32"
     attention: Execution = "eager"
     scale: tuple[int, int] = (1, 1)
-    """The sides of every input, multiplied by a fraction: how costs grow from here."""
+    """The sides of every input (or of its folded grid), multiplied by a fraction: how costs grow from here."""
     memory_level: int | None = None
     """Bytes of on-chip memory for which the main-memory traffic of attention is told."""
     extra_tokens: bool = True
@@ -191,7 +191,10 @@ class _Walk:
         if isinstance(entry, TokenInput):
             if tokens is not None:
                 check_tokens(tokens)
-            return msgspec.structs.replace(entry, length=self._scaled(entry.length if tokens is None else tokens))
+            length = entry.length if tokens is None else tokens
+            for _ in range(max((page.axes for page in stream.embed), default=1)):
+                length = self._scaled(length)
+            return msgspec.structs.replace(entry, length=length)
         sides = entry.sides
         if tokens is not None:
             stride = prod(page.stride for page in (*stream.embed, *stream.stages[0].enter))

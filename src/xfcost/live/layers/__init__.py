@@ -6,6 +6,7 @@ from xfcost.layers import (
     Classifier,
     ClassToken,
     Dense,
+    Fold,
     LanguageModel,
     MemoryTokens,
     Mlp,
@@ -20,6 +21,7 @@ from xfcost.layers import (
 from xfcost.live.layers.dense import DenseLayer
 from xfcost.live.layers.doors import (
     ClassTokenDoor,
+    FoldDoor,
     MemoryTokensDoor,
     NormDoor,
     PatchEmbedding,
@@ -40,6 +42,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Position: PositionDoor,
     TokenType: TokenTypeDoor,
     Norm: NormDoor,
+    Fold: FoldDoor,
     PatchMerging: PatchMergingDoor,
     Mlp: FeedForward,
     Dense: DenseLayer,

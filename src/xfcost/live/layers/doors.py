@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.layers import ClassToken, MemoryTokens, Norm, Patch, PatchMerging, Position, Token, TokenType
+from xfcost.layers import ClassToken, Fold, MemoryTokens, Norm, Patch, PatchMerging, Position, Token, TokenType
 from xfcost.live.leaves import NO_TABLES, Add, LayerNorm, Linear, Lookup, Scale, Table, Tables, norm
 from xfcost.mechanisms.base import Place
 
@@ -130,6 +130,17 @@ class NormDoor(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.norm(x_BND)
+
+
+class FoldDoor(nn.Module):
+    """(B, N, D) -> (B, N, D): tokens on a grid stand in raster order, as they stood in the sequence."""
+
+    def __init__(self, page: Fold, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.fold = nn.Identity()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.fold(x_BND)
 
 
 class Gather(nn.Module):

@@ -2,12 +2,14 @@
 
 from torch import nn
 
+from xfcost.live.mechanisms.axial import AxialAttention
 from xfcost.live.mechanisms.blockwise import BlockwiseAttention
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.inducing import InducedAttention
+from xfcost.live.mechanisms.sliding import SlidingAttention
 from xfcost.live.mechanisms.window import WindowAttention
-from xfcost.mechanisms import Blockwise, Cross, Full, Inducing, Window
+from xfcost.mechanisms import Axial, Blockwise, Cross, Full, Inducing, Sliding, Window
 from xfcost.mechanisms.base import Page
 
 TWINS: dict[type[Page], type[nn.Module]] = {
@@ -15,5 +17,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Cross: CrossAttention,
     Window: WindowAttention,
     Inducing: InducedAttention,
+    Axial: AxialAttention,
+    Sliding: SlidingAttention,
     Blockwise: BlockwiseAttention,
 }

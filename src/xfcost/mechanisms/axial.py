@@ -1,0 +1,107 @@
+"""Axial attention: a token reads its row, or its column, of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.axes import AXES, Axis, check_axis, line, side_of
+from xfcost.mechanisms.base import Causal, Place
+from xfcost.mechanisms.rows import elementwise, linear
+
+
+class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
+    """Softmax attention along one axis of a 2-D or 3-D grid (Ho et al. 2019, §3): every line is a group of its own.
+
+    N tokens, on lines of L tokens each (a row of an H×W grid has L = W), width d, h heads of width d_k = d/h.
+
+        qkv           N·d·3h·d_k MACs
+        scores        N·L·h·d_k MACs, h·N·L entries kept
+        weighted_sum  N·L·h·d_k MACs
+        out           N·h·d_k·d MACs
+
+    On a square grid L = √N, so N√N·d. A row and then a column, as two sub-layers or two blocks, read the whole grid.
+    `axis: all` runs every axis beside the others, each with projections of its own (8·d² on two axes), and adds what
+    they give, as the public axial-attention package does: a token then reads its row and its column, and no more.
+
+    Causal attention masks later tokens of the line; all of them come later in raster order.
+    """
+
+    axis: Literal["row", "column", "depth", "all"]
+    """Along what: a row is the last axis of the grid, a column the one before it, depth the one before that."""
+
+    def axes(self, grid: Grid) -> tuple[Axis, ...]:
+        """The axes along which it runs."""
+        return AXES[: len(grid.sides)] if self.axis == "all" else (self.axis,)
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        grid = place.grid
+        if len(grid.sides) not in (2, 3):
+            raise PageError(
+                "kind",
+                f"the {grid.shape_text()} tokens here are no grid of 2 or 3 axes; "
+                "lay a sequence out by {kind: fold} in `embed`, or use 'full'",
+            )
+        if grid.extra:
+            raise PageError("kind", f"lines run on a grid, and {grid.extra} extra token(s) stand outside it here")
+        if self.axis != "all":
+            check_axis("axis", self.axis, grid)
+
+    def label(self) -> str:
+        name = "Axial attention" if self.axis == "all" else f"{self.axis.capitalize()} attention"
+        return f"Masked {name[0].lower()}{name[1:]}" if self.causal else name
+
+    def order_key(self, place: Place) -> str:
+        return "axial" + ("" if len(place.grid.sides) == 2 else "/3") + ("/all" if self.axis == "all" else "")  # noqa: PLR2004 - H×W
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        there = {other for axis in self.axes(grid) for other in line(axis, grid, token)}
+        return sorted(other for other in there if other <= token or not self.causal)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        """The pairs of every axis; where there are several, a token meets itself on each of them, and counts once."""
+        axes = self.axes(grid)
+        return sum(self._pairs(axis, grid) for axis in axes) - (len(axes) - 1) * grid.tokens
+
+    def _pairs(self, axis: Axis, grid: Grid) -> Number:
+        side = side_of(axis, grid)
+        return grid.tokens * (side + 1) // 2 if self.causal else grid.tokens * side
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        axes = self.axes(place.grid)
+        if len(axes) == 1:
+            yield from self._along(axes[0], place)
+            return
+        for axis in axes:
+            for row in self._along(axis, place):
+                yield msgspec.structs.replace(row, path=f"{axis}_{row.path}", title=f"{row.title} ({axis})")
+        n, d = place.grid.tokens, place.dim
+        yield elementwise("sum", "Sum over the axes", "add", (len(axes) - 1) * n * d)
+
+    def _along(self, axis: Axis, place: Place) -> Iterator[Operation]:
+        n, d, side = place.grid.tokens, place.dim, side_of(axis, place.grid)
+        inner = self.inner(d)
+        core: dict[str, Any] = {"queries": side, "keys": side, "groups": n // side, "heads": self.heads, "inner": inner}
+        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        yield from attention_core(
+            **core,
+            mixing="global",
+            reads={2: "√N", 3: "∛N"}[len(place.grid.sides)],
+            pairs=self._pairs(axis, place.grid),
+            fused=place.fused,
+            masked=bool(self.causal),
+        )
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        sides = place.grid.sides
+        if max(sides) > 2 * min(sides):
+            yield f"the grid {place.grid.shape_text()} is far from square; on squares axial attention costs N√N"

@@ -1,0 +1,196 @@
+"""Sliding-window attention: a token reads w tokens around it (or, causal, up to it), and a few global tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from xfcost.arithmetic import Number, lesser, round_up
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Causal, Place
+from xfcost.mechanisms.rows import elementwise, linear, move, product
+from xfcost.traffic import Core
+
+
+class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
+    """Longformer's sliding window, dilated or not, with global tokens (Beltagy et al. 2020, §3.1).
+
+    N tokens, width d, h heads, all heads d wide. A token reads s = w/2 tokens on each side and itself, w + 1 in all;
+    causal, itself and the w - 1 before it (Mistral's window, Jiang et al. 2023, §2). With a dilation it reads every
+    δ-th token: the tokens of one residue class modulo δ are a sequence of their own, and run as one.
+
+    It runs as in the public implementation. N is padded to P, a multiple of w·δ; padding is projected and attended
+    over like tokens, and masked. Queries and keys are cut into chunks of 2s that overlap by s, and the scores in the
+    chunks laid out as a band of 3s keys per query:
+
+        qkv           P·d·3d MACs
+        scores        (P/s - δ)·(2s)²·d MACs, P·h·3s entries kept; causal, blocks of s queries by 3s keys: P·3s·d MACs
+        softmax       P·h·3s elements
+        weighted_sum  P·3s·d MACs
+        out           P·d² MACs
+
+    The first g tokens are global: all tokens read them, beside their band, and they read all tokens, by projections of
+    their own (`global_projections`; without them, by those of all).
+
+        global_kv, global_q                         2·P·d² and g·d² MACs
+        global_key_scores, global_key_weighted_sum  P·g·d MACs each, P·h·g entries kept
+        global_scores, global_weighted_sum          g·P·d MACs each, h·g·P entries kept
+
+    The band is computed for the global tokens too, and then overwritten, as there.
+    """
+
+    window: Annotated[int, msgspec.Meta(ge=2, le=2**31)]
+    """w, even."""
+    dilation: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
+    """δ: the distance between the tokens that are read."""
+    global_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
+    """g, the first ones of the sequence; there are none in the causal form."""
+    global_projections: bool | None = None
+    """Three projections for global tokens; where it isn't given: where there are any."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.window % 2:
+            near = f"{self.window - 1} or {self.window + 1}"
+            raise PageError("window", f"{self.window} is odd, and half of it stands on each side; try {near}")
+        if self.causal and self.global_tokens:
+            raise PageError(
+                "global_tokens",
+                "global tokens read the whole sequence, later tokens too, and this is causal; leave one of them out",
+            )
+        if self.global_tokens > place.grid.total:
+            raise PageError("global_tokens", f"{self.global_tokens} are more than the {place.grid.total} tokens here")
+
+    def label(self) -> str:
+        kind = "Dilated sliding-window" if self.dilation > 1 else "Sliding-window"
+        causal = "causal " if self.causal else ""
+        return f"{kind} {causal}attention" + (" with global tokens" if self.global_tokens else "")
+
+    @property
+    def own_projections(self) -> bool:
+        """Do global tokens have projections of their own?"""
+        return self.global_tokens > 0 if self.global_projections is None else self.global_projections
+
+    @property
+    def half(self) -> Number:
+        """s = w/2: tokens of a block of queries; three such blocks hold all keys that they may read."""
+        return self.window // 2
+
+    def padded(self, grid: Grid) -> Number:
+        """P: the tokens with their padding, whole windows in every residue class."""
+        return round_up(grid.total, self.window * self.dilation)
+
+    def order_key(self, place: Place) -> str:
+        if self.global_tokens:
+            return "sliding/global"
+        return "sliding/unused projections" if self.own_projections else "sliding"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        n, g, step = grid.total, self.global_tokens, self.dilation
+        if token < g:
+            return range(n)
+        before = (self.window - 1 if self.causal else self.half) * step
+        after = 0 if self.causal else self.half * step
+        first = token - before if token >= before else token % step
+        band = range(first, min(token + after + 1, n), step)
+        return [*range(g), *(other for other in band if other >= g)]
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        """g rows and g columns, and the band among the tokens that are left."""
+        n, g = grid.total, self.global_tokens
+        return g * n + g * (n - g) + self._band(n - g)
+
+    def _band(self, tokens: Number) -> Number:
+        """Pairs of the band alone: n mod δ residue classes are one token longer than the others."""
+        step = self.dilation
+        each, longer = tokens // step, tokens % step
+        return longer * self._band_of_class(each + 1) + (step - longer) * self._band_of_class(each)
+
+    def _band_of_class(self, n: Number) -> Number:
+        if self.causal:
+            most = lesser(self.window, n)
+            return n * most - most * (most - 1) // 2
+        side = lesser(self.half, n - 1)
+        return n * (2 * side + 1) - side * (side + 1)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        d, p, g = place.dim, self.padded(place.grid), self.global_tokens
+        inner, bias = self.inner(d), self.projection_bias
+        yield move("pad", "Pad to whole windows", 0 if p == place.grid.total else p * d)
+        yield linear("qkv", "Q, K, V projections", p, d, 3 * inner, bias=bias)
+        if self.own_projections:
+            yield linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias)
+            yield linear("global_kv", "K, V projections for global tokens", p if g else 0, d, 2 * inner, bias=bias)
+        yield from self._local(place, p, inner)
+        if g:
+            yield from self._global(place, p, inner)
+        yield linear("out", "Output projection W_O", p, inner, d, bias=bias)
+
+    def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
+        """Every token's own row: its band, and the global tokens."""
+        n, g, h, s, step = place.grid.total, self.global_tokens, self.heads, self.half, self.dilation
+        band, shifted = 3 * s, (p + 2 * s * step) * inner
+        letters = "w" if self.causal else "w+g+1" if g else "w+1"
+        kind: dict[str, Any] = {"mixing": "local", "reads": letters, "heads": h}
+        kind["reads_tokens"] = self.window + (0 if self.causal else g + 1)
+        content = kind | {"content_dependent": True}
+        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner)
+        yield product(
+            "scores",
+            "Attention scores QKᵀ in blocks" if self.causal else "Attention scores QKᵀ in overlapping chunks",
+            (p * band if self.causal else (p // s - step) * 4 * s * s) * inner,
+            moved=shifted if self.causal else 2 * p * h * band,
+            attention_entries=p * h * band,
+            core=Core(p // s * h, s, band + g, inner // h),
+            pairs=self._band(n - g),
+            **content,
+        )
+        yield move("mask", "Mask", **kind)
+        if g:
+            keys = content | {"reads": "g", "reads_tokens": g}
+            kept = {"attention_entries": p * h * g, "pairs": g * (n - g)}
+            yield product("global_key_scores", "Scores of global tokens as keys", p * g * inner, **kept, **keys)
+            yield move("join", "Join both kinds of scores", p * h * (band + g), **kind)
+        softmax = p * h * (band + g) * FLOPS_PER_ELEMENT["softmax"]
+        yield Operation(path="softmax", title="Softmax", flops=softmax, **content)
+        yield product("weighted_sum", "Weighted sum AV in blocks", p * band * inner, moved=shifted, **content)
+        if g:
+            yield product("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **keys)
+            yield elementwise("add", "Add both sums", "add", p * inner)
+
+    def _global(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
+        """The rows of the global tokens, which then stand in place of theirs above."""
+        yield from attention_core(
+            queries=self.global_tokens,
+            keys=p,
+            heads=self.heads,
+            inner=inner,
+            mixing="global",
+            reads="N",
+            pairs=self.global_tokens * place.grid.total,
+            fused=False,
+            masked=True,
+            prefix="global_",
+            what="global tokens",
+        )
+        yield move("overwrite", "Put the global tokens' rows in place", p * inner)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n, p = place.grid.total, self.padded(place.grid)
+        yield from super().notes(place)
+        if p != n:
+            whole = f"windows of {self.window}" + (f", {self.dilation} apart" if self.dilation > 1 else "")
+            yield (
+                f"{n} tokens padded to {p} for {whole}: {p - n} padding tokens are projected and attended over "
+                "(masked), and counted"
+            )
+        if self.own_projections and not self.global_tokens:
+            yield "the three projections of global tokens are kept, and unused: there are no global tokens"
+        if place.fused:
+            yield "sliding windows run in blocks, eager: there is no fused form of them here"

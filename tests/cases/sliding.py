@@ -1,0 +1,68 @@
+"""Sliding windows under the contract."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cases.base import HEADS, SEQUENCES, MechanismCase, masked_attention, readable
+from xfcost.grid import Grid
+from xfcost.mechanisms import Sliding
+from xfcost.mechanisms.base import Place
+
+
+def reference(page: Sliding, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
+    """Global tokens' rows by the global projections, where there are any; all others by the common ones."""
+    q, k, v = F.linear(x_BND, twin.qkv.weight, twin.qkv.bias).chunk(3, dim=-1)
+    may_read = readable(page, place.grid)
+    attended = masked_attention(q, k, v, page.heads, may_read)
+    if page.global_tokens and page.own_projections:
+        q = F.linear(x_BND, twin.global_q.weight, twin.global_q.bias)
+        k, v = F.linear(x_BND, twin.global_kv.weight, twin.global_kv.bias).chunk(2, dim=-1)
+        rows = masked_attention(q, k, v, page.heads, may_read)
+        attended = torch.cat([rows[:, : page.global_tokens], attended[:, page.global_tokens :]], dim=1)
+    return F.linear(attended, twin.out.weight, twin.out.bias)
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> Sliding:
+    causal = draw(st.sampled_from([None, False, True]))
+    return Sliding(
+        heads=draw(HEADS),
+        head_dim=draw(st.none() | st.integers(1, 64)),
+        window=2 * draw(st.integers(1, 20)),
+        dilation=draw(st.integers(1, 4)),
+        global_tokens=0 if causal else draw(st.integers(0, 3)),
+        global_projections=draw(st.none() | st.booleans()),
+        causal=causal,
+        projection_bias=draw(st.booleans()),
+    )
+
+
+def whole_windows(page: Sliding) -> tuple[Grid, Grid]:
+    whole = page.window * page.dilation
+    return Grid((2 * whole,)), Grid((4 * whole,))
+
+
+EXAMPLES = (
+    Sliding(heads=2, window=4),
+    Sliding(heads=2, window=4, causal=True),
+    Sliding(heads=1, window=2, global_projections=True, head_dim=5, projection_bias=False),
+    Sliding(heads=3, window=6, global_tokens=1),
+    Sliding(heads=2, window=2, dilation=3, global_tokens=2, global_projections=False),
+    Sliding(heads=1, window=4, dilation=2, causal=True),
+)
+
+CASE = MechanismCase(
+    page=Sliding,
+    examples=EXAMPLES,
+    pages=pages(),
+    reference=reference,
+    growth=whole_windows,
+    grids=(*SEQUENCES[1:], Grid((3, 5)), Grid((16,), 1)),
+    # three global tokens need as many
+    sides=st.lists(st.integers(2, 12), min_size=2, max_size=3).map(tuple),
+    fused=False,
+)

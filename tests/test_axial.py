@@ -1,0 +1,198 @@
+"""Axial attention: its lines by hand, its public figures, and sequences that are folded to stand on a grid."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cases.axial import reference
+from cases.base import DIM, VOLUME, Case
+from strategies import place_for
+from test_every_mechanism import example, joined, make
+from xfcost.comparison import compared
+from xfcost.counted import count
+from xfcost.errors import PageError, SpecError
+from xfcost.grid import Grid
+from xfcost.layers import Fold
+from xfcost.live.build import build
+from xfcost.live.probe import probe
+from xfcost.mechanisms import Axial
+from xfcost.mechanisms.base import Place
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+from xfcost.sweep import slope, sweep
+
+GRID = """\
+name: on a grid
+input: {kind: image, size: [4, 6], channels: 12}
+embed: [{kind: patch, size: 1}]
+stages:
+  - dim: 12
+    blocks: BLOCKS
+"""
+
+
+def at(sides: tuple[int, ...], extra: int = 0) -> Place:
+    return Place(grid=Grid(sides, extra), dim=DIM, out_dim=DIM)
+
+
+def total(page: Axial, spot: Place, quantity: str) -> int:
+    return sum(getattr(row, quantity) for row in page.operations(spot))
+
+
+# Lines -------------------------------------------------------------------------------------------------------------
+
+
+def test_lines_by_hand():
+    # 0 1 2
+    # 3 4 5
+    grid = Grid((2, 3))
+    row, column = Axial(axis="row", heads=1), Axial(axis="column", heads=1)
+    assert list(row.reads(grid, 4)) == [3, 4, 5]
+    assert list(column.reads(grid, 4)) == [1, 4]
+    assert list(Axial(axis="row", heads=1, causal=True).reads(grid, 4)) == [3, 4]
+    assert list(Axial(axis="column", heads=1, causal=True).reads(grid, 1)) == [1]
+    # Rows of 3: 2·3² pairs; columns of 2: 3·2². Causal: 2·(1 + 2 + 3), 3·(1 + 2).
+    assert (row.pairs(grid), column.pairs(grid)) == (18, 12)
+    causal = [Axial(axis=axis, heads=1, causal=True).pairs(grid) for axis in ("row", "column")]
+    assert causal == [12, 9]
+
+
+def test_in_a_volume_depth_is_the_first_axis():
+    # Tokens of 2×3×4: 12 to a slice, 4 to a row.
+    depth, column, row = (Axial(axis=axis, heads=1) for axis in ("depth", "column", "row"))
+    assert list(depth.reads(VOLUME, 17)) == [5, 17]
+    assert list(column.reads(VOLUME, 17)) == [13, 17, 21]
+    assert list(row.reads(VOLUME, 17)) == [16, 17, 18, 19]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("fused", [False, True])
+def test_attention_along_depth(causal, fused):
+    page = Axial(axis="depth", heads=2, causal=causal)
+    case = Case(page, place_for(page, VOLUME, fused=fused))
+    twin, inputs = make(case), example(case.place, 2)
+    torch.testing.assert_close(twin(*inputs), reference(page, case.place, twin, *inputs), rtol=1e-11, atol=1e-12)
+    seen = probe(twin, inputs)
+    assert seen.reads == tuple(frozenset(page.reads(VOLUME, token)) for token in range(24))
+    assert seen.pairs == page.pairs(VOLUME)
+    assert joined(page, case.place, 2, "none").agreement.exact
+
+
+def test_all_axes_beside_each_other_read_one_row_and_one_column():
+    # 8×16: 8 + 16 - 1 = 23 of 128 tokens.
+    page = Axial(axis="all", heads=1)
+    assert {len(page.reads(Grid((8, 16)), token)) for token in range(128)} == {23}
+    assert page.pairs(Grid((8, 16))) == 128 * 23
+
+
+def test_a_row_and_then_a_column_read_the_whole_grid(tmp_path):
+    blocks = "[[{kind: axial, axis: row, heads: 2}], [{kind: axial, axis: column, heads: 2}]]"
+    file = tmp_path / "two.yaml"
+    file.write_text(GRID.replace("BLOCKS", blocks))
+    architecture = place(load(str(file)), Run())
+    stage = build(architecture, "cpu").model.get_submodule("streams.0.stages.0")
+    one, two = stage.run
+    inputs = (torch.zeros(1, 24, 12), torch.zeros(1, 1, 1))
+    assert probe(one, inputs).most == 6
+    assert probe(stage, inputs).pairs == 24 * 24
+    assert probe(two, inputs).most == 4
+
+
+# Costs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("axis", "side", "projections"), [("row", 7, 4), ("column", 5, 4), ("all", 5 + 7, 8)])
+def test_macs_are_the_published_closed_form(axis, side, projections):
+    # Per axis 4·N·D² + 2·N·L·D; side by side the axes keep projections of their own, 8·N·D².
+    page, n = Axial(axis=axis, heads=2), 35
+    assert total(page, at((5, 7)), "macs") == projections * n * DIM**2 + 2 * n * side * DIM
+    assert total(page, at((5, 7)), "attention_entries") == 2 * n * side
+    assert total(page, at((5, 7)), "params") == projections * (DIM**2 + DIM)
+
+
+def test_the_public_image_transformer_s_attention_layers():
+    # axial-attention 0.6.1, AxialImageTransformer(dim=128, depth=4, heads=8) on 32×32: 9,971,712 parameters,
+    # 10,267,656,192 MACs. Of each of its 4·2 layers, the feed-forward is two 3×3 convolutions 128 -> 512 -> 128 under
+    # a norm; the attention has a norm, and of its projections the last alone has a bias.
+    forward_params = 2 * 128 + 2 * (128 * 512 * 9) + 512 + 128
+    forward_macs = 1024 * 2 * (128 * 512 * 9)
+    theirs = (9_971_712 - 8 * forward_params, 10_267_656_192 - 8 * forward_macs)
+    spot = Place(grid=Grid((32, 32)), dim=128, out_dim=128)
+    pages = [Axial(axis=axis, heads=8, projection_bias=False) for axis in ("row", "column")]
+    params = sum(total(page, spot, "params") + 2 * 128 + 128 for page in pages)
+    assert (4 * params, 4 * sum(total(page, spot, "macs") for page in pages)) == theirs
+
+
+def test_scores_are_n_sqrt_n_and_not_n_squared():
+    # 64×64: 4096·64 of 4096², a 64th.
+    page = Axial(axis="row", heads=1)
+    assert total(page, at((64, 64)), "attention_entries") * 64 == 4096**2
+
+
+# Places ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("page", "spot", "field", "text"),
+    [
+        (Axial(axis="row", heads=1), at((5,)), "kind", "the 5 tokens here are no grid of 2 or 3 axes; lay a sequence"),
+        (Axial(axis="all", heads=1), at((2, 2), 1), "kind", "1 extra token"),
+        (Axial(axis="depth", heads=1), at((4, 5)), "axis", r"20 \(4×5\) tokens here; it could be 'row' or 'column'"),
+        (Axial(axis="row", heads=4), at((4, 5)), "heads", "4 does not divide the width 6"),
+        (Fold(), at((197,)), "kind", r"197 tokens make no grid between 1:1 and 2:1; .* 196 \(14×14\) or 198 \(11×18\)"),
+        (Fold(), at((4, 5)), "kind", "on a grid already"),
+    ],
+)
+def test_places_that_can_not_be(page, spot, field, text):
+    with pytest.raises(PageError, match=text) as refused:
+        page.check(spot)
+    assert refused.value.field == field
+
+
+def test_an_oblong_grid_is_told():
+    page = Axial(axis="row", heads=1)
+    assert list(page.notes(at((8, 16)))) == []
+    assert "far from square" in next(page.notes(at((2, 32))))
+
+
+# Sequences ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("power", range(7, 17))
+def test_every_power_of_two_folds_to_at_most_two_to_one(power):
+    n = 2**power
+    fold = Fold()
+    fold.check(at((n,)))
+    height, width = fold.out(at((n,)))[0].sides
+    assert (height * width, height) == (n, 2 ** (power // 2))
+    ledger = count(place(load("common-axial"), Run(tokens=(n,))))
+    # 6 blocks along rows, 6 along columns.
+    scores = sum(row.times * row.macs for row in ledger.rows if row.operation == "scores")
+    assert scores == 6 * n * (height + width) * 768
+
+
+def test_a_length_that_does_not_fold_is_refused_with_its_line():
+    with pytest.raises(SpecError, match=r"common-axial.yaml:\d+ embed\[2\].kind: 1009 tokens make no grid"):
+        place(load("common-axial"), Run(tokens=(1009,)))
+
+
+def test_folding_keeps_the_tokens_where_they_were():
+    model = build(place(load("common-axial", ("stages.0.depth=1",)), Run(tokens=(16,))), "cpu").model
+    stream = model.streams[0]
+    x = torch.randn(2, 16, 768)
+    assert stream.embed[2](x) is x
+    # Row 1 of 4×4 is tokens 4 to 7 of the sequence.
+    assert probe(stream.stages[0], (x, torch.zeros(1))).reads[5] == {4, 5, 6, 7}
+
+
+def test_growth_of_a_folded_sequence_is_measured_on_squares():
+    # Inputs twice as long in both directions: 4 N, and √4 times the line.
+    loaded = load("common-axial")
+    ledger = count(place(loaded, Run()))
+    (growth,) = compared([loaded], [ledger], Run()).growth.values()
+    assert growth["factor"] == 4
+    assert growth["mixing_macs"] == pytest.approx(1.5)
+    ledgers = sweep("common-axial", loaded, Run(), (128, 65536))
+    assert slope(ledgers.tokens, ledgers.values("mixing_macs")) == pytest.approx(1.5)
+    assert ledgers.ended is None
