@@ -68,6 +68,9 @@ PUBLISHED: dict[tuple[str, str, float], float | str] = {
     ("gpt2-xl", "params", 1542e6): "the paper's table; no count of the released model gives it",
     ("gpt2-xl", "params", 1558e6): MILLION,
     ("gpt3", "params", 174.6e9): TENTH_OF_A_BILLION,
+    ("transformer-xl-enwik8", "params", 41e6): MILLION,
+    ("transformer-xl-enwik8-24l", "params", 277e6): MILLION,
+    ("transformer-xl-wt103", "params", 151e6): MILLION,
     ("transformer-base", "params", 65e6): "wants a vocabulary of about 40k; the text says about 37k",
     ("transformer-big", "params", 213e6): "wants a vocabulary of about 36k; the text says about 37k",
 }

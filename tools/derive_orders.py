@@ -33,7 +33,7 @@ from xfcost.layers.residual import wrapped
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.ledger import Operation
-from xfcost.mechanisms import MECHANISMS, Axial, Blockwise, Cross, Full, Inducing, Sliding, Window
+from xfcost.mechanisms import MECHANISMS, Axial, Blockwise, Cross, Full, Inducing, Relative, Sliding, Window
 from xfcost.mechanisms.base import Page, Place, Residual
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
@@ -104,6 +104,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         *_both(_place(), Blockwise(heads=h, block=b), Blockwise(heads=h, block=b, before=m, causal=True)),
         *_both(_place(), Blockwise(heads=h, block=[W, W], above=W, beside=W)),
     ],
+    Relative: _both(_place(), Relative(heads=h, memory=m), Relative(heads=h, memory=m, causal=True)),
     Mlp: [(Mlp(), _place())],
     Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],

@@ -41,13 +41,15 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 
 
 class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
-    """norm, then scores over the vocabulary at every token: N·d·V MACs, no bias.
+    """norm, then scores over the vocabulary at every token: N·d·V MACs.
 
-    With `share: name` the table is the token embedding's (Press and Wolf 2017): no parameters of its own.
+    With `share: name` the table is the token embedding's (Press and Wolf 2017): no parameters of its own, but for the
+    V of a bias.
     """
 
     norm: NormKind = "layer_norm"
     share: Share | None = None
+    bias: bool = False
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
@@ -61,8 +63,9 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         yield from norm(self.norm, "norm", n, d)
-        head = linear("linear", "Vocabulary scores", n, d, place.vocabulary, bias=False)
-        yield msgspec.structs.replace(head, params=0 if self.share else head.params, shared=self.share)
+        head = linear("linear", "Vocabulary scores", n, d, place.vocabulary, bias=self.bias)
+        table = d * place.vocabulary if self.share else 0
+        yield msgspec.structs.replace(head, params=head.params - table, shared=self.share)
 
 
 class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):

@@ -89,10 +89,14 @@ class WeightedSum(nn.Module):
 
 
 class CausalMask(nn.Module):
-    """-∞ where a key comes after its query."""
+    """-∞ where a key comes after its query; the first `memory` keys come before all queries."""
+
+    def __init__(self, memory: int = 0) -> None:
+        super().__init__()
+        self.memory = memory
 
     def forward(self, scores: Tensor) -> Tensor:
-        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + self.memory)
         return scores.masked_fill(ahead, float("-inf"))
 
 
@@ -120,18 +124,32 @@ class Lookup(nn.Module):
 
 
 class Scoring(nn.Module):
-    """x · tableᵀ: (B, N, D) -> (B, N, V), no bias. With `shared`, the table is owned elsewhere."""
+    """x · tableᵀ + b: (B, N, D) -> (B, N, V). With `shared`, the table is owned elsewhere."""
 
-    def __init__(self, rows: int, columns: int, shared: Table | None = None) -> None:
+    def __init__(self, rows: int, columns: int, shared: Table | None = None, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = None if shared else Table(rows, columns).weight
+        self.bias = nn.Parameter(torch.zeros(rows)) if bias else None
         self.borrowed = (shared,)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return F.linear(x_BND, weight_of(self))
+        return F.linear(x_BND, weight_of(self), self.bias)
 
 
-def weight_of(leaf: Lookup | Scoring) -> Tensor:
+class HeadBias(nn.Module):
+    """x + u: (B, N, D) -> (B, N, D). With `shared`, u is a row of a table that is owned elsewhere."""
+
+    def __init__(self, width: int, shared: Table | None = None, *, row: int = 0) -> None:
+        super().__init__()
+        self.row = row if shared else 0
+        self.weight = None if shared else Table(1, width).weight
+        self.borrowed = (shared,)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return x_BND + weight_of(self)[self.row]
+
+
+def weight_of(leaf: Lookup | Scoring | HeadBias) -> Tensor:
     """The leaf's own table, or the borrowed one."""
     (shared,) = leaf.borrowed
     if shared is not None:

@@ -40,7 +40,8 @@ class LanguageModelHead(nn.Module):
     def __init__(self, page: LanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.norm = norm(page.norm, place.dim)
-        self.linear = Scoring(place.vocabulary, place.dim, tables[page.share] if page.share else None)
+        shared = tables[page.share] if page.share else None
+        self.linear = Scoring(place.vocabulary, place.dim, shared, bias=page.bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BND = x_BND if self.norm is None else self.norm(x_BND)

@@ -1,0 +1,165 @@
+"""Relative attention with a memory: Transformer-XL's, over the tokens of a segment and the positions kept before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Causal, Place, Share
+from xfcost.mechanisms.rows import elementwise, linear, move, product
+
+# Positions kept from earlier segments; none is a model without recurrence.
+Kept = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
+
+
+class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
+    """Self-attention with relative positions and segment-level recurrence (Transformer-XL, Dai et al. 2019, §3).
+
+    n tokens of this segment, m positions of the memory before them (hidden states of the segment before, which get no
+    gradient), width d, h heads of width d_k. R holds sinusoidal encodings of all T distances between a query and a key:
+    T = n+m where causal, 2n+m-1 where both directions are read.
+
+        q                n·d·h·d_k MACs
+        kv               (n+m)·d·2h·d_k MACs
+        r                T·d·h·d_k MACs, once for the whole batch
+        position_scores  n·T·h·d_k MACs, h·n·T entries kept      (Q+v)(R·W_R)ᵀ
+        scores           n·(n+m)·h·d_k MACs, h·n·(n+m) entries   (Q+u)Kᵀ
+        weighted_sum     n·(n+m)·h·d_k MACs
+        out              n·h·d_k·d MACs
+
+    u and v are h·d_k parameters each. The relative shift, which brings the score of distance i-j to the place (i, j),
+    is a view of overlapping rows here; the public code pads a column and copies for it.
+
+    The memory is no token of the input: `reads` and `pairs` tell the segment's own tokens, the rows' `reads` all keys.
+    """
+
+    memory: Kept = 0
+    """m."""
+    memory_queries: bool = False
+    """Are queries of the memory projected too and dropped, as the public code does: m·d·h·d_k MACs more?"""
+    share: Share | None = None
+    """A table of u and v (2 × h·d_k) that several layers use; else every layer has its own."""
+    projection_bias: bool = False
+
+    def label(self) -> str:
+        return "Causal relative attention" if self.causal else "Relative attention"
+
+    @property
+    def past(self) -> Number:
+        """Positions that are read before the segment's first token."""
+        return self.memory
+
+    def encodings(self, place: Place) -> Number:
+        """T, the distances between a query and a key."""
+        n = place.grid.total
+        return n + self.past if self.causal else 2 * n + self.past - 1
+
+    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
+        return {self.share: (2, self.inner(place.dim))} if self.share else {}
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """The segment's own tokens."""
+        return range(token + 1) if self.causal else range(grid.total)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        n = grid.total
+        return n * (n + 1) // 2 if self.causal else n * n
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
+        keys = n + self.past
+        yield from self.before(place)
+        yield linear("q", "Q projection", keys if self.memory_queries else n, d, inner, bias=self.projection_bias)
+        yield linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        yield from relative_core(
+            queries=n,
+            keys=keys,
+            encodings=self.encodings(place),
+            dim=d,
+            heads=self.heads,
+            inner=inner,
+            reads="N + m" if self.past else "N",
+            pairs=self.pairs(place.grid),
+            fused=place.fused,
+            masked=bool(self.causal),
+            share=self.share,
+        )
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def before(self, place: Place) -> Iterator[Operation]:
+        """What happens to the memory before it is attended over: it is laid before the segment."""
+        if self.past:
+            yield move("recall", "Memory before the segment", (place.grid.total + self.past) * place.dim)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from super().notes(place)
+        if self.past:
+            yield (
+                f"costs are of one segment: its {place.grid.total} tokens attend over themselves and {self.past} "
+                "positions of the memory, which a long text has filled"
+            )
+
+
+def relative_core(  # noqa: PLR0913 - one formula, in its letters
+    *,
+    queries: Number,
+    keys: Number,
+    encodings: Number,
+    dim: Number,
+    heads: Number,
+    inner: Number,
+    reads: str,
+    pairs: Number,
+    fused: bool,
+    masked: bool = False,
+    share: str | None = None,
+    terms: tuple[Operation, ...] = (),
+) -> Iterator[Operation]:
+    """softmax(((Q+u)Kᵀ + shift((Q+v)(R·W_R)ᵀ))/√d_k)V, R one sinusoidal encoding per distance, T = `encodings`.
+
+        r                T·d·inner MACs, once for the whole batch
+        position_scores  n·T·inner MACs, h·n·T entries kept
+        scores           n·m·inner MACs, h·n·m entries kept
+        weighted_sum     n·m·inner MACs
+
+    Dai et al. 2019, §3.3. `terms` are rows of what else is added to the position scores. Fused, the position scores are
+    the kernel's bias, and are made as ever.
+    """
+    mixing = {"mixing": "global", "reads": reads, "reads_tokens": keys}
+    project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
+    yield msgspec.structs.replace(project, once=True)
+    bias = {"params": 0 if share else inner, "shared": share}
+    yield elementwise("content_bias", "Queries + u, for the content", "add", queries * inner, **bias)
+    yield elementwise("position_bias", "Queries + v, for the positions", "add", queries * inner, **bias)
+    yield elementwise("position_scale", "Scale queries 1/√d_k, for the positions", "multiply", queries * inner)
+    yield product(
+        "position_scores",
+        "Position scores QRᵀ",
+        queries * encodings * inner,
+        attention_entries=heads * queries * encodings,
+        heads=heads,
+        content_dependent=True,
+        **mixing,
+    )
+    yield move("position_shift", "Relative shift", **mixing)
+    yield from terms
+    if masked and fused:
+        yield Operation(path="mask", title="Mask", **mixing)
+    yield from attention_core(
+        queries=queries,
+        keys=keys,
+        heads=heads,
+        inner=inner,
+        mixing="global",
+        reads=reads,
+        pairs=pairs,
+        fused=fused,
+        biased=True,
+        masked=masked,
+    )

@@ -1,0 +1,265 @@
+"""Transformer-XL's attention: by hand, its memory, how far it reaches, and the public code's figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cases.relative import with_memory
+from strategies import as_yaml
+from xfcost.counted import batched, count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers import LanguageModel
+from xfcost.ledger import Ledger, Operation
+from xfcost.live.build import TWINS, build
+from xfcost.live.mechanisms.relative import RelativeShift
+from xfcost.live.probe import probe
+from xfcost.mechanisms import Relative
+from xfcost.mechanisms.base import Place
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+
+
+def spot(tokens: int, dim: int = 6, *, fused: bool = False) -> Place:
+    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, fused=fused)
+
+
+def twin_of(page: Relative, where: Place, seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return TWINS[Relative](page, where).double().eval().requires_grad_(requires_grad=False)
+
+
+def noise(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rows_of(page: Relative, where: Place) -> dict[str, Operation]:
+    return {row.path: row for row in page.operations(where)}
+
+
+def test_the_rows_by_hand() -> None:
+    # n = 3, m = 2, d = 4, two heads of 2, causal: T = 5 distances.
+    rows = rows_of(Relative(heads=2, causal=True, memory=2), spot(3, 4))
+    macs = {path: row.macs for path, row in rows.items() if row.macs}
+    assert macs == {
+        "q": 48,  # 3·4·4
+        "kv": 160,  # 5·4·8
+        "r": 80,  # 5·4·4
+        "position_scores": 60,  # 3·5·4
+        "scores": 60,
+        "weighted_sum": 60,
+        "out": 48,
+    }
+    assert {path: row.params for path, row in rows.items() if row.params} == {
+        "q": 16,
+        "kv": 32,
+        "r": 16,
+        "content_bias": 4,
+        "position_bias": 4,
+        "out": 16,
+    }
+    # 2 heads · 3·5, both for the positions and for the content; 5 vectors of 4 are laid side by side
+    assert {path: row.attention_entries for path, row in rows.items() if row.attention_entries} == {
+        "position_scores": 30,
+        "scores": 30,
+    }
+    assert (rows["recall"].moved, rows["scores"].reads, rows["scores"].reads_tokens) == (20, "N + m", 5)
+    assert rows["scores"].pairs == 1 + 2 + 3
+
+
+def test_both_directions_take_nearly_twice_the_encodings() -> None:
+    rows = rows_of(Relative(heads=2), spot(3, 4))
+    # distances 2, 1, 0, -1, -2
+    assert (rows["r"].macs, rows["position_scores"].macs, rows["position_scores"].attention_entries) == (80, 60, 30)
+    assert rows["scores"].macs == 36
+    assert "recall" not in rows
+    assert rows["scores"].reads == "N"
+
+
+def test_the_encodings_are_projected_once_for_a_batch() -> None:
+    rows = rows_of(Relative(heads=2, causal=True, memory=2), spot(3, 4))
+    assert batched(rows["r"], 7).macs == rows["r"].macs
+    assert batched(rows["q"], 7).macs == 7 * rows["q"].macs
+
+
+def test_queries_of_the_memory_cost_m_d_d_more() -> None:
+    plain, more = (
+        sum(row.macs for row in Relative(heads=2, memory=5, memory_queries=on).operations(spot(3, 4)))
+        for on in (False, True)
+    )
+    assert more - plain == 5 * 4 * 4
+
+
+def test_notes_tell_of_the_memory() -> None:
+    assert list(Relative(heads=2).notes(spot(3))) == []
+    (note,) = Relative(heads=2, memory=9).notes(spot(3))
+    assert "its 3 tokens attend over themselves and 9 positions of the memory" in note
+
+
+def test_heads_must_divide_the_width() -> None:
+    with pytest.raises(PageError, match="4 does not divide the width 6") as refused:
+        Relative(heads=4).check(spot(3))
+    assert refused.value.field == "heads"
+
+
+# The memory ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    "page",
+    [
+        Relative(heads=2, causal=True, memory=4),
+        Relative(heads=3, memory=3, projection_bias=True),
+        Relative(heads=1, causal=True, memory=2, memory_queries=True),
+    ],
+    ids=str,
+)
+def test_a_given_memory_is_attended_over(page: Relative, *, fused: bool) -> None:
+    twin = twin_of(page, spot(5, fused=fused))
+    x_BND, memory_BPD = noise(2, 5, 6), noise(2, page.memory, 6, seed=2)
+    plain = with_memory(page, twin, x_BND, memory_BPD)
+    torch.testing.assert_close(twin(x_BND, memory_BPD), plain, rtol=1e-11, atol=1e-12)
+    assert not torch.allclose(twin(x_BND), plain)  # it is no zeros
+
+
+def test_a_memory_gets_no_gradient() -> None:
+    twin = twin_of(Relative(heads=2, causal=True, memory=4), spot(5))
+    x_BND, memory_BPD = noise(1, 5, 6).requires_grad_(), noise(1, 4, 6, seed=2).requires_grad_()
+    twin(x_BND, memory_BPD).sum().backward()
+    assert x_BND.grad is not None
+    assert memory_BPD.grad is None
+
+
+def test_two_segments_are_one_long_pass_through_a_layer() -> None:
+    # One layer over 10 tokens at once, and over the second 5 with the first 5 for a memory.
+    whole, half = (
+        twin_of(Relative(heads=2, causal=True, memory=memory), spot(tokens)) for tokens, memory in ((10, 0), (5, 5))
+    )
+    half.load_state_dict(whole.state_dict())
+    x_BND = noise(2, 10, 6)
+    torch.testing.assert_close(half(x_BND[:, 5:], x_BND[:, :5]), whole(x_BND)[:, 5:], rtol=1e-11, atol=1e-12)
+
+
+class Segments(nn.Module):
+    """Layers over one segment after the other: (B, S·N, D) -> the last segment (B, N, D).
+
+    A layer's memory is what entered it in the segments before: the newest positions that fit.
+    """
+
+    def __init__(self, layers: int, segments: int, tokens: int, memory: int) -> None:
+        super().__init__()
+        page = Relative(heads=2, causal=True, memory=memory)
+        self.segments, self.memory = segments, memory
+        self.layers = nn.ModuleList(twin_of(page, spot(tokens), seed) for seed in range(layers))
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        seen = [x_BND.new_zeros(x_BND.shape[0], self.memory, x_BND.shape[-1])] * len(self.layers)
+        for segment_BND in x_BND.chunk(self.segments, dim=1):
+            hidden_BND = segment_BND
+            for number, layer in enumerate(self.layers):
+                before_BPD, seen[number] = seen[number], torch.cat([seen[number], hidden_BND], 1)[:, -self.memory :]
+                hidden_BND = hidden_BND + layer(hidden_BND, before_BPD)
+        return hidden_BND
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("memory", [3, 4])
+def test_the_reach_grows_by_one_memory_per_layer(layers: int, memory: int) -> None:
+    tokens, segments = 4, 5
+    seen = probe(Segments(layers, segments, tokens, memory), (torch.zeros(1, segments * tokens, 6),))
+    # The first token of the last segment reads `memory` positions before it. One layer deeper they stand in a segment
+    # that reads `memory` positions before itself: with memories as long as segments, L·m tokens back in all.
+    last = (segments - 1) * tokens
+    assert seen.reads[0] == frozenset(range(last - (layers - 1) * tokens - memory, last + 1))
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "step", "spare"), [(1, 1, 1, 0), (3, 5, 1, 0), (4, 4, 1, 1), (3, 6, 2, 2), (1, 2, 2, 2)]
+)
+def test_the_shift_is_the_public_code_s(queries: int, keys: int, step: int, spare: int) -> None:
+    # Column c of query i is for key j where c = step·(N-1-i) + spare + j.
+    encodings = keys + step * (queries - 1) + spare
+    scores = torch.arange(2.0 * 3 * queries * encodings).reshape(2, 3, queries, encodings)
+    shifted = RelativeShift(queries, keys, encodings, step=step, spare=spare)(scores)
+    assert shifted.shape == (2, 3, queries, keys)
+    for i in range(queries):
+        for j in range(keys):
+            assert torch.equal(shifted[..., i, j], scores[..., i, step * (queries - 1 - i) + spare + j])
+    assert shifted.untyped_storage().data_ptr() == scores.untyped_storage().data_ptr()  # nothing is copied
+
+
+def test_the_causal_shift_is_a_pad_and_a_view() -> None:
+    # The public code: a column of zeros before, the matrix read as (T+1, N), its first row dropped.
+    scores = torch.randn(2, 3, 4, 7)
+    padded = nn.functional.pad(scores, (1, 0)).reshape(2, 3, 8, 4)[:, :, 1:].reshape(2, 3, 4, 7)
+    read = torch.ones(4, 7).tril(3).bool()  # a memory of 3: what lies ahead is masked, and may be anything
+    shifted = RelativeShift(4, 7, 7)(scores)
+    assert torch.equal(shifted[..., read], padded[..., read])
+
+
+def test_vocabulary_scores_with_a_bias() -> None:
+    # 7 words of 6, tied: 7 parameters of the head's own, one addition per score.
+    head = LanguageModel(norm="none", share="words", bias=True)
+    (row,) = head.operations(Place(grid=Grid((5,)), dim=6, out_dim=6, vocabulary=7))
+    assert (row.params, row.macs, row.flops, row.shared) == (7, 210, 455, "words")
+    (own,) = msgspec.structs.replace(head, share=None).operations(
+        Place(grid=Grid((5,)), dim=6, out_dim=6, vocabulary=7)
+    )
+    assert own.params == 49
+
+
+# Whole models ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ledger(name: str, *settings: str) -> Ledger:
+    return count(place(load(name, settings), Run()))
+
+
+# transformers 4.57.6 (deprecated.transfo_xl), FlopCounterMode/2: embedding and layers, with queries of the memory.
+PUBLIC = {
+    "transformer-xl-enwik8": (41_066_496, 37_044_092_928, 12 * 512 * 512**2),
+    "transformer-xl-wt103": (150_850_870, 8_649_360_000, 16 * 150 * 410**2),
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_the_public_code_s_parameters_and_macs(name: str) -> None:
+    params, macs, of_memory_queries = PUBLIC[name]
+    ours = ledger(name, "head=null", "stages.0.block.0.memory_queries=true")
+    assert (ours.total("params"), ours.total("macs")) == (params, macs)
+    assert macs - ledger(name, "head=null").total("macs") == of_memory_queries
+
+
+def test_the_whole_language_models() -> None:
+    # transformers 4.57.6: 41,066,700 with the head's 204 biases; 277,278,720 with 24 layers and without them.
+    assert ledger("transformer-xl-enwik8").total("params") == 41_066_700
+    assert ledger("transformer-xl-enwik8-24l", "head=null").total("params") == 277_278_720
+
+
+def test_u_and_v_can_be_shared_by_all_layers(tmp_path: Path) -> None:
+    block = [msgspec.to_builtins(Relative(heads=2, causal=True, memory=3, share="biases"))]
+    spec = {
+        "name": "tied",
+        "input": {"kind": "tokens", "vocabulary": 7, "length": 5},
+        "embed": [{"kind": "token"}],
+        "stages": [{"dim": 6, "depth": 4, "block": block}],
+    }
+    file = tmp_path / "tied.yaml"
+    file.write_text(as_yaml(spec), encoding="utf-8")
+    architecture = place(load(str(file)), Run())
+    counted, live = count(architecture), build(architecture, "cpu")
+    # 7·6 words, u and v once, and per layer 5 maps of 6·6 and a norm of 2·6
+    assert counted.total("params") == 42 + 12 + 4 * (180 + 12)
+    assert sum(parameter.numel() for parameter in live.model.parameters()) == counted.total("params")
+    # u is the table's first row and v its second: content changes with the one, positions with the other
+    table, layer = live.model.shared["biases"].weight, live.model.get_submodule("streams.0.stages.0.run.3.0.inner")
+    table.copy_(torch.arange(12.0).reshape(2, 6))
+    zeros = torch.zeros(1, 1, 6)
+    assert torch.equal(layer.core.content_bias(zeros).flatten(), torch.arange(6.0))
+    assert torch.equal(layer.core.position_bias(zeros).flatten(), torch.arange(6.0) + 6)
