@@ -33,7 +33,7 @@ from xfcost.layers.residual import wrapped
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.ledger import Operation
-from xfcost.mechanisms import MECHANISMS, Axial, Blockwise, Cross, Full, Inducing, Relative, Sliding, Window
+from xfcost.mechanisms import MECHANISMS, Axial, Blockwise, Cross, Full, Inducing, Lsh, Relative, Sliding, Window
 from xfcost.mechanisms.base import Page, Place, Residual
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
@@ -51,7 +51,7 @@ LETTERS = {
     "c": "compression: tokens per compressed one",
     "g": "global tokens",
     "r": "random blocks per block, or rounds of hashing",
-    "k": "rank, landmarks, random features, inducing points or clusters",
+    "k": "rank, landmarks, random features, inducing points, clusters or buckets",
     "m": "memory tokens, positions beside a block that it reads, or positions kept from earlier segments",
     "P": "side of a patch",
     "C": "channels of the image",
@@ -105,6 +105,12 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         *_both(_place(), Blockwise(heads=h, block=[W, W], above=W, beside=W)),
     ],
     Relative: _both(_place(), Relative(heads=h, memory=m), Relative(heads=h, memory=m, causal=True)),
+    Lsh: [
+        (Lsh(heads=h, bucket=b, rounds=r, buckets=buckets, causal=causal), _place())
+        for buckets in (None, 2 * k, [2 * k, 2 * k])
+        for causal in (False, "approximate")
+    ]
+    + [(Lsh(heads=h, bucket=2 * s * s, rounds=r), _place())],
     Mlp: [(Mlp(), _place())],
     Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],
@@ -169,10 +175,15 @@ def order(cost: Any) -> str:
     logs = sympy.degree(leading, LOG)
     leading = leading.coeff(LOG, logs)
     others = [symbol for symbol in SYMBOLS.values() if symbol is not N]
-    terms = {_heads_joined([sympy.degree(term, letter) for letter in others]) for term in leading.as_ordered_terms()}
+    terms = {_heads_joined([_degree(term, letter) for letter in others]) for term in leading.as_ordered_terms()}
     kept = [term for term in terms if not any(_below(term, other) for other in terms)]
     grows = sympy.degree(leading.subs(N, s**2), s)
     return f"O({' + '.join(_product(powers, grows, logs) for powers in sorted(kept, reverse=True))})"
+
+
+def _degree(term: Any, letter: Any) -> int:
+    """The power of `letter` in one term; negative where it divides."""
+    return int(term.as_powers_dict()[letter])
 
 
 def _is_log(x: Any) -> bool:
@@ -222,8 +233,13 @@ def _leading(cost: Any) -> Any:
 
 
 def _product(powers: tuple[int, ...], twice: int, logs: int) -> str:
-    """Powers of every letter but N, twice N's, and log N's, as `h·N²`."""
-    others = iter(powers)
+    """Powers of every letter but N, twice N's, and log N's, as `h·N²`; what divides comes last, as `N²·d/b`."""
+    divisors = "".join(
+        f"/{_power(letter, -power)}"
+        for letter, power in zip((one for one in LETTERS if one != "N"), powers, strict=True)
+        if power < 0
+    )
+    others = iter(max(power, 0) for power in powers)
     factors = []
     for letter in LETTERS:
         if letter == "N":
@@ -232,7 +248,7 @@ def _product(powers: tuple[int, ...], twice: int, logs: int) -> str:
             factors.append(_power("log N", logs))
         else:
             factors.append(_power(letter, next(others)))
-    return "·".join(factor for factor in factors if factor) or "1"
+    return ("·".join(factor for factor in factors if factor) or "1") + divisors
 
 
 def _power(letter: str, power: int) -> str:

@@ -42,3 +42,8 @@ def lesser(a: Number, b: Number) -> Number:
 def greater(a: Number, b: Number) -> Number:
     """max(a, b), likewise."""
     return (a + b + abs(a - b)) // 2
+
+
+def surely(relation: Any) -> bool:
+    """Is a comparison true? One between symbols that can't be answered isn't: letters stand for many tokens."""
+    return not getattr(relation, "is_Relational", False) and bool(relation)

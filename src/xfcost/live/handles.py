@@ -180,9 +180,9 @@ def moved(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def scattered(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Writing into a tensor: the elements of the source, not of the whole tensor."""
-    source = next(value for value in reversed(inputs) if value.type().kind() == "TensorType" and _is_float(value))
-    return Counter(moved=prod(shape(source)))
+    """Writing into a tensor: the elements of the source, not of the whole tensor; whole numbers are none."""
+    floats = [value for value in inputs if _is_float(value)]
+    return Counter(moved=prod(shape(floats[-1])) if floats else 0)
 
 
 def gelu(inputs: list[Value], outputs: list[Value]) -> Counts:

@@ -6,13 +6,14 @@ from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
+from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.window import Window
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
-MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Sliding, Inducing, Axial, Blockwise, Relative)
-Mechanism = Full | Cross | Window | Sliding | Inducing | Axial | Blockwise | Relative
+MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Sliding, Inducing, Axial, Blockwise, Relative, Lsh)
+Mechanism = Full | Cross | Window | Sliding | Inducing | Axial | Blockwise | Relative | Lsh
 
 __all__ = [
     "MECHANISMS",
@@ -21,6 +22,7 @@ __all__ = [
     "Cross",
     "Full",
     "Inducing",
+    "Lsh",
     "Mechanism",
     "Relative",
     "Sliding",

@@ -1,0 +1,170 @@
+"""LSH attention: a token reads the chunk that it falls into where tokens are sorted by the hash of their queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from xfcost.arithmetic import Number, lesser, round_up, surely
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import ApproximatelyCausal, Length, Place
+from xfcost.mechanisms.rows import choose, elementwise, linear, move, product, sort
+
+Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
+
+
+class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
+    """Attention by locality-sensitive hashing, queries and keys being one (Reformer: Kitaev et al. 2020, §2).
+
+    N tokens, width d, h heads of width d_k. In each of R rounds the tokens of a head are sorted by their bucket
+    argmax([xR; -xR]), R a fixed random d_k × b/2 matrix, cut into chunks of c, and read their own chunk and the one
+    before it, circularly; keys have length one, and a token reads itself only where it can read no other. As in the
+    public implementations, tokens of a chunk read each other whether or not they share a bucket. The rounds are then
+    weighted by their softmax normalisers.
+
+        query_key, value  N·d·h·d_k MACs each
+        rotate            R·N·h·d_k·b/2 MACs; b = 2N/c buckets (§2): quadratic in N. Factorised buckets
+                          b = b₁·b₂ take (b₁ + b₂)/2 columns, any fixed count is linear in N
+        hash              R·N·h·b comparisons
+        sort              R·h·N·log₂N comparisons
+        scores            R·N·2c·h·d_k MACs, R·h·N·2c entries kept
+        weighted_sum      R·N·2c·h·d_k MACs
+        out               N·h·d_k·d MACs
+
+    Up to c tokens there is one chunk, and attention is full; more tokens are padded to whole chunks.
+    """
+
+    chooses: ClassVar[bool] = True
+    leak: ClassVar[str] = "later tokens are hashed and sorted too, and move the chunks' borders"
+
+    rounds: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 4
+    """R, rounds of hashing."""
+    bucket: Length = 64
+    """c, tokens of a chunk."""
+    buckets: Buckets | Annotated[list[Buckets], msgspec.Meta(min_length=2, max_length=8)] | None = None
+    """b, or the factors of b; 2N/c where it isn't given."""
+    projection_bias: bool = False
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        for count in self.buckets if isinstance(self.buckets, list) else [self.buckets or 2]:
+            if count % 2:
+                raise PageError(
+                    "buckets",
+                    f"{count} is odd, and half of the buckets lie opposite the other half; "
+                    f"it could be {count - 1} or {count + 1}",
+                )
+
+    def label(self) -> str:
+        return "LSH attention"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """Any token may share a chunk with `token`; up to R·2c of them do."""
+        return range(token + 1) if self.causal else range(grid.total)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        n = grid.total
+        return n * (n + 1) // 2 if self.causal else n * n
+
+    def whole(self, grid: Grid) -> bool:
+        """Do all tokens fit one chunk? Attention is then full."""
+        return surely(grid.total <= self.bucket)
+
+    def padded(self, grid: Grid) -> Number:
+        """P, the tokens with padding up to whole chunks."""
+        return grid.total if self.whole(grid) else round_up(grid.total, self.bucket)
+
+    def factors(self, grid: Grid) -> list[Number]:
+        """b, or its factors."""
+        if self.buckets is None:
+            return [2 * (self.padded(grid) // self.bucket)]
+        return list(self.buckets) if isinstance(self.buckets, list) else [self.buckets]
+
+    def order_key(self, place: Place) -> str:
+        return "lsh/whole" if self.whole(place.grid) else "lsh" if self.buckets is None else "lsh/buckets"
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, grid = place.grid.total, place.dim, place.grid
+        inner, padded, whole = self.inner(d), self.padded(grid), self.whole(grid)
+        copies = padded if whole else self.rounds * padded  # tokens in all rounds
+        if padded != n:
+            yield move("pad", "Pad to whole chunks", padded * d)
+        yield linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias)
+        yield linear("value", "V projection", padded, d, inner, bias=self.projection_bias)
+        if not whole:
+            yield from self._sorted(grid, inner)
+        yield _normalised(copies, self.heads, inner)
+        if not whole:
+            # the previous chunk rolled to its place, then both side by side: of keys and of values
+            yield move("look_back", "Chunks beside those before them", 2 * 3 * copies * inner)
+        yield from self._core(grid, copies, inner)
+        if not whole:
+            several = self.rounds != 1
+            yield move("undo", "Back into the tokens' order", copies * (inner + (self.heads if several else 0)))
+            if several:
+                yield elementwise("round_weights", "Softmax over the rounds", "softmax", copies * self.heads)
+                work = FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["sum"]
+                yield Operation(path="combine", title="Weighted sum of the rounds", flops=copies * inner * work)
+        yield linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
+
+    def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
+        """Hash, sort, gather."""
+        padded, rounds, heads = self.padded(grid), self.rounds, self.heads
+        buckets = sum(self.factors(grid))
+        hashed = rounds * heads * padded * buckets
+        yield product("rotate", "Random rotations xR", rounds * padded * inner * (buckets // 2))
+        negated = hashed // 2 * FLOPS_PER_ELEMENT["multiply"]
+        yield choose("hash", "Hash argmax([xR; -xR])", hashed, flops=negated, moved=hashed)
+        yield sort("sort", "Sort by bucket", rounds * heads, padded)
+        yield move("gather", "Gather queries and values by bucket", 2 * rounds * padded * inner)
+
+    def _core(self, grid: Grid, queries: Number, inner: Number) -> Iterator[Operation]:
+        """Attention of all chunks; of all tokens where they fit one."""
+        if self.whole(grid):
+            keys = grid.total
+            reach: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": keys}
+        else:
+            keys = 2 * self.bucket
+            most = lesser(self.rounds * keys, grid.total)
+            reach = {"mixing": "local", "reads": "2·b·r", "reads_tokens": most}
+        reach |= {"heads": self.heads}
+        entries = self.heads * queries * keys
+        content = reach | {"content_dependent": True}
+        macs = queries * keys * inner
+        yield product("scores", "Attention scores QKᵀ", macs, attention_entries=entries, **content)
+        yield Operation(path="mask", title="Mask", **reach)
+        yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
+        subtracted = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
+        yield Operation(path="softmax", title="Softmax", flops=entries * subtracted, **content)
+        yield product("weighted_sum", "Weighted sum AV", macs, **content)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from super().notes(place)
+        n, padded, chunk = place.grid.total, self.padded(place.grid), self.bucket
+        if self.whole(place.grid):
+            yield f"{n} tokens fit one chunk of {chunk}: nothing is hashed or sorted, attention is full"
+            return
+        if padded != n:
+            yield (
+                f"{n} tokens padded to {padded} for chunks of {chunk}: "
+                f"{padded - n} padding tokens are projected, hashed and attended over, and counted; no token reads them"
+            )
+        columns = sum(self.factors(place.grid)) // 2
+        if self.buckets is None:
+            yield (
+                f"2N/{chunk} = {2 * columns} buckets: hashing multiplies every token by {columns} columns per round "
+                "and head, which is quadratic in N; the O(N·log N) in print is the sort's. "
+                "A fixed or factorised `buckets` is linear"
+            )
+
+
+def _normalised(copies: Number, heads: int, inner: Number) -> Operation:
+    """Keys of length one: x / √(mean(x²) + ε) / √d_k; square, mean, multiply, divide per element; add, root per key."""
+    each = 3 * FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["mean"]
+    per_key = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
+    return Operation(path="normalise", title="Keys of length one", flops=copies * (inner * each + heads * per_key))
