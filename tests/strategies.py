@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,9 +11,13 @@ import yaml
 
 from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
+from xfcost.counted import count
 from xfcost.grid import Grid
+from xfcost.ledger import Ledger
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.base import Mixer, Place, SubLayer
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
 
 
 def place_for(page: SubLayer, grid: Grid, *, fused: bool = False, dim: int = DIM) -> Place:
@@ -66,3 +71,10 @@ def as_yaml(data: dict[str, Any]) -> str:
             return True
 
     return yaml.dump(data, Dumper=Plain, sort_keys=False, allow_unicode=True)
+
+
+def counted_spec(data: dict[str, Any], folder: Path) -> Ledger:
+    """The counted account of a spec that is given as plain data."""
+    file = folder / "spec.yaml"
+    file.write_text(as_yaml({"name": "a spec of a test"} | data), encoding="utf-8")
+    return count(place(load(str(file)), Run()))

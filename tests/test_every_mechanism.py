@@ -121,6 +121,12 @@ def bad_fields(mechanism: type[Mixer]) -> Iterator[tuple[str, Any]]:
 BAD = [(mechanism, *bad) for mechanism in MECHANISMS for bad in bad_fields(mechanism)]
 
 
+def column(line: str, key: str) -> int | None:
+    """Where `key` begins in a line of YAML, after list dashes."""
+    found = re.match(rf"([\s-]*){key}:", line)
+    return found and found.end(1)
+
+
 @pytest.mark.parametrize(("mechanism", "field", "value"), BAD, ids=str)
 def test_a_bad_key_or_value_is_refused_with_its_line(
     mechanism: type[Mixer], field: str, value: Any, tmp_path: Path
@@ -131,8 +137,11 @@ def test_a_bad_key_or_value_is_refused_with_its_line(
     text = as_yaml(data)
     file = tmp_path / "bad.yaml"
     file.write_text(text, encoding="utf-8")
-    # The key stands alone on its line; a page's own keys are the last of their name in the file.
-    line = max(number for number, words in enumerate(text.splitlines(), 1) if re.match(rf"\s*(- )*{field}:", words))
+    # The key stands alone on its line, in the block, further left than those of anything nested in the page.
+    lines = list(enumerate(text.splitlines(), 1))
+    block = max(number for number, words in lines if words.endswith(" block:"))
+    found = [(at, number) for number, words in lines if (at := column(words, field)) is not None and number > block]
+    line = min(found)[1]
     with pytest.raises(SpecError) as refused:
         load(str(file))
     assert str(refused.value).startswith(f"{file}:{line} "), (str(refused.value), line, text)
@@ -469,6 +478,7 @@ def test_exponents_are_read_from_orders() -> None:
     texts = ("O(h·N²)", "O(N·W²·d)", "O(N√N·d)", "O(M·d²)", "O(V·d) parameters", "O(N·b·d + N·m·d)")
     assert [exponent(text) for text in texts] == [2, 1, 1.5, 0, 0, 1]
     assert exponent("O(h·N·log N) comparisons") == 1
+    assert exponent("O(h·N·k/b + N·d)") == 1
 
 
 ENLARGED = 2**20

@@ -33,8 +33,21 @@ from xfcost.layers.residual import wrapped
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.ledger import Operation
-from xfcost.mechanisms import MECHANISMS, Axial, Blockwise, Cross, Full, Inducing, Lsh, Relative, Sliding, Window
+from xfcost.mechanisms import (
+    MECHANISMS,
+    Axial,
+    Blockwise,
+    Cross,
+    Full,
+    Inducing,
+    Kernel,
+    Lsh,
+    Relative,
+    Sliding,
+    Window,
+)
 from xfcost.mechanisms.base import Page, Place, Residual
+from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
 COMMAND = "python tools/derive_orders.py"
@@ -80,6 +93,8 @@ def _both(place: Place, *pages: Page) -> list[tuple[Page, Place]]:
     return [(page, spot) for page in pages for spot in (place, msgspec.structs.replace(place, fused=True))]
 
 
+CHUNKED = {"causal": True, "form": "chunked", "chunk": b}
+
 # Every page in letters, with the options that bring other rows. A page that is missing here fails the derivation.
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Full: _both(_place(), Full(heads=h), Full(heads=h, causal=True)),
@@ -111,6 +126,11 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         for causal in (False, "approximate")
     ]
     + [(Lsh(heads=h, bucket=2 * s * s, rounds=r), _place())],
+    Kernel: [
+        (Kernel(heads=h, features=features, **way), _place(dim=h * dk))
+        for features in (EluPlusOne(), RandomFeatures(count=k), RandomFeatures(count=k, function="relu"))
+        for way in ({}, *({"causal": True, "form": form} for form in ("parallel", "recurrent")), CHUNKED)
+    ],
     Mlp: [(Mlp(), _place())],
     Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],

@@ -6,14 +6,15 @@ from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
+from xfcost.mechanisms.kernel import Kernel
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.window import Window
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
-MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Sliding, Inducing, Axial, Blockwise, Relative, Lsh)
-Mechanism = Full | Cross | Window | Sliding | Inducing | Axial | Blockwise | Relative | Lsh
+MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Sliding, Inducing, Axial, Blockwise, Relative, Lsh, Kernel)
+Mechanism = Full | Cross | Window | Sliding | Inducing | Axial | Blockwise | Relative | Lsh | Kernel
 
 __all__ = [
     "MECHANISMS",
@@ -22,6 +23,7 @@ __all__ = [
     "Cross",
     "Full",
     "Inducing",
+    "Kernel",
     "Lsh",
     "Mechanism",
     "Relative",

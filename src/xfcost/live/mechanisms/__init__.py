@@ -7,11 +7,12 @@ from xfcost.live.mechanisms.blockwise import BlockwiseAttention
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.inducing import InducedAttention
+from xfcost.live.mechanisms.kernel import KernelAttention
 from xfcost.live.mechanisms.lsh import LshAttention
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
 from xfcost.live.mechanisms.window import WindowAttention
-from xfcost.mechanisms import Axial, Blockwise, Cross, Full, Inducing, Lsh, Relative, Sliding, Window
+from xfcost.mechanisms import Axial, Blockwise, Cross, Full, Inducing, Kernel, Lsh, Relative, Sliding, Window
 from xfcost.mechanisms.base import Page
 
 TWINS: dict[type[Page], type[nn.Module]] = {
@@ -24,4 +25,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Blockwise: BlockwiseAttention,
     Relative: RelativeAttention,
     Lsh: LshAttention,
+    Kernel: KernelAttention,
 }

@@ -1,0 +1,276 @@
+"""Kernel attention: φ(Q)(φ(K)ᵀV), a product of feature maps that is linear in N; Linear Transformer and Performer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div, lesser
+from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Causal, Length, Place
+from xfcost.mechanisms.rows import elementwise, linear, move, product
+
+Form = Literal["parallel", "chunked", "recurrent"]
+CHUNK = 64
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """A feature map φ, applied to the queries and keys of every head."""
+
+    epsilon: ClassVar[float] = 0.0
+    """Added to the normaliser φ(q)·Σφ(k)."""
+
+    def width(self, head_dim: Number) -> Number:
+        """Features m."""
+        raise NotImplementedError
+
+
+class EluPlusOne(Features, frozen=True, kw_only=True, tag="elu_plus_one"):
+    """φ(x) = elu(x) + 1: m = d_k features, no scaling (Katharopoulos et al. 2020, equation 7)."""
+
+    epsilon: ClassVar[float] = 1e-6  # elu(x) + 1 rounds to 0 for x below -17, and the public implementation adds it too
+
+    def width(self, head_dim: Number) -> Number:
+        return head_dim
+
+
+class RandomFeatures(Features, frozen=True, kw_only=True, tag="random"):
+    """FAVOR+: m orthogonal random features of x/d_k^¼ (Choromanski et al. 2021, §2.3 and §2.4).
+
+    softmax: φ(x) = exp(ωᵢ·x - |x|²/2)/√m, whose products estimate the softmax kernel; relu: max(ωᵢ·x, 0). The m×d_k
+    matrix of the ωᵢ is drawn and not learned: a buffer, no parameters.
+    """
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 256
+    function: Literal["softmax", "relu"] = "softmax"
+
+    def width(self, head_dim: Number) -> Number:
+        return self.count
+
+
+class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
+    """Attention whose weights are products of features, φ(q)·φ(k) (Katharopoulos et al. 2020, §3; Performer).
+
+    N tokens, width d, h heads of width d_k, m features. Rows marked * are there for random features alone.
+
+        project *      2N·m·h·d_k MACs: ωᵢ·q, ωᵢ·k
+        state          N·m·h·d_k MACs: S = φ(K)ᵀV, m·h·d_k numbers whatever N
+        normaliser     N·m·h MACs: φ(q)·Σφ(k)
+        read           N·m·h·d_k MACs: φ(q)·S
+
+    Causal, a token has a state of its own, in one of three forms that give the same numbers:
+
+        parallel       the h·N² products φ(q)·φ(k), masked: N²·h·(m + d_k) MACs
+        chunked        chunks of c tokens, N padded to P: a state per chunk and their running sum, P·m·h·d_k/c numbers;
+                       inside a chunk the masked products: P·c·h·(m + d_k) MACs beside 2P·m·h·d_k
+        recurrent      one token after the other, 2m·h·d_k MACs each, with a state of m·h·d_k numbers and no more
+
+    The queries' exponent is lowered by its maximum over the features, and the keys' by theirs over all tokens, but not
+    in the causal forms, where that maximum would tell of later tokens (public code takes it there too, and leaks).
+    There it needs none: ωx - |x|²/2 never exceeds |ω|²/2, about d_k/2.
+    """
+
+    features: EluPlusOne | RandomFeatures = EluPlusOne()
+    form: Form | None = None
+    """How the causal form is computed; chunked where it isn't given."""
+    chunk: Length | None = None
+    """Tokens of a chunk c; 64 where it isn't given."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.form and not self.causal:
+            raise PageError("form", f"{self.form!r} is a way to be causal, and this attention isn't; add causal: true")
+        if self.chunk and self.scheme != "chunked":
+            raise PageError("chunk", f"there are no chunks {self._where}; leave `chunk` out, or write form: chunked")
+
+    @property
+    def _where(self) -> str:
+        return f"in the {self.form} form" if self.causal else "where attention isn't causal"
+
+    @property
+    def scheme(self) -> Form | None:
+        """How it is computed: one of the causal forms, or None where it isn't causal."""
+        return (self.form or "chunked") if self.causal else None
+
+    def label(self) -> str:
+        name = "Linear attention" if isinstance(self.features, EluPlusOne) else "FAVOR+"
+        return f"Causal {name[0].lower() if name[1].islower() else name[0]}{name[1:]}" if self.causal else name
+
+    def order_key(self, place: Place) -> str:
+        features = self.features.function if isinstance(self.features, RandomFeatures) else "elu_plus_one"
+        return f"kernel/{features}" + (f"/{self.scheme}" if self.scheme else "")
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(token + 1) if self.causal else range(grid.total)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        n = grid.total
+        return n * (n + 1) // 2 if self.causal else n * n
+
+    def chunks(self, grid: Grid) -> tuple[Number, Number]:
+        """How many chunks of how many tokens; never more tokens than there are."""
+        size = lesser(self.chunk or CHUNK, grid.total)
+        return ceil_div(grid.total, size), size
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
+        chunks, chunk = self.chunks(place.grid) if self.scheme == "chunked" else (1, n)
+        head_dim = inner // self.heads
+        letters = _Letters(n, chunks * chunk, inner, self.heads, self.features.width(head_dim), chunks, self.features)
+        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        if self.scheme == "chunked":
+            padded = 3 * letters.padded * inner
+            yield move("pad", "Pad to whole chunks", lesser(1, letters.padded - n) * padded)
+        yield from _feature_rows(letters, causal=bool(self.causal))
+        rows = {None: _whole, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
+        yield from rows(letters)
+        yield elementwise("divide", "Divide by the normaliser", "multiply", letters.padded * inner)
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n, head_dim = place.grid.total, self.inner(place.dim) // self.heads
+        m = self.features.width(head_dim)
+        chunks, chunk = self.chunks(place.grid)
+        if self.scheme == "chunked" and chunks * chunk != n:
+            yield (
+                f"{n} tokens padded to {chunks} chunks of {chunk}: "
+                f"{chunks * chunk - n} padding tokens are attended over, and counted"
+            )
+        if self.scheme == "chunked" and chunks == 1:
+            yield f"one chunk holds all {n} tokens: this is the parallel form, quadratic in N"
+        if self.scheme == "recurrent":
+            yield (
+                f"recurrent: {n} steps run one after the other, each on a state of "
+                f"{self.heads}·{m}·{head_dim} numbers; a trace lays the same steps beside each other"
+            )
+        least = 2 * m if isinstance(self.features, RandomFeatures) else m
+        if self.scheme is None and n <= least:
+            yield f"{m} features make this no cheaper than full attention before N = {least}"
+
+
+class _Letters(NamedTuple):
+    tokens: Number
+    padded: Number
+    inner: Number
+    heads: int
+    features: Number
+    chunks: Number
+    kind: EluPlusOne | RandomFeatures
+
+    @property
+    def through_state(self) -> dict[str, Any]:
+        """What is true of rows that read all tokens, each alone or through a state."""
+        return {"mixing": "global", "reads": "N", "reads_tokens": self.tokens, "content_dependent": True}
+
+    @property
+    def normaliser(self) -> Number:
+        """FLOPs of the ε that the normalisers of all heads are given."""
+        return self.padded * self.heads * COSTS["add"] if self.kind.epsilon else 0
+
+
+def _feature_rows(of: _Letters, *, causal: bool) -> Iterator[Operation]:
+    """φ(Q) and φ(K)."""
+    elements = of.padded * of.heads * of.features
+    titles = {"q_features": "Features of the queries φ(Q)", "k_features": "Features of the keys φ(K)"}
+    if isinstance(of.kind, EluPlusOne):
+        for path, title in titles.items():
+            yield Operation(path=path, title=title, flops=elements * (COSTS["elu"] + COSTS["add"]))
+        return
+    yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * of.padded * of.inner)
+    yield product("project", "Random projections of queries and keys", 2 * of.padded * of.inner * of.features)
+    if of.kind.function == "relu":
+        for path, title in titles.items():
+            yield Operation(path=path, title=title, flops=elements * (COSTS["relu"] + COSTS["add"]))
+        return
+    for path, title in titles.items():
+        keys = path == "k_features"
+        lowered = not (keys and causal)
+        yield Operation(
+            path=path,
+            title=title,
+            flops=_exponential(of, elements) + (of.padded * of.heads * COSTS["add"] if lowered else 0),
+            comparisons=elements if lowered else 0,
+            **(of.through_state if keys and lowered else {}),
+        )
+
+
+def _exponential(of: _Letters, elements: Number) -> Number:
+    """FLOPs of (exp(ω·x - |x|²/2) + ε)/√m, the maximum apart."""
+    half_norms = of.padded * (of.inner * (COSTS["multiply"] + COSTS["sum"]) + of.heads * COSTS["multiply"])
+    return half_norms + elements * (2 * COSTS["add"] + COSTS["exp"] + COSTS["multiply"])
+
+
+def _normaliser(of: _Letters) -> Operation:
+    macs = of.padded * of.heads * of.features
+    return Operation(
+        path="normaliser",
+        title="Normaliser φ(Q)·Σφ(K)",
+        macs=macs,
+        flops=2 * macs + of.normaliser,
+        **of.through_state,
+    )
+
+
+def _whole(of: _Letters) -> Iterator[Operation]:
+    """One state for all tokens."""
+    macs = of.padded * of.features * of.inner
+    yield product("state", "State φ(K)ᵀV", macs, **of.through_state)
+    sums = of.padded * of.heads * of.features
+    yield elementwise("key_sum", "Sum of the keys' features", "sum", sums, **of.through_state)
+    yield product("read", "Read the state φ(Q)S", macs, **of.through_state)
+    yield _normaliser(of)
+
+
+def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: Any) -> Iterator[Operation]:
+    """The masked products of `groups` groups of `tokens` tokens, and their sums."""
+    entries = groups * of.heads * tokens * tokens
+    whole = tokens * (tokens + 1) // 2
+    rest = of.tokens - (groups - 1) * tokens  # tokens of the last group that are no padding
+    yield product(
+        f"{prefix}scores",
+        "Products of features φ(Q)φ(K)ᵀ",
+        entries * of.features,
+        attention_entries=entries,
+        heads=of.heads,
+        pairs=(groups - 1) * whole + rest * (rest + 1) // 2,
+        **reach,
+    )
+    yield Operation(path=f"{prefix}mask", title="Mask", **reach)
+    yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **reach)
+    flops = entries * COSTS["sum"] + (0 if prefix else of.normaliser)
+    yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **reach)
+
+
+def _parallel(of: _Letters) -> Iterator[Operation]:
+    yield from _within(of, 1, of.tokens, "", **of.through_state)
+
+
+def _chunked(of: _Letters) -> Iterator[Operation]:
+    """A state per chunk, the sum of the earlier ones, and the masked products inside."""
+    size = of.padded // of.chunks
+    here = {"mixing": "local", "reads": "b", "reads_tokens": size, "content_dependent": True}
+    yield from _within(of, of.chunks, size, "local_", **here)
+    macs, sums = of.padded * of.features * of.inner, of.padded * of.heads * of.features
+    yield product("state", "State of every chunk φ(K)ᵀV", macs, **here)
+    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, **here)
+    states = of.chunks * of.features * (of.inner + of.heads)
+    yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **of.through_state)
+    yield product("read", "Read the states φ(Q)S", macs, **of.through_state)
+    yield _normaliser(of)
+    yield elementwise("add", "Add what the chunk gives", "add", of.padded * (of.inner + of.heads))
+
+
+def _recurrent(of: _Letters) -> Iterator[Operation]:
+    """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
+    macs, sums = of.tokens * of.features * of.inner, of.tokens * of.heads * of.features
+    flops = macs * (2 + COSTS["add"])
+    yield Operation(path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **of.through_state)
+    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **of.through_state)
+    yield product("read", "Read the state φ(q)S", macs, **of.through_state)
+    yield _normaliser(of)
+    yield move("join", "Put the tokens side by side", of.tokens * (of.inner + of.heads))

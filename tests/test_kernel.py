@@ -1,0 +1,300 @@
+"""Kernel attention: its three causal forms, FAVOR+'s estimate, what leaks and what doesn't, figures of public code."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from strategies import counted_spec
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live.mechanisms.full import FullAttention
+from xfcost.live.mechanisms.kernel import KernelAttention, SoftmaxFeatures, orthogonal_features
+from xfcost.mechanisms import Full, Kernel
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
+
+FEATURES = [EluPlusOne(), RandomFeatures(count=12), RandomFeatures(count=12, function="relu")]
+each_map = pytest.mark.parametrize("features", FEATURES, ids=str)
+
+
+def spot(n: int, dim: int = 8) -> Place:
+    return Place(grid=Grid((n,)), dim=dim, out_dim=dim)
+
+
+def twin(page: Kernel, n: int, dim: int = 8, like: nn.Module | None = None) -> KernelAttention:
+    """The twin in float64, with the weights (and random features) of `like`."""
+    torch.manual_seed(0)
+    module = KernelAttention(page, spot(n, dim)).double().eval()
+    if like is not None:
+        module.load_state_dict(like.state_dict(), strict=False)
+    return module
+
+
+def noise(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def costs(page: Kernel, place: Place) -> dict[str, int]:
+    return {row.path: row.macs for row in page.operations(place)}
+
+
+# Arithmetic by hand ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_macs_by_hand() -> None:
+    # N=10, d=6, h=2, d_k=3, m=3: S = φ(K)ᵀV is 10·2·3·3 = 180, φ(Q)S as much, φ(Q)·Σφ(k) 10·2·3 = 60.
+    place = spot(10, 6)
+    whole = costs(Kernel(heads=2), place)
+    assert {name: macs for name, macs in whole.items() if macs} == {
+        "qkv": 10 * 6 * 18,
+        "state": 180,
+        "read": 180,
+        "normaliser": 60,
+        "out": 10 * 6 * 6,
+    }
+    # 5 random features: both projections 2·10·2·3·5 = 600, S 10·2·5·3 = 300, the normaliser 10·2·5 = 100.
+    random = costs(Kernel(heads=2, features=RandomFeatures(count=5)), place)
+    assert (random["project"], random["state"], random["read"], random["normaliser"]) == (600, 300, 300, 100)
+    # Chunks of 4: padded to 12; 3 chunks of 2·4·4 = 32 products, each 3 MACs for the score and 3 for the sum.
+    chunked = costs(Kernel(heads=2, causal=True, chunk=4), place)
+    assert (chunked["local_scores"], chunked["local_weighted_sum"]) == (288, 288)
+    assert (chunked["state"], chunked["read"], chunked["normaliser"]) == (12 * 18, 12 * 18, 12 * 6)
+    # One step: 2·d_k·d = 36 MACs, and h·m = 6 for the normaliser.
+    steps = [costs(Kernel(heads=2, causal=True, form="recurrent"), spot(n, 6)) for n in (10, 11)]
+    assert {name: steps[1][name] - steps[0][name] for name in ("state", "read", "normaliser")} == {
+        "state": 18,
+        "read": 18,
+        "normaliser": 6,
+    }
+
+
+def test_scores_and_data_moved_by_hand() -> None:
+    rows = {row.path: row for row in Kernel(heads=2, causal=True, chunk=4).operations(spot(10, 6))}
+    # 3 chunks, 2 heads, 4×4; of the last chunk's 4 tokens 2 are padding: pairs 10 + 10 + 3.
+    assert rows["local_scores"].attention_entries == 96
+    assert rows["local_scores"].pairs == 23
+    # Q, K, V padded from 10 to 12 tokens: 3·12·6; states 3·3·(6 + 2), and as many additions.
+    assert rows["pad"].moved == 216
+    assert (rows["prefix_sum"].moved, rows["prefix_sum"].flops) == (72, 72)
+    assert next(
+        row for row in Kernel(heads=2, causal=True, chunk=5).operations(spot(10, 6)) if row.path == "pad"
+    ).only_moves
+
+
+def test_feature_maps_count_their_elementwise_work() -> None:
+    # 10 tokens, 2 heads, 3 dimensions, 5 features.
+    def flops(**page: Any) -> dict[str, tuple[int, int]]:
+        rows = Kernel(heads=2, **page).operations(spot(10, 6))
+        return {row.path: (row.flops, row.comparisons) for row in rows if "features" in row.path}
+
+    assert flops()["q_features"] == (10 * 6 * 3, 0)  # exp, minus 1, plus 1
+    # |x|²/2: 60 squares, 60 sums, 20 halves; 20 maxima added; subtract, exp, + ε, ·1/√m on 100 features.
+    softmax = RandomFeatures(count=5)
+    assert flops(features=softmax)["q_features"] == (60 + 60 + 20 + 20 + 400, 100)
+    assert flops(features=softmax)["k_features"] == (560, 100)
+    assert flops(features=softmax, causal=True, form="recurrent")["k_features"] == (540, 0)  # no maximum
+    assert flops(features=RandomFeatures(count=5, function="relu"))["k_features"] == (200, 0)
+
+
+# Three forms of one thing ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@each_map
+@pytest.mark.parametrize("n", [1, 7, 12, 65])
+def test_the_causal_forms_give_the_same_numbers_and_gradients(features: Any, n: int) -> None:
+    page = Kernel(heads=2, causal=True, form="parallel", features=features)
+    pages = [page, *(msgspec.structs.replace(page, form="chunked", chunk=c) for c in (1, 3, 4, 100))]
+    pages.append(msgspec.structs.replace(page, form="recurrent"))
+    first, answers = twin(page, n), []
+    for each in pages:
+        x = noise(2, n, 8).requires_grad_()
+        module = twin(each, n, like=first)
+        y = module(x)
+        weights = (x, *module.parameters())
+        answers.append((y, *torch.autograd.grad((y * noise(*y.shape, seed=2)).sum(), weights)))
+    for answer in answers[1:]:
+        for one, other in zip(answers[0], answer, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@each_map
+def test_the_last_token_reads_all_and_so_equals_the_form_that_is_not_causal(features: Any) -> None:
+    # Not for the softmax map: its keys are lowered by another maximum there, which ε makes felt.
+    if features == RandomFeatures(count=12):
+        return
+    page = Kernel(heads=2, features=features)
+    whole, causal = twin(page, 9), msgspec.structs.replace(page, causal=True, chunk=4)
+    x = noise(1, 9, 8)
+    torch.testing.assert_close(whole(x)[:, -1], twin(causal, 9, like=whole)(x)[:, -1], rtol=1e-10, atol=1e-12)
+
+
+def test_the_recurrent_form_holds_one_state_and_the_loop_costs_what_the_trace_says() -> None:
+    page = Kernel(heads=2, causal=True, form="recurrent", features=RandomFeatures(count=16))
+    module, n = twin(page, 50), 50
+    largest: list[int] = []
+    for name, leaf in module.core.named_children():
+        leaf.register_forward_hook(lambda _, __, out, name=name: largest.append((name, out.numel())))
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(noise(1, n, 8))
+    assert max(size for name, size in largest if name == "state") == 2 * 16 * 4  # not N times as much
+    assert sum(name == "state" for name, _ in largest) == n  # and N steps it takes
+    assert counter.get_total_flops() == 2 * sum(costs(page, spot(n)).values())
+
+
+def test_the_chunked_form_holds_a_state_per_chunk() -> None:
+    module = twin(Kernel(heads=2, causal=True, chunk=5), 50)
+    sizes = {}
+    for name, leaf in module.core.named_children():
+        leaf.register_forward_hook(lambda _, __, out, name=name: sizes.update({name: out[0].numel()}))
+    module(noise(1, 50, 8))
+    assert sizes["state"] == sizes["read"] * 4 // 5 == 2 * 10 * 4 * 4
+
+
+# FAVOR+ ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_random_features_are_orthogonal_in_blocks_and_as_long_as_gaussians() -> None:
+    torch.manual_seed(0)
+    features = orthogonal_features(2050, 16).double()
+    blocks = features[:2048].unflatten(0, (128, 16))
+    products = (blocks @ blocks.mT)[:, ~torch.eye(16, dtype=torch.bool)]
+    assert products.abs().max() < 1e-4  # made in float64, kept in float32
+    lengths = features.norm(dim=-1)
+    # χ with 16 degrees of freedom: mean 3.938, and the mean square is 16.
+    assert lengths.mean() == pytest.approx(3.938, abs=0.06)
+    assert lengths.square().mean() == pytest.approx(16, abs=0.5)
+    assert lengths.std() > 0.5
+    # No direction is favoured: 2050 coordinates of variance 1, mean 0 ± 0.022 (QR alone gives -0.8 for the first).
+    assert features.mean(0).abs().max() < 0.09
+
+
+def test_random_features_are_a_buffer_that_is_drawn_anew_for_every_layer_and_by_torch_s_seed() -> None:
+    page = Kernel(heads=2, features=RandomFeatures(count=12))
+    module = twin(page, 4)
+    assert "project.features_FK" in module.state_dict()
+    assert not any("project" in name for name, _ in module.named_parameters())
+    assert torch.equal(module.project.features_FK, twin(page, 4).project.features_FK)
+    other = KernelAttention(page, spot(4)).double()
+    assert not torch.equal(module.project.features_FK, other.project.features_FK)
+    with torch.device("meta"):
+        assert KernelAttention(page, spot(4)).project.features_FK.shape == (12, 4)
+
+
+def test_more_features_come_nearer_to_softmax_attention() -> None:
+    # The error of an average of m draws falls as 1/√m: by 16 from 16 to 4096. Over 12 draws, for short queries and
+    # keys: long ones need more features (exp has heavy tails), and leave a floor, the ε of the public implementation.
+    torch.manual_seed(0)
+    full = FullAttention(Full(heads=2), spot(24)).double().requires_grad_(requires_grad=False)
+    x, errors = noise(4, 24, 8) / 2, []
+    for count in (16, 64, 256, 1024, 4096):
+        page, found = Kernel(heads=2, features=RandomFeatures(count=count)), []
+        for seed in range(12):
+            torch.manual_seed(seed)
+            module = KernelAttention(page, spot(24)).double()
+            module.load_state_dict(full.state_dict(), strict=False)
+            found.append((module(x) - full(x)).detach().square().mean())
+        errors.append(float(torch.stack(found).mean().sqrt() / full(x).std()))
+    assert all(later < 0.85 * earlier for earlier, later in itertools.pairwise(errors)), errors
+    assert 10 < errors[0] / errors[-1] < 25, errors
+
+
+def test_causal_favor_comes_near_causal_softmax_attention() -> None:
+    full = FullAttention(Full(heads=2, causal=True), spot(24)).double()
+    module = twin(Kernel(heads=2, causal=True, chunk=8, features=RandomFeatures(count=4096)), 24, like=full)
+    x = noise(4, 24, 8)
+    assert (module(x) - full(x)).std() < 0.05 * full(x).std()
+
+
+def test_the_public_stabiliser_would_leak_and_ours_does_not() -> None:
+    # Lowering keys by their maximum over all tokens tells the past of the future, through ε.
+    page = Kernel(heads=2, causal=True, form="parallel", features=RandomFeatures(count=12))
+    module, x = twin(page, 16), 3 * noise(1, 16, 8)
+    changed = x.clone()
+    changed[:, 8:] = x[:, 8:].flip(1) * 1.5
+    assert torch.equal(module(x)[:, :8], module(changed)[:, :8])
+    module.k_features = SoftmaxFeatures(12, over=(-1, -2))
+    assert (module(x) - module(changed))[:, :8].abs().max() > 1e-9
+
+
+def test_causal_features_stay_finite_where_keys_are_huge() -> None:
+    module = twin(Kernel(heads=1, causal=True, chunk=4, features=RandomFeatures(count=64)), 12, dim=64).float()
+    assert module(1e3 * noise(1, 12, 64).float()).isfinite().all()
+
+
+# Options that can't be ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("page", "field", "message"),
+    [
+        (Kernel(heads=2, form="chunked"), "form", "'chunked' is a way to be causal, and this attention isn't"),
+        (Kernel(heads=2, chunk=4), "chunk", "there are no chunks where attention isn't causal"),
+        (Kernel(heads=2, causal=True, form="recurrent", chunk=4), "chunk", "no chunks in the recurrent form"),
+        (Kernel(heads=3), "heads", "3 does not divide the width 8"),
+    ],
+)
+def test_options_that_can_not_be(page: Kernel, field: str, message: str) -> None:
+    with pytest.raises(PageError, match=message) as refused:
+        page.check(spot(6))
+    assert refused.value.field == field
+
+
+def test_notes_tell_of_padding_of_one_chunk_of_steps_and_of_a_bad_bargain() -> None:
+    notes = {
+        "padded": list(Kernel(heads=2, causal=True, chunk=4).notes(spot(10))),
+        "one": list(Kernel(heads=2, causal=True).notes(spot(10))),
+        "steps": list(Kernel(heads=2, causal=True, form="recurrent").notes(spot(10))),
+        "few": list(Kernel(heads=2, features=RandomFeatures(count=6)).notes(spot(12))),
+        "nothing": list(Kernel(heads=2, features=RandomFeatures(count=6)).notes(spot(13))),
+    }
+    assert "10 tokens padded to 3 chunks of 4: 2 padding tokens" in notes["padded"][0]
+    assert "one chunk holds all 10 tokens" in notes["one"][0]
+    assert "10 steps run one after the other, each on a state of 2·4·4 numbers" in notes["steps"][0]
+    assert "no cheaper than full attention before N = 12" in notes["few"][0]
+    assert notes["nothing"] == []
+
+
+def test_what_the_note_says_of_the_price_is_so() -> None:
+    for features, least in ((RandomFeatures(count=6), 12), (EluPlusOne(), 4)):
+        for n in (least, least + 1):
+            kernel = costs(Kernel(heads=2, features=features), spot(n))
+            mine = sum(kernel[name] for name in kernel if name in ("project", "state", "read"))
+            full = 2 * n * n * 8
+            assert (mine < full) == (n > least)
+
+
+# Public code ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def language_model(**mixer: Any) -> dict[str, Any]:
+    """6 layers, d=512, 8 heads, 2048 tokens out of 20,000."""
+    return {
+        "input": {"kind": "tokens", "vocabulary": 20_000, "length": 2048},
+        "embed": [{"kind": "token"}, {"kind": "position"}],
+        "stages": [{"dim": 512, "depth": 6, "block": [{"kind": "kernel", "heads": 8, **mixer}, {"kind": "mlp"}]}],
+        "head": {"kind": "language_model", "bias": True},
+    }
+
+
+def test_performer_pytorch(tmp_path: Path) -> None:
+    # performer-pytorch 1.1.4, PerformerLM(num_tokens=20000, dim=512, depth=6, heads=8, nb_features=256), not causal:
+    # 40,451,616 parameters and 66,093,842,432 MACs by FlopCounterMode.
+    mixer = {"features": {"kind": "random", "count": 256}, "projection_bias": False}
+    ledger = counted_spec(language_model(**mixer), tmp_path)
+    assert ledger.total("params") == 40_451_616
+    assert ledger.total("macs") == 66_093_842_432
+
+
+def test_linear_attention_transformer(tmp_path: Path) -> None:
+    # linear-attention-transformer 0.19.1, causal, blindspot_size=64: 60,437,823,488 MACs. It maps by softmax and a
+    # token does not read its own bucket; a state per step (update, read, normaliser) costs the same number of MACs.
+    ledger = counted_spec(language_model(causal=True, form="recurrent"), tmp_path)
+    assert ledger.total("macs") == 60_437_823_488
