@@ -380,10 +380,10 @@ class TestArchitecture:
     @pytest.mark.parametrize(
         ("embed", "said"),
         [
-            ("[]", "embed[0]: the input is of kind 'image'; expected {kind: patch, …} as the first step"),
+            ("[]", "embed[0]: the input is of kind 'image'; expected {kind: patch, …} or {kind: pixels"),
             (
                 "[{kind: position}, {kind: patch, size: 8}]",
-                "embed[0]: the input is of kind 'image', and 'position' comes first; expected {kind: patch, …} as the",
+                "embed[0]: the input is of kind 'image', and 'position' comes first; expected {kind: patch, …} or",
             ),
             (
                 "[{kind: token}]",

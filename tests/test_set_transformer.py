@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.layers import Dense
@@ -16,7 +17,8 @@ from xfcost.ledger import Operation
 from xfcost.live.build import BlockModel, SubLayerModel
 from xfcost.mechanisms import Full, Inducing
 from xfcost.mechanisms.base import Place, Residual, SubLayer
-from xfcost.spec.architecture import Part
+from xfcost.spec.architecture import Part, Run, place
+from xfcost.spec.load import load
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")
@@ -167,3 +169,24 @@ def test_inducing_points_are_never_causal() -> None:
     with pytest.raises(PageError, match="'inducing' has no causal form: every point reads all tokens") as refused:
         Inducing(heads=2, points=3, causal=True).check(spot(5, 6))
     assert refused.value.field == "causal"
+
+
+def test_the_point_cloud_preset_is_the_authors_model_but_for_its_first_projections() -> None:
+    # juho-lee/set_transformer, main_pointcloud.py: ISAB(3, d), ISAB(d, d), PMA(d), Linear(d, 40), d=256, m=16, n=1000.
+    d, m, n, channels = 256, 16, 1000, 3
+
+    def mab(a: int, b: int, queries: int = d, keys: int = d) -> tuple[int, int]:
+        """(parameters, MACs) of MAB(dim_Q, dim_K, d) on a queries and b keys."""
+        macs = a * queries * d + 2 * b * keys * d + 2 * a * b * d + a * d * d
+        return queries * d + 2 * keys * d + d * d + 4 * d, macs
+
+    parts = [
+        mab(m, n, keys=channels), mab(n, m, queries=channels), (m * d, 0),  # ISAB(3, d)
+        mab(m, n), mab(n, m), (m * d, 0),  # ISAB(d, d)
+        mab(1, n), (d, 0),  # PMA, one seed
+        (d * 40 + 40, d * 40),
+    ]  # fmt: skip
+    ledger = count(place(load("set-transformer"), Run()))
+    narrower = d - channels  # of three maps: the first ISAB's K and V of the points' MAB, and Q of the tokens'
+    assert ledger.total("params") == sum(p for p, _ in parts) + (channels * d + d) + 3 * narrower * d
+    assert ledger.total("macs") == sum(macs for _, macs in parts) + n * channels * d + 3 * n * narrower * d

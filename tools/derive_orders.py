@@ -22,13 +22,16 @@ from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.dense import Dense
 from xfcost.layers.fold import Fold
+from xfcost.layers.fourier import Fourier, Pixels
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.norm import Norm
 from xfcost.layers.patch import Patch
 from xfcost.layers.patch_merging import PatchMerging
+from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.layers.position import Position
+from xfcost.layers.projection import Projection
 from xfcost.layers.residual import wrapped
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
@@ -141,6 +144,14 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     TokenType: [(TokenType(types=2), _place())],
     Norm: [(Norm(), _place())],
     Fold: [(Fold(), _place(grid=Grid((s * s,))))],
+    Pixels: [(Pixels(), _place(dim=C, out_dim=d))],
+    Fourier: [(Fourier(), _place(dim=C, out_dim=d))],
+    Projection: [(Projection(), _place(dim=C))],
+    PoolingAttention: [
+        spot
+        for where in ("pre", "post", "res_post")
+        for spot in _both(_place(), PoolingAttention(heads=h, count=k, residual=Residual(place=where)))
+    ],
     PatchMerging: [(PatchMerging(), _place(out_dim=2 * d))],
     Classifier: [(Classifier(pool=pool, classes=K), _place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],
     LanguageModel: [(LanguageModel(), _place(vocabulary=V))],

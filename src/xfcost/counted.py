@@ -98,7 +98,7 @@ def facts(architecture: Architecture) -> Facts:
     spec, grid = architecture.spec, architecture.grid
     streams = architecture.streams
     tokens = " + ".join(
-        (f"{stream.path[:-1]} " if stream.path else "") + stream.stages[0].grid.shape_text() for stream in streams
+        (f"{stream.path[:-1]} " if stream.path else "") + stream.grid.shape_text() for stream in streams
     )
     return Facts(
         name=spec.name,
@@ -121,7 +121,7 @@ def facts(architecture: Architecture) -> Facts:
 
 
 def _stream_facts(stream: Stream) -> dict[str, Any]:
-    grid = stream.stages[0].grid
+    grid = stream.grid
     name = stream.path.rstrip(".") or None
     return {"name": name, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
 

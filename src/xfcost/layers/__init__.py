@@ -1,27 +1,44 @@
-"""One page per layer that mixes no tokens: doors, heads, feed-forward networks."""
+"""One page per layer around the mixers: doors, heads, feed-forward networks. One door mixes tokens: it pools them."""
 
 from xfcost.layers.base import Embed, Enter, Head, PerToken
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.dense import Dense
 from xfcost.layers.fold import Fold
+from xfcost.layers.fourier import Fourier, Pixels
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.norm import Norm
 from xfcost.layers.patch import Patch
 from xfcost.layers.patch_merging import PatchMerging
+from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.layers.position import Position
+from xfcost.layers.projection import Projection
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 
 # The written lists, by where a layer may stand.
-EMBEDS: tuple[type[Embed], ...] = (Patch, Token, ClassToken, MemoryTokens, Position, TokenType, Norm, Fold)
-ENTERS: tuple[type[Enter], ...] = (PatchMerging,)
+EMBEDS: tuple[type[Embed], ...] = (
+    Patch,
+    Token,
+    ClassToken,
+    MemoryTokens,
+    Position,
+    TokenType,
+    Norm,
+    Fold,
+    Pixels,
+    Fourier,
+    Projection,
+)
+ENTERS: tuple[type[Enter], ...] = (PatchMerging, PoolingAttention)
 SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Dense)
 HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, Pooler)
 
-AnyEmbed = Patch | Token | ClassToken | MemoryTokens | Position | TokenType | Norm | Fold
-AnyEnter = PatchMerging
+AnyEmbed = (
+    Patch | Token | ClassToken | MemoryTokens | Position | TokenType | Norm | Fold | Pixels | Fourier | Projection
+)
+AnyEnter = PatchMerging | PoolingAttention
 AnySubLayer = Mlp | Dense
 AnyHead = Classifier | LanguageModel | Pooler
 
@@ -38,14 +55,18 @@ __all__ = [
     "Classifier",
     "Dense",
     "Fold",
+    "Fourier",
     "LanguageModel",
     "MemoryTokens",
     "Mlp",
     "Norm",
     "Patch",
     "PatchMerging",
+    "Pixels",
     "Pooler",
+    "PoolingAttention",
     "Position",
+    "Projection",
     "Token",
     "TokenType",
 ]

@@ -21,6 +21,9 @@ class Embed(Page, frozen=True):
 class Enter(Page, frozen=True):
     """A step at a stage's door (`enter:`): it may change the grid and the width."""
 
+    pools: ClassVar[bool] = False
+    """Do as many tokens leave it, however many come? At the first stage, N then counts those that come."""
+
 
 class Head(Page, frozen=True):
     """The model's exit (`head:`)."""

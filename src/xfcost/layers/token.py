@@ -28,7 +28,9 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
-            raise PageError("kind", "'token' looks up token numbers, and the input here is an image; use 'patch'")
+            raise PageError(
+                "kind", "'token' looks up token numbers, and the input here has none; use 'patch' or 'projection'"
+            )
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.out_dim

@@ -14,7 +14,7 @@ from xfcost.live import layers, mechanisms
 from xfcost.live.leaves import Add, Table, Tables, norm
 from xfcost.mechanisms.base import Page, SubLayer
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
-from xfcost.spec.grammar import ImageInput
+from xfcost.spec.grammar import ImageInput, VectorInput
 
 TWINS: dict[type[Page], type[nn.Module]] = mechanisms.TWINS | layers.TWINS
 
@@ -39,10 +39,12 @@ def build(architecture: Architecture, device: str = "meta") -> Live:
 
 
 def example_input(stream: Stream, batch: int, dtype: torch.dtype) -> Tensor:
-    """Random pixels (B, C, Y, X) or token numbers (B, N), on the current device."""
+    """Random pixels (B, C, Y, X), vectors (B, N, C) or token numbers (B, N), on the current device."""
     entry = stream.input
     if isinstance(entry, ImageInput):
         return torch.randn(batch, entry.channels, *entry.sides, dtype=dtype)
+    if isinstance(entry, VectorInput):
+        return torch.randn(batch, entry.length, entry.channels, dtype=dtype)
     return torch.randint(entry.vocabulary, (batch, entry.length))
 
 
@@ -74,7 +76,7 @@ class Model(nn.Module):
 
 
 class StreamModel(nn.Module):
-    """A door, then stages: (B, C, Y, X) or (B, N) -> (B, N, D)."""
+    """A door, then stages: (B, C, Y, X), (B, N, C) or (B, N) -> (B, N, D)."""
 
     def __init__(self, stream: Stream, tables: Tables, rows: dict[str, str], path: str) -> None:
         super().__init__()

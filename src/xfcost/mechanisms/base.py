@@ -215,7 +215,7 @@ def check_output(inner: Number, width: Number, *, projected: bool) -> None:
         )
 
 
-def tag_of(page: type[Page]) -> str:
-    """The page's `kind`, as it is written in YAML."""
+def tag_of(page: type[msgspec.Struct]) -> str:
+    """The `kind` of a page (or of an input), as it is written in YAML."""
     config: Any = page.__struct_config__
     return str(config.tag)

@@ -1,7 +1,7 @@
 """Architectures -> boxes: one block of each, sub-layer by sub-layer, laid side by side so that equal boxes meet.
 
-A block is the first of the first stage; an encoder-decoder gives two columns. Both drawings, the terminal's and the
-figure's, are made from this.
+A block is the first of the first stage that mixes tokens (the first, where none does); an encoder-decoder gives two
+columns. Both drawings, the terminal's and the figure's, are made from this.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ def _columns(name: str, architecture: Architecture) -> Iterator[Column]:
     rows = count(architecture).rows
     for stream in architecture.streams:
         stage = stream.stages[0]
-        block = stage.blocks[stage.order[0]]
+        blocks = [stage.blocks[number] for number in stage.order]
+        block = next((one for one in blocks if any(isinstance(part.page, Mixer) for part in one.parts)), blocks[0])
         title = f"{name} · {stream.path[:-1]}" if stream.path else name
         number = f"stage 1 of {len(stream.stages)} · " if len(stream.stages) > 1 else ""
         where = f"{number}N = {stage.grid.shape_text()} · d = {stage.dim:,}"
@@ -148,9 +149,10 @@ def _note(name: str, stage: Stage, block: Block) -> str | None:
     labels = [other.label for other in stage.blocks]
     if len(labels) == 1:
         return f"{name}: this block stands {block.times} times." if block.times > 1 else None
+    drawn = "the first" if block is stage.blocks[stage.order[0]] else block.label
     if stage.order == tuple(number % len(labels) for number in range(len(stage.order))):
-        return f"{name}: blocks of {' and '.join(labels)} alternate; the first is drawn."
-    return f"{name}: blocks of {' and '.join(labels)} stand in this stage; the first is drawn."
+        return f"{name}: blocks of {' and '.join(labels)} alternate; {drawn} is drawn."
+    return f"{name}: blocks of {' and '.join(labels)} stand in this stage; {drawn} is drawn."
 
 
 def _boxes(stage: Stage, block: Block, rows: Sequence[Operation]) -> Iterator[Box]:

@@ -14,10 +14,10 @@ import msgspec
 
 from xfcost.errors import PageError, UsageError
 from xfcost.grid import Grid, check_tokens, image_sides, sides_text
-from xfcost.layers.base import Head
+from xfcost.layers.base import Enter, Head
 from xfcost.mechanisms.base import Joining, Page, Place, SubLayer
 from xfcost.spec.checks import check_entrance, check_reading, check_streams
-from xfcost.spec.grammar import ImageInput, Spec, StageSpec, StreamSpec, TokenInput
+from xfcost.spec.grammar import AnyInput, ImageInput, Spec, StageSpec, StreamSpec, TokenInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.schedule import labels, schedule
@@ -60,9 +60,16 @@ class Stream(NamedTuple):
     """A door and its stages: the whole model, or an encoder, or a decoder."""
 
     path: str
-    input: ImageInput | TokenInput
+    input: AnyInput
     embed: tuple[Part, ...]
     stages: tuple[Stage, ...]
+
+    @property
+    def grid(self) -> Grid:
+        """The tokens that N counts, extra ones included: the first stage's, or those that its door pools."""
+        first = self.stages[0]
+        pooled = (part.place.grid for part in first.enter if isinstance(part.page, Enter) and part.page.pools)
+        return next(pooled, first.grid)
 
 
 class Architecture(NamedTuple):
@@ -101,8 +108,8 @@ class Architecture(NamedTuple):
 
     @property
     def grid(self) -> Grid:
-        """The tokens of the first stage, extra ones included."""
-        return self.streams[0].stages[0].grid
+        """The tokens that N counts, extra ones included."""
+        return self.streams[0].grid
 
 
 class Run(NamedTuple):
@@ -168,14 +175,12 @@ class _Walk:
         """Is the stream's input the size that the spec gives?"""
         name = stream.path.rstrip(".")
         own = (getattr(self.spec, name).input if name else None) or self.spec.input
-        size = [entry.sides if isinstance(entry, ImageInput) else entry.length for entry in (own, stream.input)]
-        return size[0] == size[1]
+        return own.sides == stream.input.sides
 
     def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
         entry = self._input(path, stream, number)
         vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
-        grid = Grid(entry.sides) if isinstance(entry, ImageInput) else Grid((entry.length,))
-        dim: int = entry.channels if isinstance(entry, ImageInput) else entry.vocabulary
+        grid, dim = Grid(entry.sides), entry.width
         check_entrance((*path, "embed"), stream.embed, entry, self.source)
         embed, grid, dim = self._doors((*path, "embed"), stream.embed, grid, dim, stream.stages[0].dim, vocabulary)
         stages = []
@@ -185,10 +190,10 @@ class _Walk:
         self.memory = self.out = (grid, dim)
         return Stream("".join(f"{step}." for step in path), entry, tuple(embed), tuple(stages))
 
-    def _input(self, path: YamlPath, stream: StreamSpec, number: int) -> ImageInput | TokenInput:
+    def _input(self, path: YamlPath, stream: StreamSpec, number: int) -> AnyInput:
         entry = stream.input or self.spec.input
         tokens = self.run.tokens[number if len(self.run.tokens) > 1 else 0] if self.run.tokens else None
-        if isinstance(entry, TokenInput):
+        if not isinstance(entry, ImageInput):
             if tokens is not None:
                 check_tokens(tokens)
             length = entry.length if tokens is None else tokens

@@ -8,9 +8,8 @@ from typing import Any
 from xfcost.errors import UsageError
 from xfcost.grid import number_text
 from xfcost.layers import EMBEDS
-from xfcost.layers.base import Takes
 from xfcost.mechanisms.base import SubLayer, tag_of
-from xfcost.spec.grammar import ImageInput, Spec, TokenInput
+from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
 
 
@@ -49,17 +48,21 @@ def check_reading(spec: Spec, source: Source, pages: Iterable[SubLayer]) -> None
         raise source.error(("decoder",), "no sub-layer reads the encoder's output; add {kind: cross, …} to a block")
 
 
-def check_entrance(path: YamlPath, pages: list[Any], entry: ImageInput | TokenInput, source: Source) -> None:
-    """The first step of `embed` takes the input as it is, and no other step does.
+def check_entrance(path: YamlPath, pages: list[Any], entry: AnyInput, source: Source) -> None:
+    """The first step of `embed` takes the input as it is, and no other step does; vectors are tokens already.
 
     Raises:
         SpecError: another page stands first, or such a page stands later.
     """
-    given: Takes = "image" if isinstance(entry, ImageInput) else "tokens"
-    if not pages or pages[0].takes != given:
-        fit = " or ".join(f"{{kind: {tag_of(page)}, …}}" for page in EMBEDS if page.takes == given)
+    first = pages[0].takes if pages else "embedded"
+    if first != entry.gives:
+        fits = [page for page in EMBEDS if page.takes == entry.gives]
+        fit = " or ".join(f"{{kind: {tag_of(page)}, …}}" for page in fits)
+        if entry.gives == "embedded":
+            fit = "{kind: projection}, or another step that takes vectors,"
         here = f", and {tag_of(type(pages[0]))!r} comes first" if pages else ""
-        raise source.error((*path, 0), f"the input is of kind {given!r}{here}; expected {fit} as the first step")
+        kind = tag_of(type(entry))
+        raise source.error((*path, 0), f"the input is of kind {kind!r}{here}; expected {fit} as the first step")
     for number, page in enumerate(pages):
         if number and page.takes != "embedded":
             raise source.error((*path, number), f"{tag_of(type(page))!r} can only be the first step of `embed`")

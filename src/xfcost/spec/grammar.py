@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from xfcost.layers import AnyEmbed, AnyEnter, AnyHead, AnySubLayer
+from xfcost.layers.base import Takes
 from xfcost.mechanisms import Mechanism
 from xfcost.mechanisms.base import Length, Residual, Rows, Side, Width
 
 
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
     """Pixels: height and width (one number for a square), and channels."""
+
+    gives: ClassVar[Takes] = "image"
 
     # Not tuple[Side, Side]: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
     size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)] = 224
@@ -26,15 +29,53 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         height, width = self.size
         return height, width
 
+    @property
+    def width(self) -> int:
+        """Numbers per pixel."""
+        return self.channels
+
 
 class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tokens"):
     """Token numbers below `vocabulary`; `length` is N where `--N` doesn't say otherwise."""
 
+    gives: ClassVar[Takes] = "tokens"
+
     vocabulary: Rows
     length: Length = 512
 
+    @property
+    def sides(self) -> tuple[int]:
+        """(length,)."""
+        return (self.length,)
 
-AnyInput = ImageInput | TokenInput
+    @property
+    def width(self) -> int:
+        """Entries of the vocabulary."""
+        return self.vocabulary
+
+
+class VectorInput(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="vectors"
+):
+    """A set or sequence of `length` vectors of `channels` real numbers: points, frames, features."""
+
+    gives: ClassVar[Takes] = "embedded"
+
+    channels: Width
+    length: Length = 512
+
+    @property
+    def sides(self) -> tuple[int]:
+        """(length,)."""
+        return (self.length,)
+
+    @property
+    def width(self) -> int:
+        """Numbers per vector."""
+        return self.channels
+
+
+AnyInput = ImageInput | TokenInput | VectorInput
 BlockSpec = Annotated[list[Mechanism | AnySubLayer], msgspec.Meta(min_length=1)]
 Repeat = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 

@@ -7,14 +7,18 @@ from xfcost.layers import (
     ClassToken,
     Dense,
     Fold,
+    Fourier,
     LanguageModel,
     MemoryTokens,
     Mlp,
     Norm,
     Patch,
     PatchMerging,
+    Pixels,
     Pooler,
+    PoolingAttention,
     Position,
+    Projection,
     Token,
     TokenType,
 )
@@ -22,16 +26,20 @@ from xfcost.live.layers.dense import DenseLayer
 from xfcost.live.layers.doors import (
     ClassTokenDoor,
     FoldDoor,
+    FourierDoor,
     MemoryTokensDoor,
     NormDoor,
     PatchEmbedding,
     PatchMergingDoor,
+    PixelsDoor,
     PositionDoor,
+    ProjectionDoor,
     TokenEmbedding,
     TokenTypeDoor,
 )
 from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead, PoolerHead
 from xfcost.live.layers.mlp import FeedForward
+from xfcost.live.layers.pooling_attention import PoolingAttentionDoor
 from xfcost.mechanisms.base import Page
 
 TWINS: dict[type[Page], type[nn.Module]] = {
@@ -43,7 +51,11 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     TokenType: TokenTypeDoor,
     Norm: NormDoor,
     Fold: FoldDoor,
+    Pixels: PixelsDoor,
+    Fourier: FourierDoor,
+    Projection: ProjectionDoor,
     PatchMerging: PatchMergingDoor,
+    PoolingAttention: PoolingAttentionDoor,
     Mlp: FeedForward,
     Dense: DenseLayer,
     Classifier: ClassifierHead,

@@ -1,4 +1,4 @@
-"""Twins of the doors: `layers/{patch,token,class_token,memory_tokens,position,token_type,norm,…}.py`.
+"""Twins of the doors: `layers/{patch,token,class_token,memory_tokens,position,token_type,norm,fourier,…}.py`.
 
 B batch, N tokens, D width, C channels, Y and X the grid's sides.
 """
@@ -9,7 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.layers import ClassToken, Fold, MemoryTokens, Norm, Patch, PatchMerging, Position, Token, TokenType
+from xfcost.layers import (
+    ClassToken,
+    Fold,
+    Fourier,
+    MemoryTokens,
+    Norm,
+    Patch,
+    PatchMerging,
+    Pixels,
+    Position,
+    Projection,
+    Token,
+    TokenType,
+)
 from xfcost.live.leaves import NO_TABLES, Add, LayerNorm, Linear, Lookup, Scale, Table, Tables, norm
 from xfcost.mechanisms.base import Place
 
@@ -141,6 +154,68 @@ class FoldDoor(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.fold(x_BND)
+
+
+class Flatten(nn.Module):
+    """(B, C, Y, X) -> (B, N, C): a view, in raster order."""
+
+    def forward(self, image_BCYX: Tensor) -> Tensor:
+        return image_BCYX.flatten(2).transpose(1, 2)
+
+
+class PixelsDoor(nn.Module):
+    """(B, C, Y, X) -> (B, N, C)."""
+
+    def __init__(self, page: Pixels, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.flatten = Flatten()
+
+    def forward(self, image_BCYX: Tensor) -> Tensor:
+        return self.flatten(image_BCYX)
+
+
+class Concatenate(nn.Module):
+    """Constant features beside the tokens: (B, N, D) -> (B, N, D+F)."""
+
+    features_NF: Tensor
+
+    def __init__(self, features_NF: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("features_NF", features_NF, persistent=False)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return torch.cat([x_BND, self.features_NF.expand(x_BND.shape[0], -1, -1)], dim=-1)
+
+
+class FourierDoor(nn.Module):
+    """(B, N, D) -> (B, N, D+F)."""
+
+    def __init__(self, page: Fourier, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.concatenate = Concatenate(fourier_features(place.grid.sides, page.bands))
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.concatenate(x_BND)
+
+
+def fourier_features(sides: tuple[int, ...], bands: int) -> Tensor:
+    """(N, F): places from -1 to 1, sines, then cosines of π·f·place, f from 1 to half the side (Jaegle et al. 2021)."""
+    axes = torch.meshgrid(*(torch.linspace(-1, 1, side) for side in sides), indexing="ij")
+    places_NR = torch.stack([axis.flatten() for axis in axes], dim=-1)
+    frequencies_RF = torch.stack([torch.linspace(1, side / 2, bands) for side in sides])
+    angles_NF = torch.pi * (places_NR[..., None] * frequencies_RF).flatten(1)
+    return torch.cat([places_NR, angles_NF.sin(), angles_NF.cos()], dim=-1)
+
+
+class ProjectionDoor(nn.Module):
+    """(B, N, C) -> (B, N, D)."""
+
+    def __init__(self, page: Projection, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.projection = Linear(place.dim, place.out_dim, bias=page.bias)
+
+    def forward(self, x_BNC: Tensor) -> Tensor:
+        return self.projection(x_BNC)
 
 
 class Gather(nn.Module):

@@ -1,0 +1,52 @@
+"""Pixels as tokens, and fixed Fourier features of where they stand: Perceiver's door."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers.base import Embed, Takes
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.rows import move
+
+
+class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
+    """Every pixel is a token as wide as the image has channels (Jaegle et al. 2021, §3.1): another layout, no work."""
+
+    takes: ClassVar[Takes] = "image"
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        yield move("flatten", "Pixels as tokens")
+
+
+class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
+    """[x, p, sin(π·f·p), cos(π·f·p)]: fixed Fourier features of the position p beside x (Jaegle et al. 2021, §3.2).
+
+    Along each of the grid's r sides p runs from -1 to 1 and f takes `bands` values from 1 to half the side, equally
+    spaced: C channels become C + r·(2·bands + 1). No parameters, no FLOPs: the features are constants.
+    """
+
+    bands: Annotated[int, msgspec.Meta(ge=1, le=2**12)] = 64
+
+    def check(self, place: Place) -> None:
+        if place.grid.extra:
+            raise PageError(
+                "kind", f"'fourier' encodes places on a grid, and {place.grid.extra} extra token(s) have none here"
+            )
+
+    def features(self, place: Place) -> int:
+        """Channels that are added."""
+        return len(place.grid.sides) * (2 * self.bands + 1)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, place.dim + self.features(place)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, width = self.out(place)
+        yield move("concatenate", "Fourier features", grid.tokens * width)

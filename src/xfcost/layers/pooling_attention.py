@@ -1,0 +1,97 @@
+"""Pooling by attention: a few learned vectors read all tokens and take their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.grid import Grid
+from xfcost.layers.base import Enter
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import reading
+from xfcost.mechanisms.base import Heads, Joining, Place, Residual, Width, check_heads, check_output
+from xfcost.mechanisms.rows import elementwise, norm
+
+
+class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):
+    """k learned vectors S read N tokens X by multi-head attention; k tokens of the stage's width leave the door.
+
+    Set Transformer's PMA (seeds; Lee et al. 2019, §3.2, equation 11), Perceiver's cross-attention (latents; Jaegle et
+    al. 2021, §3.1) and Perceiver IO's output queries. N tokens of width d, k vectors of width d', h heads of d_k.
+
+        post      LN(S + MH(S, X, X)): PMA, whose rFF is then the stage's first sub-layer, {kind: dense}
+        pre       S + MH(LN(S), LN(X), LN(X)): Perceiver, whose MLP is then the stage's first sub-layer
+        res_post  S + LN(MH(S, X, X));  none  MH(S, X, X)
+
+        q         k·d'·h·d_k MACs, once for all samples: it works on weights alone
+        kv        N·d·2h·d_k MACs
+        core      2·k·N·h·d_k MACs, h·k·N entries kept
+        out       k·h·d_k·d' MACs
+
+    PMA's other rFF, on X, is a last block [{kind: dense}] of the stage before (the authors' code has none).
+    """
+
+    pools: ClassVar[bool] = True
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+    """k."""
+    heads: Heads
+    head_dim: Width | None = None
+    """d_k; d'/h where it isn't given."""
+    projection_bias: bool = True
+    output_projection: bool = True
+    """W_O; Set Transformer's public code has none."""
+    residual: Joining = Residual(place="post")
+    """The door's own; it is not taken from the stage."""
+
+    def inner(self, place: Place) -> Number:
+        """h·d_k, the width of all heads together."""
+        return place.out_dim if self.head_dim is None else self.heads * self.head_dim
+
+    def check(self, place: Place) -> None:
+        check_heads(self.heads, self.head_dim, place.out_dim)
+        check_output(self.inner(place), place.out_dim, projected=self.output_projection)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return Grid((self.count,)), place.out_dim
+
+    def reads(self, grid: Grid, token: int) -> Sequence[int]:
+        """Of the tokens that come in, those that the outgoing `token` reads: all."""
+        return range(grid.total)
+
+    def pairs(self, grid: Grid) -> Number:
+        return self.count * grid.total
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, k, d = place.grid.total, self.count, place.out_dim
+        joining = self.residual
+        yield Operation(path="seeds", title="Learned queries", params=k * d)
+        if joining != "none" and joining.place == "pre":
+            for row in norm(joining.norm, "seeds_norm", k, d):
+                yield msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
+            for row in norm(joining.norm, "tokens_norm", n, place.dim):
+                yield msgspec.structs.replace(row, title="Layer norm (tokens)")
+        yield from reading(
+            queries=k,
+            width=d,
+            keys=n,
+            memory_width=place.dim,
+            inner=self.inner(place),
+            heads=self.heads,
+            bias=self.projection_bias,
+            reads="N",
+            fused=place.fused,
+            output=self.output_projection,
+            learned=True,
+        )
+        if joining == "none":
+            return
+        after = list(norm(joining.norm, "norm", k, d)) if joining.place != "pre" else []
+        add = elementwise("add", "Residual add", "add", k * d)
+        yield from [*after, add] if joining.place == "res_post" else [add, *after]
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield f"{place.grid.total} tokens are pooled into {self.count}: no cost behind this door grows with N"

@@ -1,0 +1,295 @@
+"""The door that pools by attention, under the contract of mixers (rows, trace, probe, reference, growth); vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from cases.inducing import multihead, normed
+from strategies import as_yaml
+from test_every_mechanism import LargestTensor, exponent
+from xfcost.comparison import compared
+from xfcost.counted import batched, count
+from xfcost.errors import PageError, SpecError
+from xfcost.grid import Grid
+from xfcost.layers import PoolingAttention
+from xfcost.ledger import Facts, Ledger, join
+from xfcost.live.build import TWINS, build
+from xfcost.live.probe import probe
+from xfcost.live.trace import row_path, traced_rows
+from xfcost.mechanisms.base import Place, Residual
+from xfcost.mechanisms.orders import ORDERS
+from xfcost.report.blocks import diagram
+from xfcost.report.diagram import diagram_plain
+from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.load import Loaded, load
+
+WIDTH, OUT = 5, 6
+PAGES = (
+    PoolingAttention(count=3, heads=2),
+    PoolingAttention(count=1, heads=3, output_projection=False, residual=Residual(place="post", norm="none")),
+    PoolingAttention(count=4, heads=1, head_dim=5, residual=Residual()),
+    PoolingAttention(count=2, heads=2, residual=Residual(place="res_post"), projection_bias=False),
+    PoolingAttention(count=2, heads=2, head_dim=7, residual="none"),
+)
+GRIDS = (Grid((1,)), Grid((7,)), Grid((3, 5)), Grid((2, 2), 1))
+CASES = [(page, grid, fused) for page in PAGES for grid in GRIDS for fused in (False, True)]
+every_case = pytest.mark.parametrize(("page", "grid", "fused"), CASES, ids=str)
+every_page = pytest.mark.parametrize("page", PAGES, ids=str)
+
+
+def spot(grid: Grid, *, fused: bool = False) -> Place:
+    return Place(grid=grid, dim=WIDTH, out_dim=OUT, fused=fused)
+
+
+def made(page: PoolingAttention, where: Place, device: str = "cpu") -> nn.Module:
+    torch.manual_seed(0)
+    with torch.device(device):
+        return TWINS[PoolingAttention](page, where).double().eval().requires_grad_(requires_grad=False)
+
+
+def tokens(grid: Grid, batch: int = 2) -> Tensor:
+    noise = torch.Generator().manual_seed(1)
+    return torch.randn(batch, grid.total, WIDTH, generator=noise, dtype=torch.float64)
+
+
+# The contract ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@every_case
+def test_rows_are_the_leaves_of_the_live_door(page: PoolingAttention, grid: Grid, *, fused: bool) -> None:
+    where = spot(grid, fused=fused)
+    page.check(where)
+    rows = list(page.operations(where))
+    module = made(page, where, "meta")
+    leaves = {
+        row_path(f"it.{name}", {"it": "it"}): sum(parameter.numel() for parameter in leaf.parameters())
+        for name, leaf in module.named_modules()
+        if next(leaf.children(), None) is None
+    }
+    assert {f"it.{row.path}": row.params for row in rows} == leaves
+    for batch in (1, 2):
+        counted = tuple(msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}") for row in rows)
+        ledger = Ledger(facts=Facts(name="one", tokens="", grid_tokens=grid.tokens), rows=counted)
+        holder = nn.Sequential()
+        holder.add_module("it", module)
+        x = tokens(grid, batch).to("meta")
+        agreement = join(ledger, *traced_rows(holder, (x,), {"it": "it"})).agreement
+        assert agreement is not None
+        assert agreement.exact, agreement
+        with FlopCounterMode(display=False) as counter:
+            module(x)
+        assert counter.get_total_flops() == 2 * sum(row.macs for row in counted) > 0
+
+
+@every_case
+def test_every_query_reads_every_token(page: PoolingAttention, grid: Grid, *, fused: bool) -> None:
+    seen = probe(made(page, spot(grid, fused=fused)), (tokens(grid),))
+    assert seen.reads == tuple(frozenset(page.reads(grid, query)) for query in range(page.count))
+    assert seen.pairs == page.pairs(grid) == page.count * grid.total
+    mixing = [row for row in page.operations(spot(grid, fused=fused)) if row.mixes]
+    assert {(row.mixing, row.reads, row.reads_tokens) for row in mixing} == {("global", "N", grid.total)}
+    assert sum(row.pairs or 0 for row in mixing) == page.pairs(grid)
+
+
+@every_case
+def test_outputs_and_gradients_are_the_papers_formula(page: PoolingAttention, grid: Grid, *, fused: bool) -> None:
+    module = made(page, spot(grid, fused=fused)).requires_grad_()
+    x = tokens(grid).requires_grad_()
+    parts: Any = module
+    seeds = parts.seeds.weight.repeat(2, 1, 1)
+    place_ = page.residual if page.residual == "none" else page.residual.place
+    if place_ == "pre":
+        read = multihead(parts.inner, normed(parts.seeds_norm, seeds), normed(parts.tokens_norm, x), page.heads)
+    else:
+        read = multihead(parts.inner, seeds, x, page.heads)
+    plain = {
+        "none": lambda: read,
+        "pre": lambda: seeds + read,
+        "post": lambda: normed(parts.norm, seeds + read),
+        "res_post": lambda: seeds + normed(parts.norm, read),
+    }[place_]()
+    ours = module(x)
+    torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
+    leaves = [x, *module.parameters()]
+    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    first, second = (
+        torch.autograd.grad((answer * weights).sum(), leaves, materialize_grads=True) for answer in (ours, plain)
+    )
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@every_page
+def test_the_order_of_a_set_changes_nothing(page: PoolingAttention) -> None:
+    grid = Grid((11,))
+    x, order = tokens(grid), torch.randperm(11, generator=torch.Generator().manual_seed(3))
+    for fused in (False, True):
+        module = made(page, spot(grid, fused=fused))
+        torch.testing.assert_close(module(x[:, order]), module(x), rtol=1e-12, atol=1e-13)
+        assert not torch.allclose(module(x), module(x.roll(1, -1)))
+
+
+@every_page
+def test_more_tokens_cost_what_the_orders_say(page: PoolingAttention) -> None:
+    for fused in (False, True):
+        small, large = (list(page.operations(spot(Grid((n,)), fused=fused))) for n in (2**20, 2**21))
+        for before, after in zip(small, large, strict=True):
+            order = ORDERS[page.order_key(spot(Grid((4,)))), before.path]
+            costs = [row.macs or row.flops or row.params for row in (before, after)]
+            assert costs[1] / costs[0] == 2 ** exponent(order), (before.path, order)
+
+
+@every_page
+def test_no_tensor_grows_faster_than_the_tokens(page: PoolingAttention) -> None:
+    largest = []
+    for n in (1024, 2048):
+        with LargestTensor() as seen:
+            made(page, spot(Grid((n,))), "meta")(tokens(Grid((n,))).to("meta"))
+        largest.append(seen.elements)
+    assert math.log2(largest[1] / largest[0]) <= 1.01
+
+
+def test_a_door_by_hand() -> None:
+    # 10 tokens of width 5, 3 seeds of width 6, 2 heads of 3
+    rows = {row.path: row for row in PAGES[0].operations(spot(Grid((10,))))}
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "q": 3 * 36,
+        "kv": 10 * 5 * 12,
+        "scores": 3 * 10 * 6,
+        "weighted_sum": 3 * 10 * 6,
+        "out": 3 * 36,
+    }
+    assert rows["seeds"].params == 18
+    assert rows["scores"].attention_entries == 2 * 3 * 10
+    assert [path for path, row in rows.items() if row.once] == ["q"]
+    assert PAGES[0].out(spot(Grid((2, 5), 1))) == (Grid((3,)), OUT)
+
+
+def test_refusals() -> None:
+    where = spot(Grid((4,)))
+    with pytest.raises(PageError, match="4 does not divide the width 6") as refused:
+        PoolingAttention(count=2, heads=4).check(where)
+    assert refused.value.field == "heads"
+    with pytest.raises(PageError, match=r"as wide as the output \(6\), and they are 5 wide") as refused:
+        PoolingAttention(count=2, heads=1, head_dim=5, output_projection=False).check(where)
+    assert refused.value.field == "output_projection"
+
+
+# In a whole spec ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DOOR = {"kind": "pooling_attention", "count": 4, "heads": 2}
+BLOCK = [{"kind": "full", "heads": 2}, {"kind": "mlp", "hidden": 9}]
+HEAD = {"kind": "classifier", "pool": "mean", "classes": 3}
+VECTORS = {"kind": "vectors", "channels": 3, "length": 20}
+
+
+def spec(*, first: bool, **more: Any) -> dict[str, Any]:
+    """A pool of 4 at the door of the first stage, or of the second."""
+    pooled = {"enter": [DOOR], "dim": 6, "depth": 2, "block": BLOCK}
+    stages = [pooled] if first else [{"dim": 4, "depth": 1, "block": [{"kind": "mlp"}]}, pooled]
+    embed = [] if first else [{"kind": "projection"}]
+    return {"name": "pooled", "input": VECTORS, "embed": embed, "stages": stages, "head": HEAD} | more
+
+
+def loaded(folder: Path, data: dict[str, Any]) -> Loaded:
+    file = folder / "pooled.yaml"
+    file.write_text(as_yaml(data), encoding="utf-8")
+    return load(str(file))
+
+
+def accounts(architecture: Architecture) -> Iterator[Ledger]:
+    for device in ("meta", "cpu"):
+        live = build(architecture, device)
+        assert live.model(*live.inputs).shape == (architecture.batch, 3)
+        yield join(count(architecture), *traced_rows(*live))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_n_counts_what_comes_to_the_door_and_heads_stand_on_what_leaves(tmp_path: Path, *, first: bool) -> None:
+    for run in (Run(), Run(batch=2, attention="fused"), Run(tokens=(50,))):
+        architecture = place(loaded(tmp_path, spec(first=first)), run)
+        n = run.tokens[0] if run.tokens else 20
+        assert architecture.grid == Grid((n,))
+        for ledger in accounts(architecture):
+            assert ledger.agreement is not None
+            assert ledger.agreement.exact, ledger.agreement
+            assert ledger.facts.grid_tokens == n
+            assert any(f"{n} tokens are pooled into 4" in note for note in ledger.facts.notes)
+        last = architecture.streams[0].stages[-1]
+        assert (last.grid, last.blocks[0].parts[0].place.grid) == (Grid((4,)), Grid((4,)))
+
+
+def test_growth_is_the_doors_alone_and_crossovers_are_found(tmp_path: Path) -> None:
+    pooled = loaded(tmp_path, spec(first=True))
+    plain = spec(first=True)
+    plain["stages"][0]["enter"] = []
+    plain["embed"] = [{"kind": "projection"}]
+    full = loaded(tmp_path, plain)
+    run = Run(tokens=(4096,))
+    said = compared([full, pooled], [count(place(one, run)) for one in (full, pooled)], run)
+    quadratic, linear = said.growth.values()
+    assert quadratic["mixing_macs"] == 2
+    assert linear["mixing_macs"] == pytest.approx(1, abs=1e-2)
+    assert linear["attention_bytes"] == pytest.approx(1, abs=1e-2)
+    assert {found["quantity"] for found in said.crossovers} <= {"macs", "mixing_macs", "attention_bytes"}
+    # 4·N keys at the door and 2·4² behind it, against N² twice: the first sub-layer that keeps scores
+    names = list(said.figures)
+    assert [said.figures[name]["score_dot_products"] for name in names] == [4096**2, 4 * 4096]
+
+
+def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
+    data = spec(first=True)
+    data["stages"][0] = {"enter": [DOOR], "dim": 6, "blocks": [[{"kind": "mlp"}], {"repeat": 2, "blocks": [BLOCK]}]}
+    text = diagram_plain(diagram([place(loaded(tmp_path, data), Run())]))
+    assert "QKᵀ / softmax / AV" in text
+    assert "N = 4 · d = 6" in text
+    assert "pooled: blocks of no mixer and Self-attention stand in this stage; Self-attention is drawn." in text
+
+
+# Vectors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_vectors_need_no_door_where_they_are_as_wide_as_the_stage(tmp_path: Path) -> None:
+    stage = {"dim": 4, "depth": 1, "block": [{"kind": "full", "heads": 2}]}
+    data = {"name": "bare", "input": {"kind": "vectors", "channels": 4}, "stages": [stage], "head": HEAD}
+    architecture = place(loaded(tmp_path, data), Run())
+    assert architecture.grid == Grid((512,))
+    assert build(architecture).inputs[0].shape == (1, 512, 4)
+    for ledger in accounts(architecture):
+        assert ledger.agreement is not None
+        assert ledger.agreement.exact
+    data["input"] = VECTORS
+    with pytest.raises(SpecError, match="the width is 3 here and nothing in `embed` brings it to 4"):
+        place(loaded(tmp_path, data), Run())
+
+
+@pytest.mark.parametrize(
+    ("entry", "embed", "said"),
+    [
+        (VECTORS, [{"kind": "token"}], "of kind 'vectors', and 'token' comes first; expected {kind: projection}"),
+        (VECTORS, [{"kind": "patch", "size": 2}], "of kind 'vectors', and 'patch' comes first"),
+        (VECTORS, [{"kind": "projection"}, {"kind": "pixels"}], "'pixels' can only be the first step"),
+        ({"kind": "image"}, [{"kind": "projection"}], "of kind 'image', and 'projection' comes first; expected"),
+        ({"kind": "image"}, [], "of kind 'image'; expected {kind: patch, …} or {kind: pixels, …}"),
+        ({"kind": "tokens", "vocabulary": 7}, [], "of kind 'tokens'; expected {kind: token, …} as the first step"),
+    ],
+)
+def test_each_input_has_its_first_step(tmp_path: Path, entry: Any, embed: Any, said: str) -> None:
+    data = spec(first=True, input=entry, embed=embed)
+    with pytest.raises(SpecError) as refused:
+        place(loaded(tmp_path, data), Run())
+    assert said in str(refused.value)
+
+
+def test_vectors_can_not_be_scored_as_words(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input here has none"):
+        place(loaded(tmp_path, spec(first=True, head={"kind": "language_model"})), Run())
