@@ -40,6 +40,7 @@ from xfcost.mechanisms import (
     MECHANISMS,
     Axial,
     Blockwise,
+    Compressive,
     Cross,
     Full,
     Inducing,
@@ -134,6 +135,13 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         for features in (EluPlusOne(), RandomFeatures(count=k), RandomFeatures(count=k, function="relu"))
         for way in ({}, *({"causal": True, "form": form} for form in ("parallel", "recurrent")), CHUNKED)
     ],
+    Compressive: _both(
+        _place(),
+        *(
+            Compressive(heads=h, memory=m, compressed_memory=m, compression=c, function=function, causal=True)
+            for function in ("conv", "mean", "max")
+        ),
+    ),
     Mlp: [(Mlp(), _place())],
     Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],

@@ -3,6 +3,7 @@
 from xfcost.mechanisms.axial import Axial
 from xfcost.mechanisms.base import Mixer
 from xfcost.mechanisms.blockwise import Blockwise
+from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
@@ -13,13 +14,26 @@ from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.window import Window
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
-MECHANISMS: tuple[type[Mixer], ...] = (Full, Cross, Window, Sliding, Inducing, Axial, Blockwise, Relative, Lsh, Kernel)
-Mechanism = Full | Cross | Window | Sliding | Inducing | Axial | Blockwise | Relative | Lsh | Kernel
+MECHANISMS: tuple[type[Mixer], ...] = (
+    Full,
+    Cross,
+    Window,
+    Sliding,
+    Inducing,
+    Axial,
+    Blockwise,
+    Relative,
+    Lsh,
+    Kernel,
+    Compressive,
+)
+Mechanism = Full | Cross | Window | Sliding | Inducing | Axial | Blockwise | Relative | Lsh | Kernel | Compressive
 
 __all__ = [
     "MECHANISMS",
     "Axial",
     "Blockwise",
+    "Compressive",
     "Cross",
     "Full",
     "Inducing",

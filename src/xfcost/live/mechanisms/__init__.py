@@ -4,6 +4,7 @@ from torch import nn
 
 from xfcost.live.mechanisms.axial import AxialAttention
 from xfcost.live.mechanisms.blockwise import BlockwiseAttention
+from xfcost.live.mechanisms.compressive import CompressiveAttention
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.inducing import InducedAttention
@@ -12,7 +13,19 @@ from xfcost.live.mechanisms.lsh import LshAttention
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
 from xfcost.live.mechanisms.window import WindowAttention
-from xfcost.mechanisms import Axial, Blockwise, Cross, Full, Inducing, Kernel, Lsh, Relative, Sliding, Window
+from xfcost.mechanisms import (
+    Axial,
+    Blockwise,
+    Compressive,
+    Cross,
+    Full,
+    Inducing,
+    Kernel,
+    Lsh,
+    Relative,
+    Sliding,
+    Window,
+)
 from xfcost.mechanisms.base import Page
 
 TWINS: dict[type[Page], type[nn.Module]] = {
@@ -26,4 +39,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Relative: RelativeAttention,
     Lsh: LshAttention,
     Kernel: KernelAttention,
+    Compressive: CompressiveAttention,
 }

@@ -52,20 +52,21 @@ class RelativeAttention(nn.Module):
 
     def forward(self, x_BND: Tensor, memory_BPD: Tensor | None = None) -> Tensor:
         memory = self.memory_1PD if memory_BPD is None else memory_BPD
-        return self.attend(x_BND, x_BND if self.recall is None else self.recall(x_BND, memory))
+        return self.attend(x_BND, memory.detach())
 
-    def attend(self, x_BND: Tensor, all_BMD: Tensor) -> Tensor:
-        """The segment over the memory and itself."""
+    def attend(self, x_BND: Tensor, *remembered_BPD: Tensor) -> Tensor:
+        """The segment over what is remembered and itself."""
+        all_BMD = x_BND if self.recall is None else self.recall(x_BND, *remembered_BPD)
         q_BNI = self.q(all_BMD)[:, self.past :] if self.memory_queries else self.q(x_BND)
         k_BMI, v_BMI = self.kv(all_BMD).chunk(2, dim=-1)
         return self.out(self.core(q_BNI, k_BMI, v_BMI))
 
 
 class Recall(nn.Module):
-    """The memory (one for all samples, or one each) before the segment: (B, N, D), (B, P, D) -> (B, M, D)."""
+    """What is remembered (one for all samples, or one each), oldest first, before the segment: -> (B, M, D)."""
 
-    def forward(self, x_BND: Tensor, memory_BPD: Tensor) -> Tensor:
-        return torch.cat([memory_BPD.detach().expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
+    def forward(self, x_BND: Tensor, *remembered_BPD: Tensor) -> Tensor:
+        return torch.cat([*(part.expand(x_BND.shape[0], -1, -1) for part in remembered_BPD), x_BND], dim=1)
 
 
 class RelativeCore(nn.Module):

@@ -1,0 +1,74 @@
+"""Compressive attention: what falls out of Transformer-XL's memory is compressed, and read from a second memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Length, Place
+from xfcost.mechanisms.relative import Relative
+from xfcost.mechanisms.rows import choose, elementwise, linear
+
+
+class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
+    """Attention over a compressed memory, a memory and the segment (Compressive Transformer, Rae et al. 2020, §3).
+
+    n tokens of this segment, n_m positions of the memory and n_cm of the compressed memory before them: m = n_m + n_cm
+    positions in all, over which attention goes as in Transformer-XL. A segment drives the n oldest positions out of the
+    memory; every c of them are compressed to one, ⌊n/c⌋ in all, and as many of the oldest compressed ones are dropped.
+
+        compress (conv)  ⌊n/c⌋·c·d² MACs, c·d² + d parameters: a convolution of kernel and stride c
+        compress (mean)  ⌊n/c⌋·c·d elements
+        compress (max)   ⌊n/c⌋·c·d comparisons
+
+    and `relative`'s rows. The paper compresses at a segment's end what the next one reads; here the next one does at
+    its beginning, which gives the same numbers. The attention-reconstruction loss (§3.2) is of training alone.
+    """
+
+    compressed_memory: Length
+    """n_cm."""
+    compression: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 4
+    """c."""
+    function: Literal["conv", "mean", "max"] = "conv"
+
+    def label(self) -> str:
+        return "Causal compressive attention" if self.causal else "Compressive attention"
+
+    @property
+    def past(self) -> Number:
+        return self.memory + self.compressed_memory
+
+    def order_key(self, place: Place) -> str:
+        return "compressive" if self.function == "conv" else f"compressive/{self.function}"
+
+    def compressed(self, place: Place) -> Number:
+        """⌊n/c⌋, the positions that a segment adds to the compressed memory."""
+        return place.grid.total // self.compression
+
+    def before(self, place: Place) -> Iterator[Operation]:
+        made, c, d = self.compressed(place), self.compression, place.dim
+        title = f"Compress evicted memories ({self.function})"
+        mixing = {"mixing": "local", "reads": "c", "reads_tokens": c}
+        if self.function == "conv":
+            yield msgspec.structs.replace(linear("compress", title, made, c * d, d), **mixing)
+        elif self.function == "mean":
+            yield elementwise("compress", title, "mean", made * c * d, **mixing)
+        else:
+            yield choose("compress", title, made * c * d, **mixing, content_dependent=True)
+        yield from super().before(place)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n, c = place.grid.total, self.compression
+        yield (
+            f"costs are of one segment: its {n} tokens attend over themselves, {self.memory} positions of the memory "
+            f"and {self.compressed_memory} of the compressed memory, which a long text has filled; training's "
+            "reconstruction loss is not counted"
+        )
+        if n < c:
+            yield f"a segment of {n} evicts fewer positions than the {c} that make a compressed one: nothing is kept"
+        elif n % c:
+            yield f"{n} evicted positions make {n // c} compressed ones of {c} each; the other {n % c} are dropped"

@@ -1,0 +1,177 @@
+"""Compressive attention: by hand, its memories from segment to segment, and a public implementation's figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cases.compressive import compressed
+from cases.relative import with_memory
+from strategies import as_yaml
+from test_relative import noise, spot
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.ledger import Ledger
+from xfcost.live.build import TWINS
+from xfcost.live.probe import probe
+from xfcost.mechanisms import Compressive, Relative
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+
+
+def twin_of(page: Compressive, tokens: int, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    return TWINS[Compressive](page, spot(tokens)).double().eval().requires_grad_(requires_grad=False)
+
+
+def test_the_rows_by_hand() -> None:
+    # n = 5, n_m = 2, n_cm = 3, c = 2, d = 4: two compressed of five evicted, 10 keys, 10 distances.
+    page = Compressive(heads=2, causal=True, memory=2, compressed_memory=3, compression=2)
+    rows = {row.path: row for row in page.operations(spot(5, 4))}
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "compress": 64,  # 2·(2·4)·4
+        "q": 80,
+        "kv": 320,
+        "r": 160,
+        "position_scores": 200,  # 5·10·4
+        "scores": 200,
+        "weighted_sum": 200,
+        "out": 80,
+    }
+    compress = rows["compress"]
+    # 2·4·4 + 4 parameters, a bias on 2·4 outputs; 10 vectors of 4 side by side
+    assert (compress.params, compress.flops, compress.mixing, compress.reads_tokens) == (36, 136, "local", 2)
+    assert (rows["recall"].moved, rows["scores"].reads_tokens) == (40, 10)
+
+
+@pytest.mark.parametrize(("function", "flops", "comparisons"), [("mean", 16, 0), ("max", 0, 16)])
+def test_pooling_by_hand(function: str, flops: int, comparisons: int) -> None:
+    # 2 groups of 2 vectors of 4
+    page = Compressive(heads=2, compressed_memory=3, compression=2, function=function)
+    (row,) = (row for row in page.operations(spot(5, 4)) if row.path == "compress")
+    assert (row.macs, row.params, row.flops, row.comparisons) == (0, 0, flops, comparisons)
+
+
+def test_it_costs_transformer_xl_s_attention_with_a_memory_as_long_and_the_compression() -> None:
+    page = Compressive(heads=2, causal=True, memory=6, compressed_memory=4, compression=3)
+    as_long = {row.path: row for row in Relative(heads=2, causal=True, memory=10).operations(spot(12))}
+    mine = {row.path: row for row in page.operations(spot(12))}
+    assert mine.pop("compress").macs == 12 * 6 * 6
+    assert mine == as_long
+
+
+def test_notes_tell_what_is_dropped_and_what_is_too_short() -> None:
+    page = Compressive(heads=1, memory=2, compressed_memory=3, compression=4)
+    whole, rest, short = (list(page.notes(spot(tokens))) for tokens in (8, 9, 3))
+    assert "8 tokens attend over themselves, 2 positions of the memory and 3 of the compressed memory" in whole[0]
+    assert len(whole) == 1
+    assert rest[1] == "9 evicted positions make 2 compressed ones of 4 each; the other 1 are dropped"
+    assert short[1] == "a segment of 3 evicts fewer positions than the 4 that make a compressed one: nothing is kept"
+    assert next(row for row in page.operations(spot(3)) if row.path == "compress").macs == 0
+
+
+def test_heads_must_divide_the_width() -> None:
+    with pytest.raises(PageError, match="4 does not divide the width 6") as refused:
+        Compressive(heads=4, compressed_memory=1).check(spot(3))
+    assert refused.value.field == "heads"
+
+
+# From segment to segment ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def by_algorithm_1(page: Compressive, twin: nn.Module, segments: tuple[Tensor, ...]) -> list[Tensor]:
+    """Rae et al. 2020, Algorithm 1, one layer: attend, take the n oldest memories out, compress them, at the end."""
+    batch, tokens, width = segments[0].shape
+    memory, slots = (segments[0].new_zeros(batch, size, width) for size in (page.memory, page.compressed_memory))
+    answers = []
+    for number, x_BND in enumerate(segments):
+        if number == 0:  # what the twin finds before a text: zeros were evicted
+            slots = torch.cat([slots, compressed(page, twin, torch.zeros_like(x_BND))], 1)[:, -page.compressed_memory :]
+        answers.append(with_memory(page, twin, x_BND, torch.cat([slots, memory], dim=1)))
+        kept = torch.cat([memory, x_BND], dim=1)
+        evicted, memory = kept[:, :tokens], kept[:, tokens:]
+        slots = torch.cat([slots, compressed(page, twin, evicted)], dim=1)[:, -page.compressed_memory :]
+    return answers
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        Compressive(heads=2, causal=True, memory=6, compressed_memory=5, compression=2),
+        Compressive(heads=1, causal=True, memory=3, compressed_memory=4, compression=2, function="mean"),
+        Compressive(heads=3, causal=True, compressed_memory=1, compression=2, function="max"),
+        Compressive(heads=2, causal=True, memory=2, compressed_memory=3, compression=5),
+    ],
+    ids=str,
+)
+def test_segments_go_on_as_the_paper_s_algorithm_does(page: Compressive) -> None:
+    twin, segments = twin_of(page, 4), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
+    past = twin.standing(segments[0])
+    for x_BND, plain in zip(segments, by_algorithm_1(page, twin, segments), strict=True):
+        torch.testing.assert_close(twin(x_BND, past), plain, rtol=1e-11, atol=1e-12)
+        past = twin.remember(x_BND, past)
+
+
+class Segments(nn.Module):
+    """One layer over one segment after the other: (B, S·N, D) -> the last segment."""
+
+    def __init__(self, page: Compressive, segments: int, tokens: int) -> None:
+        super().__init__()
+        self.segments, self.layer = segments, twin_of(page, tokens)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        *before, last = x_BND.chunk(self.segments, dim=1)
+        past = self.layer.standing(last)
+        for segment in before:
+            past = self.layer.remember(segment, past)
+        return self.layer(last, past)
+
+
+@pytest.mark.parametrize("function", ["conv", "mean"])
+def test_a_layer_reaches_c_tokens_per_compressed_one(function: str) -> None:
+    # Three compressed of two tokens each and a memory of 4, before segments of 4: two are new per segment.
+    page = Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2, function=function)
+    seen = probe(Segments(page, 6, 4), (torch.zeros(1, 24, 6),))
+    first = 20 - 4 - 2 * 3
+    assert seen.reads[0] == frozenset(range(first, 21))
+
+
+# Somebody else's figures ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_public_package_s_figures_but_for_its_positions(tmp_path: Path) -> None:
+    """compressive-transformer-pytorch 0.4.0: 46,879,264 parameters, 57,193,529,344 MACs (FlopCounterMode/2).
+
+    Six layers of 512, n = n_m = 1024, n_cm = 256, c = 4. It has a position table per head in place of W_R, u and v,
+    which all layers share, and a bias on the output projection and the vocabulary alone.
+    """
+    block = [
+        {"kind": "compressive", "heads": 8, "causal": True, "memory": 1024, "compressed_memory": 256},
+        {"kind": "mlp"},
+    ]
+    spec = {
+        "name": "package",
+        "input": {"kind": "tokens", "vocabulary": 20000, "length": 1024},
+        "embed": [{"kind": "token"}],
+        "stages": [{"dim": 512, "depth": 6, "block": block}],
+        "head": {"kind": "language_model", "norm": "none", "bias": True},
+    }
+    file = tmp_path / "package.yaml"
+    file.write_text(as_yaml(spec), encoding="utf-8")
+    ours = count(place(load(str(file)), Run()))
+    keys = 1024 + 1024 + 256
+    table, output_biases, positions = keys * 512, 6 * 512, 6 * (512 * 512 + 2 * 512)
+    assert ours.total("params") == 46_879_264 - table - output_biases + positions
+    assert ours.total("macs") == 57_193_529_344 + 6 * keys * 512 * 512  # W_R on every distance
+
+
+def ledger(name: str) -> Ledger:
+    return count(place(load(name), Run()))
+
+
+def test_the_preset_is_transformer_xl_s_with_convolutions() -> None:
+    assert ledger("compressive-enwik8").total("params") == 277_278_924 + 24 * (3 * 1024**2 + 1024)
