@@ -21,8 +21,11 @@ from xfcost.spec.load import load
 
 
 def place_for(page: SubLayer, grid: Grid, *, fused: bool = False, dim: int = DIM) -> Place:
-    """A place for `page`: only what reads another stream is given a memory, of another width."""
-    memory = {"memory": MEMORY, "memory_dim": dim + 2} if page.reads_memory else {}
+    """A place for `page`: only what reads another stream is given a memory, a mixer one of another size and width."""
+    memory = {}
+    if page.reads_memory:
+        mixes = isinstance(page, Mixer)
+        memory = {"memory": MEMORY if mixes else grid, "memory_dim": dim + 2 if mixes else dim}
     return Place(grid=grid, dim=dim, out_dim=dim, fused=fused, **memory)
 
 

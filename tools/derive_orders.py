@@ -19,6 +19,7 @@ import sympy
 
 from xfcost.grid import Grid
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.layers.axis_position import AxisPosition
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.dense import Dense
 from xfcost.layers.fold import Fold
@@ -33,6 +34,7 @@ from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.layers.position import Position
 from xfcost.layers.projection import Projection
 from xfcost.layers.residual import wrapped
+from xfcost.layers.shift import Context, Shift
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.ledger import Operation
@@ -151,6 +153,9 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Position: [(Position(), _place()), (Position(length=L), _place())],
     TokenType: [(TokenType(types=2), _place())],
     Norm: [(Norm(), _place())],
+    AxisPosition: [(AxisPosition(), _place())],
+    Shift: [(Shift(axis="row"), _place())],
+    Context: [(Context(), _place(memory=SQUARE, memory_dim=d))],
     Fold: [(Fold(), _place(grid=Grid((s * s,))))],
     Pixels: [(Pixels(), _place(dim=C, out_dim=d))],
     Fourier: [(Fourier(), _place(dim=C, out_dim=d))],

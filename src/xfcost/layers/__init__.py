@@ -1,5 +1,6 @@
 """One page per layer around the mixers: doors, heads, feed-forward networks. One door mixes tokens: it pools them."""
 
+from xfcost.layers.axis_position import AxisPosition
 from xfcost.layers.base import Embed, Enter, Head, PerToken
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.dense import Dense
@@ -14,6 +15,7 @@ from xfcost.layers.patch_merging import PatchMerging
 from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.layers.position import Position
 from xfcost.layers.projection import Projection
+from xfcost.layers.shift import Context, Shift
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 
@@ -30,16 +32,30 @@ EMBEDS: tuple[type[Embed], ...] = (
     Pixels,
     Fourier,
     Projection,
+    AxisPosition,
+    Shift,
 )
 ENTERS: tuple[type[Enter], ...] = (PatchMerging, PoolingAttention)
-SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Dense)
+SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Dense, Context)
 HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, Pooler)
 
 AnyEmbed = (
-    Patch | Token | ClassToken | MemoryTokens | Position | TokenType | Norm | Fold | Pixels | Fourier | Projection
+    Patch
+    | Token
+    | ClassToken
+    | MemoryTokens
+    | Position
+    | TokenType
+    | Norm
+    | Fold
+    | Pixels
+    | Fourier
+    | Projection
+    | AxisPosition
+    | Shift
 )
 AnyEnter = PatchMerging | PoolingAttention
-AnySubLayer = Mlp | Dense
+AnySubLayer = Mlp | Dense | Context
 AnyHead = Classifier | LanguageModel | Pooler
 
 __all__ = [
@@ -51,8 +67,10 @@ __all__ = [
     "AnyEnter",
     "AnyHead",
     "AnySubLayer",
+    "AxisPosition",
     "ClassToken",
     "Classifier",
+    "Context",
     "Dense",
     "Fold",
     "Fourier",
@@ -67,6 +85,7 @@ __all__ = [
     "PoolingAttention",
     "Position",
     "Projection",
+    "Shift",
     "Token",
     "TokenType",
 ]

@@ -3,8 +3,10 @@
 from torch import nn
 
 from xfcost.layers import (
+    AxisPosition,
     Classifier,
     ClassToken,
+    Context,
     Dense,
     Fold,
     Fourier,
@@ -19,9 +21,11 @@ from xfcost.layers import (
     PoolingAttention,
     Position,
     Projection,
+    Shift,
     Token,
     TokenType,
 )
+from xfcost.live.layers.axis_position import AxisPositionDoor
 from xfcost.live.layers.dense import DenseLayer
 from xfcost.live.layers.doors import (
     ClassTokenDoor,
@@ -40,6 +44,7 @@ from xfcost.live.layers.doors import (
 from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead, PoolerHead
 from xfcost.live.layers.mlp import FeedForward
 from xfcost.live.layers.pooling_attention import PoolingAttentionDoor
+from xfcost.live.layers.shift import ContextLayer, ShiftDoor
 from xfcost.mechanisms.base import Page
 
 TWINS: dict[type[Page], type[nn.Module]] = {
@@ -54,10 +59,13 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Pixels: PixelsDoor,
     Fourier: FourierDoor,
     Projection: ProjectionDoor,
+    AxisPosition: AxisPositionDoor,
+    Shift: ShiftDoor,
     PatchMerging: PatchMergingDoor,
     PoolingAttention: PoolingAttentionDoor,
     Mlp: FeedForward,
     Dense: DenseLayer,
+    Context: ContextLayer,
     Classifier: ClassifierHead,
     LanguageModel: LanguageModelHead,
     Pooler: PoolerHead,

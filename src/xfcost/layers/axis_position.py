@@ -1,0 +1,46 @@
+"""Absolute positions on a grid from one learned table per axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xfcost.errors import PageError
+from xfcost.layers.base import Embed
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place, Share
+from xfcost.mechanisms.rows import elementwise
+
+
+class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
+    """x + R + C: a learned vector per column and one per row of an H×W grid, added (Ho et al. 2019, §4.1).
+
+    (H + W)·d parameters; R + C is worked out once, whatever the batch. With `share: name` the tables (`name_rows`,
+    `name_columns`) are counted once, in rows of their own, whoever else uses them.
+    """
+
+    share: Share | None = None
+
+    def check(self, place: Place) -> None:
+        grid = place.grid
+        if len(grid.sides) != 2 or grid.extra:  # noqa: PLR2004 - height and width
+            raise PageError(
+                "kind",
+                f"'axis_position' needs a 2-D grid without extra tokens, not {grid.shape_text()}; "
+                "lay a sequence out by {kind: fold} before it",
+            )
+
+    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
+        height, width = place.grid.sides
+        shapes = {"rows": (height, place.dim), "columns": (width, place.dim)}
+        return {f"{self.share}_{axis}": shape for axis, shape in shapes.items()} if self.share else {}
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        work, d = place.grid.tokens * place.dim, place.dim
+        params = 0 if self.share else sum(place.grid.sides) * d
+        yield elementwise(
+            "tables", "Row and column positions", "add", work, params=params, shared=self.share, once=True
+        )
+        yield elementwise("add", "Add positions", "add", work)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield f"the position tables hold {place.grid.shape_text()} places: another grid needs new weights"

@@ -1,0 +1,69 @@
+"""One place back along an axis of the grid: how a model that predicts pixels is kept from reading the one it predicts.
+
+Ho et al. 2019, §4.2: the pixels are shifted right before the inner decoder, the outer decoder's output down a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers.base import Embed, PerToken
+from xfcost.ledger import Operation
+from xfcost.mechanisms.axes import Axis, check_axis
+from xfcost.mechanisms.base import Joining, Place
+from xfcost.mechanisms.rows import elementwise, move
+
+
+class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
+    """Every token takes its predecessor's place on the line along `axis`; zeros come first, the last token is dropped.
+
+    Along a row pixels move right, along a column down; along the one axis of a sequence it is the decoder's shift of
+    its targets (Vaswani et al. 2017, §3.1). N·d elements are written.
+    """
+
+    axis: Axis
+
+    def check(self, place: Place) -> None:
+        _check_shift("axis", self.axis, place.grid)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        yield move("shift", f"Shift along {self.axis}s", place.grid.tokens * place.dim)
+
+
+class Context(PerToken, frozen=True, kw_only=True, tag="context"):
+    """x + c: the encoder's output, token by token, `shift`ed along an axis where that is given (Ho et al. 2019, §4.2).
+
+    N·d additions; a shift writes N·d elements. It joins the stream by itself: no norm, no second shortcut.
+    """
+
+    reads_memory: ClassVar[bool] = True
+
+    shift: Axis | None = None
+    residual: Joining | None = "none"
+
+    def check(self, place: Place) -> None:
+        if place.memory is None:
+            raise PageError("kind", "'context' adds an encoder's output, and there is no `encoder:` here")
+        here, there = (place.grid, place.dim), (place.memory, place.memory_dim)
+        if here != there:
+            shapes = [f"{grid.shape_text()} tokens of width {width}" for grid, width in (there, here)]
+            raise PageError(
+                "kind", f"'context' adds token by token: the encoder gives {shapes[0]}, here are {shapes[1]}"
+            )
+        if self.shift is not None:
+            _check_shift("shift", self.shift, place.grid)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        if self.shift is not None:
+            yield move("shift", f"Shift the context along {self.shift}s", n * d)
+        yield elementwise("add", "Add the encoder's output", "add", n * d)
+
+
+def _check_shift(field: str, axis: Axis, grid: Grid) -> None:
+    check_axis(field, axis, grid)
+    if grid.extra:
+        raise PageError(field, f"tokens shift on a grid, and {grid.extra} extra token(s) stand outside it here")

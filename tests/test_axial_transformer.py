@@ -1,0 +1,168 @@
+"""The autoregressive Axial Transformer: an outer decoder, an inner one, and two shifts that keep pixels in order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from xfcost.counted import count
+from xfcost.errors import PageError, SpecError
+from xfcost.grid import Grid
+from xfcost.layers import AxisPosition, Context, Shift
+from xfcost.ledger import join
+from xfcost.live.build import TWINS, build
+from xfcost.live.probe import probe
+from xfcost.live.trace import traced_rows
+from xfcost.mechanisms.base import Place
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+
+# Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,
+# its output goes down by a row; the inner one reads the pixels, shifted right, to the left in their row.
+TWO_STAGES = """\
+name: small axial transformer
+input: {kind: image, size: [3, 4], channels: 6}
+encoder:
+  embed: [{kind: patch, size: 1}, {kind: axis_position, share: places}]
+  stages:
+    - dim: 6
+      depth: 2
+      pattern:
+        - [{kind: axial, axis: row, heads: 2}, {kind: mlp, ratio: 1}]
+        - [{kind: axial, axis: column, heads: 2, causal: true}, {kind: mlp, ratio: 1}]
+decoder:
+  embed: [{kind: patch, size: 1}, SHIFT_RIGHT, {kind: axis_position, share: places}]
+  stages:
+    - dim: 6
+      blocks:
+        - [CONTEXT]
+        - {repeat: 2, blocks: [[{kind: axial, axis: row, heads: 2}, {kind: mlp, ratio: 1}]]}
+"""
+RIGHT, CONTEXT = "{kind: shift, axis: row}", "{kind: context, shift: column}"
+N, W = 12, 4
+
+
+def written(tmp_path, right: str = RIGHT, context: str = CONTEXT) -> str:
+    text = TWO_STAGES.replace("SHIFT_RIGHT, ", f"{right}, " if right else "").replace("CONTEXT", context)
+    file = tmp_path / "axial.yaml"
+    file.write_text(text)
+    return str(file)
+
+
+class Alike(nn.Module):
+    """Both streams are given the same image."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.model(image, image)
+
+
+def seen(file: str) -> tuple[frozenset[int], ...]:
+    """The pixels that every output pixel of the whole model reads."""
+    model = Alike(build(place(load(file), Run()), "cpu").model)
+    return probe(model, (torch.zeros(1, 6, 3, 4),), tokens=(2, 3), out_tokens=(1,)).reads
+
+
+def test_a_pixel_reads_exactly_the_pixels_before_it(tmp_path):
+    # In raster order, as Π p(x_i | x_1 … x_{i-1}) wants it: all rows above through the outer decoder, the row's own
+    # pixels left of it through the inner one. The first pixel reads nothing.
+    assert seen(written(tmp_path)) == tuple(frozenset(range(pixel)) for pixel in range(N))
+
+
+def test_without_the_shift_right_a_pixel_reads_itself(tmp_path):
+    assert seen(written(tmp_path, right="")) == tuple(frozenset(range(pixel + 1)) for pixel in range(N))
+
+
+def test_without_the_shift_down_a_pixel_reads_its_whole_row(tmp_path):
+    leaking = seen(written(tmp_path, context="{kind: context}"))
+    assert leaking == tuple(frozenset(range((pixel // W + 1) * W)) for pixel in range(N))
+
+
+def test_counted_and_traced_agree_row_by_row(tmp_path):
+    architecture = place(load(written(tmp_path)), Run(batch=3))
+    ledger = join(count(architecture), *traced_rows(*build(architecture)))
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    rows = {row.path: row for row in ledger.rows}
+    # The same places in both streams: (3 + 4)·6 parameters once, worked out twice, each time once for the batch.
+    assert rows["shared.places_rows"].params + rows["shared.places_columns"].params == 42
+    assert rows["encoder.embed.1.tables"].flops == rows["decoder.embed.2.tables"].flops == N * 6
+    assert rows["decoder.embed.2.add"].flops == 3 * N * 6
+    # Shifts write every number of the stream once.
+    assert rows["decoder.embed.1.shift"].moved == rows["decoder.stages.0.blocks.0.0.shift"].moved == 3 * N * 6
+    assert rows["decoder.stages.0.blocks.0.0.add"].flops == 3 * N * 6
+    assert not any(path.startswith("decoder.stages.0.blocks.0.0.residual") for path in rows)
+    assert sum(parameter.numel() for parameter in build(architecture).model.parameters()) == ledger.total("params")
+
+
+# The parts ---------------------------------------------------------------------------------------------------------
+
+
+def at(*sides: int, extra: int = 0, **more) -> Place:
+    return Place(grid=Grid(sides, extra), dim=2, out_dim=2, **more)
+
+
+def numbered(count: int) -> Tensor:
+    """Token n is (n, -n), counted from 1."""
+    numbers = torch.arange(1.0, count + 1)
+    return torch.stack([numbers, -numbers], dim=-1)[None]
+
+
+@pytest.mark.parametrize(
+    ("axis", "sides", "expected"),
+    [
+        ("row", (2, 3), [0, 1, 2, 0, 4, 5]),
+        ("column", (2, 3), [0, 0, 0, 1, 2, 3]),
+        ("row", (4,), [0, 1, 2, 3]),
+        ("row", (3, 1), [0, 0, 0]),
+        ("depth", (2, 1, 2), [0, 0, 1, 2]),
+        ("column", (2, 2, 2), [0, 0, 1, 2, 0, 0, 5, 6]),
+    ],
+)
+def test_a_shift_moves_every_line_by_one(axis, sides, expected):
+    page = Shift(axis=axis)
+    spot = at(*sides)
+    page.check(spot)
+    shifted = TWINS[Shift](page, spot)(numbered(spot.grid.tokens))
+    assert shifted[0, :, 0].tolist() == expected
+    assert shifted[0, :, 1].tolist() == [-number for number in expected]
+
+
+def test_positions_are_a_row_s_vector_plus_a_column_s():
+    door = TWINS[AxisPosition](AxisPosition(), at(2, 3))
+    rows, columns = door.tables.rows, door.tables.columns
+    added = door(torch.zeros(1, 6, 2))
+    torch.testing.assert_close(added[0, 5], rows[1] + columns[2])
+    torch.testing.assert_close(added[0, 1], rows[0] + columns[1])
+
+
+MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
+
+
+@pytest.mark.parametrize(
+    ("page", "spot", "field", "text"),
+    [
+        (Shift(axis="column"), at(5), "axis", "'column' is no axis of the 5 tokens here; it could be 'row'"),
+        (Shift(axis="row"), at(2, 2, extra=1), "axis", "1 extra token"),
+        (Context(shift="depth"), at(2, 3, **MEMORY), "shift", "'depth' is no axis"),
+        (Context(), at(2, 3), "kind", "there is no `encoder:` here"),
+        (Context(), at(3, 2, **MEMORY), "kind", r"encoder gives 6 \(2×3\) tokens of width 2, here are 6 \(3×2\)"),
+        (Context(), at(2, 3, **MEMORY | {"memory_dim": 4}), "kind", "of width 4, here are .* of width 2"),
+        (AxisPosition(), at(5), "kind", "needs a 2-D grid .* not 5; lay a sequence out"),
+        (AxisPosition(), at(2, 2, extra=1), "kind", r"not 4 \(2×2\) \+ 1"),
+    ],
+)
+def test_places_that_can_not_be(page, spot, field, text):
+    with pytest.raises(PageError, match=text) as refused:
+        page.check(spot)
+    assert refused.value.field == field
+
+
+def test_a_decoder_that_adds_the_encoder_s_output_reads_it(tmp_path):
+    place(load(written(tmp_path)), Run())
+    with pytest.raises(SpecError, match=r"decoder: no sub-layer reads the encoder's output"):
+        place(load(written(tmp_path, context="{kind: mlp}")), Run())
