@@ -41,6 +41,7 @@ from xfcost.ledger import Operation
 from xfcost.mechanisms import (
     MECHANISMS,
     Axial,
+    BlockSparse,
     Blockwise,
     Compressive,
     Cross,
@@ -112,6 +113,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         (Sliding(heads=h, window=2 * w, dilation=2, global_tokens=g), _place()),
         (Sliding(heads=h, window=2 * w, causal=True), _place()),
     ],
+    BlockSparse: _both(_place(), BlockSparse(heads=h, block=b, random_blocks=r)),
     Window: [
         *_both(_place(), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
         *_both(_place(grid=Grid((s * s,))), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),

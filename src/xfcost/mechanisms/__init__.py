@@ -2,6 +2,7 @@
 
 from xfcost.mechanisms.axial import Axial
 from xfcost.mechanisms.base import Mixer
+from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.cross import Cross
@@ -19,6 +20,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Cross,
     Window,
     Sliding,
+    BlockSparse,
     Inducing,
     Axial,
     Blockwise,
@@ -27,11 +29,14 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Kernel,
     Compressive,
 )
-Mechanism = Full | Cross | Window | Sliding | Inducing | Axial | Blockwise | Relative | Lsh | Kernel | Compressive
+Mechanism = (
+    Full | Cross | Window | Sliding | BlockSparse | Inducing | Axial | Blockwise | Relative | Lsh | Kernel | Compressive
+)
 
 __all__ = [
     "MECHANISMS",
     "Axial",
+    "BlockSparse",
     "Blockwise",
     "Compressive",
     "Cross",

@@ -3,6 +3,7 @@
 from torch import nn
 
 from xfcost.live.mechanisms.axial import AxialAttention
+from xfcost.live.mechanisms.block_sparse import BlockSparseAttention
 from xfcost.live.mechanisms.blockwise import BlockwiseAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
 from xfcost.live.mechanisms.cross import CrossAttention
@@ -15,6 +16,7 @@ from xfcost.live.mechanisms.sliding import SlidingAttention
 from xfcost.live.mechanisms.window import WindowAttention
 from xfcost.mechanisms import (
     Axial,
+    BlockSparse,
     Blockwise,
     Compressive,
     Cross,
@@ -35,6 +37,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Inducing: InducedAttention,
     Axial: AxialAttention,
     Sliding: SlidingAttention,
+    BlockSparse: BlockSparseAttention,
     Blockwise: BlockwiseAttention,
     Relative: RelativeAttention,
     Lsh: LshAttention,

@@ -1,0 +1,180 @@
+"""Block-sparse attention: windows, a few random blocks, and the first and the last block for all (BigBird)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from random import Random
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div
+from xfcost.grid import Grid
+from xfcost.ledger import Mixing, Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import NeverCausal, Place
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.rows import linear, move
+
+
+class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
+    """BigBird's internal construction (ITC): window, global and random blocks (Zaheer et al. 2020, §2 and appendix D).
+
+    N tokens in u = ⌈N/b⌉ blocks of b, P = u·b tokens with padding, which is projected and attended over like tokens,
+    and masked. The first and the last block read all tokens and are read by all. Every other block reads itself, its
+    two neighbours, the first and the last block, and r blocks that were drawn at random once; for the second block and
+    the one before the last, a neighbour is global already. The keys and values of a block are gathered side by side:
+
+        qkv                   P·d·3d MACs
+        global_scores         2b·P·d MACs, h·2b·P entries kept
+        edge_scores           2·b·(4+r)·b·d MACs
+        scores                (u-4)·b·(5+r)·b·d MACs, h·(u-4)·b·(5+r)·b entries kept
+        …_weighted_sum        as the scores
+        out                   P·d² MACs
+
+    With N ≤ (5 + 2r)·b there are too few blocks to choose from, and all tokens read all: then the rows are those of
+    full attention, as in the public implementation.
+
+    Blocks are drawn per block of queries out of those that it does not read anyway, the same for all heads (the public
+    implementation draws for every head; the counts are the same).
+    """
+
+    because: ClassVar[str] = "the first and the last block read all tokens, and all read them"
+
+    block: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 64
+    """b: tokens of a block."""
+    window: Literal[3] = 3
+    """Blocks that a block reads around itself, itself included."""
+    global_blocks: Literal[2] = 2
+    """Blocks that read all and are read by all: the first and the last."""
+    random_blocks: Annotated[int, msgspec.Meta(ge=0, le=2**10)] = 3
+    """r, for every block that is not global."""
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
+
+    def label(self) -> str:
+        return "Block-sparse attention"
+
+    @property
+    def read_by_middle(self) -> Number:
+        """Blocks that a block reads which is neither global nor beside a global one."""
+        return self.window + self.global_blocks + self.random_blocks
+
+    def blocks(self, grid: Grid) -> Number:
+        """u."""
+        return ceil_div(grid.total, self.block)
+
+    def is_full(self, grid: Grid) -> bool:
+        """Are there too few blocks? A symbol stands for a long sequence."""
+        n = grid.total
+        return isinstance(n, int) and n <= (5 + 2 * self.random_blocks) * self.block
+
+    def order_key(self, place: Place) -> str:
+        return "full" if self.is_full(place.grid) else "block_sparse"
+
+    def drawn(self, blocks: int, block: int) -> list[int]:
+        """The random blocks of `block`, one of u = `blocks`: r of those that it does not read anyway, in O(r).
+
+        Floyd's sampling (Bentley and Floyd 1987), by the one method of `random` that is the same in every Python.
+        """
+        source = Random((self.seed * 2**32 + blocks) * 2**32 + block)  # noqa: S311 - a pattern, not a secret
+        known = sorted({0, block - 1, block, block + 1, blocks - 1})
+        free = blocks - len(known)
+        chosen: list[int] = []
+        for last in range(free - self.random_blocks, free):
+            candidate = int(source.random() * (last + 1))
+            chosen.append(last if candidate in chosen else candidate)
+        return [_skipping(known, number) for number in chosen]
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        n, blocks, block = grid.total, self.blocks(grid), token // self.block
+        if self.is_full(grid) or block in (0, blocks - 1):
+            return range(n)
+        known = {0, block - 1, block, block + 1, blocks - 1}
+        numbers = [*sorted(known), *self.drawn(blocks, block)]
+        return [
+            *chain.from_iterable(range(self.block * number, min(self.block * (number + 1), n)) for number in numbers)
+        ]
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total**2 if self.is_full(grid) else sum(self._pairs(grid))
+
+    def _pairs(self, grid: Grid) -> tuple[Number, Number, Number]:
+        """Pairs of the global blocks, of the two beside them, and of all others. The last block may be shorter."""
+        n, b, blocks = grid.total, self.block, self.blocks(grid)
+        last = n - (blocks - 1) * b
+        read = (self.read_by_middle - 1) * b + last
+        return (b + last) * n, 2 * b * (read - b), (blocks - 4) * b * read
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        if self.is_full(place.grid):
+            yield from self.as_full().operations(place)
+            return
+        d, b, u, read = place.dim, self.block, self.blocks(place.grid), self.read_by_middle
+        inner, p = self.inner(d), u * b
+        yield move("pad", "Pad to whole blocks", 0 if p == place.grid.total else p * d)
+        yield linear("qkv", "Q, K, V projections", p, d, 3 * inner, bias=self.projection_bias)
+        gathered = 2 * b * inner * ((u - 4) * read + 2 * (read - 1))
+        yield move("gather", "Gather the keys and values of every block", gathered)
+        for prefix, groups, queries, keys, pairs in self._cores(place.grid):
+            yield from self._core(place, prefix, groups, queries, keys, pairs)
+        yield move("join", "Join the blocks", p * inner)
+        yield linear("out", "Output projection W_O", p, inner, d, bias=self.projection_bias)
+
+    def _cores(self, grid: Grid) -> Iterator[tuple[str, Number, Number, Number, Number]]:
+        """(prefix, groups, queries, keys, pairs) of the three parts."""
+        b, u, read = self.block, self.blocks(grid), self.read_by_middle
+        of_global, of_edge, of_middle = self._pairs(grid)
+        yield "global_", 1, 2 * b, u * b, of_global
+        yield "edge_", 2, b, (read - 1) * b, of_edge
+        yield "", u - 4, b, read * b, of_middle
+
+    def _core(
+        self, place: Place, prefix: str, groups: Number, queries: Number, keys: Number, pairs: Number
+    ) -> Iterator[Operation]:
+        what = {"global_": "global blocks", "edge_": "blocks beside them", "": ""}[prefix]
+        reads = {"global_": "N", "edge_": "(4+r)·b", "": "(5+r)·b"}[prefix]
+        mixing: Mixing = "global" if prefix == "global_" else "local"
+        padded = self.blocks(place.grid) * self.block != place.grid.total
+        if padded and place.fused:
+            title = f"Mask ({what})" if what else "Mask"
+            yield move(f"{prefix}mask", title, mixing=mixing, reads=reads, reads_tokens=keys)
+        yield from attention_core(
+            queries=queries,
+            keys=keys,
+            groups=groups,
+            heads=self.heads,
+            inner=self.inner(place.dim),
+            mixing=mixing,
+            reads=reads,
+            pairs=pairs,
+            fused=place.fused,
+            masked=padded,
+            prefix=prefix,
+            what=what,
+        )
+
+    def as_full(self) -> Full:
+        """What it is where there are too few blocks."""
+        return Full(heads=self.heads, head_dim=self.head_dim, projection_bias=self.projection_bias, causal=self.causal)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n = place.grid.total
+        yield from super().notes(place)
+        least = (5 + 2 * self.random_blocks) * self.block
+        if self.is_full(place.grid):
+            yield f"{n} tokens are no more than (5 + 2·{self.random_blocks})·{self.block} = {least}: full attention"
+            return
+        padded = self.blocks(place.grid) * self.block
+        if padded != n:
+            yield (
+                f"{n} tokens padded to {padded} for blocks of {self.block}: {padded - n} padding tokens are projected "
+                "and attended over (masked), and counted"
+            )
+
+
+def _skipping(known: list[int], number: int) -> int:
+    """The `number`-th whole number that is not among `known`, which are sorted."""
+    for taken in known:
+        number += taken <= number
+    return number

@@ -1,0 +1,208 @@
+"""Block-sparse attention: counts by hand, the drawn blocks, the fall-back, and transformers' BigBird beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live.build import Live
+from xfcost.mechanisms import BlockSparse, Full
+from xfcost.mechanisms.base import Place
+from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.load import load
+
+
+def at(tokens: int, **more: Any) -> Place:
+    return Place(grid=Grid((tokens,)), dim=8, out_dim=8, **more)
+
+
+def rows(page: BlockSparse, spot: Place) -> dict[str, Any]:
+    return {row.path: row for row in page.operations(spot)}
+
+
+# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_by_hand() -> None:
+    # 17 tokens in blocks of 2: u = 9, P = 18; global, edge and 5 other blocks; r = 1
+    found = rows(BlockSparse(heads=2, block=2, random_blocks=1), at(17))
+    assert found["pad"].moved == 18 * 8
+    assert found["qkv"].macs == 18 * 8 * 24
+    # keys and values: 5 blocks read 6, two read 5, of 2 tokens and 8 channels
+    assert found["gather"].moved == 2 * (5 * 6 + 2 * 5) * 2 * 8
+    assert found["global_scores"].macs == found["global_weighted_sum"].macs == 4 * 18 * 8
+    assert found["edge_scores"].macs == found["edge_weighted_sum"].macs == 2 * 2 * 10 * 8
+    assert found["scores"].macs == found["weighted_sum"].macs == 5 * 2 * 12 * 8
+    entries = [found[name].attention_entries for name in ("global_scores", "edge_scores", "scores")]
+    assert entries == [2 * 4 * 18, 2 * 2 * 2 * 10, 2 * 5 * 2 * 12]
+    # as b²·[2u + 2(4+r) + (u-4)(5+r)] for each head
+    assert sum(entries) == 2 * 4 * (2 * 9 + 2 * 5 + 5 * 6)
+    assert [found[name].mixing for name in ("global_scores", "edge_scores", "scores")] == ["global", "local", "local"]
+
+
+def test_pairs_by_hand() -> None:
+    page = BlockSparse(heads=1, block=2, random_blocks=1)
+    # 16 tokens, u = 8: 4 rows of 16, 4 of 10, 8 of 12
+    assert page.pairs(Grid((16,))) == 64 + 40 + 96
+    # 15 tokens: the last block holds one; 3 rows of 15, and every other row reads one key less
+    assert page.pairs(Grid((15,))) == 45 + 36 + 88
+    # 14 tokens are full
+    assert page.pairs(Grid((14,))) == 196
+
+
+@pytest.mark.parametrize("r", [0, 1, 3, 5])
+@pytest.mark.parametrize("more", [0, 1, 40])
+def test_drawn_blocks_are_new_to_the_block(r: int, more: int) -> None:
+    page, blocks = BlockSparse(heads=1, block=1, random_blocks=r), 6 + 2 * r + more
+    for block in range(1, blocks - 1):
+        drawn = page.drawn(blocks, block)
+        assert len(drawn) == len(set(drawn)) == r
+        assert not set(drawn) & {0, block - 1, block, block + 1, blocks - 1}
+        assert set(drawn) <= set(range(blocks))
+
+
+def test_all_blocks_are_drawn_about_equally_often() -> None:
+    # block 5 of 16 chooses 3 of 11, 2000 times: each is chosen 2000·3/11 = 545 times, give or take 20 (one deviation)
+    times = np.zeros(16, dtype=int)
+    for seed in range(2000):
+        times[BlockSparse(heads=1, block=1, seed=seed).drawn(16, 5)] += 1
+    assert not times[[0, 4, 5, 6, 15]].any()
+    chosen = times[times > 0]
+    assert len(chosen) == 11
+    assert abs(chosen - 2000 * 3 / 11).max() < 100
+
+
+def test_the_seed_decides() -> None:
+    first, again, other = (BlockSparse(heads=1, block=1, seed=seed) for seed in (1, 1, 2))
+    patterns = [[list(page.reads(Grid((40,)), token)) for token in range(40)] for page in (first, again, other)]
+    assert patterns[0] == patterns[1] != patterns[2]
+    # pinned, for a pattern that another release draws otherwise would be another architecture
+    assert BlockSparse(heads=1).drawn(64, 10) == [17, 45, 1]
+
+
+# What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_too_few_blocks_are_full_attention() -> None:
+    page = BlockSparse(heads=2, block=2, random_blocks=1, projection_bias=False)
+    assert list(page.operations(at(14))) == list(Full(heads=2, projection_bias=False).operations(at(14)))
+    assert page.order_key(at(14)) == "full"
+    (note,) = page.notes(at(14))
+    assert note == "14 tokens are no more than (5 + 2·1)·2 = 14: full attention"
+    assert (list(page.reads(Grid((14,)), 5)), page.order_key(at(15))) == (list(range(14)), "block_sparse")
+
+
+def test_padding_is_told() -> None:
+    page = BlockSparse(heads=2, block=2, random_blocks=1)
+    assert list(page.notes(at(16))) == []
+    (note,) = page.notes(at(15))
+    assert note.startswith("15 tokens padded to 16 for blocks of 2: 1 padding tokens")
+
+
+def test_there_is_no_causal_form() -> None:
+    with pytest.raises(PageError, match="no causal form: the first and the last block read all tokens") as refused:
+        BlockSparse(heads=2, causal=True).check(at(900))
+    assert refused.value.field == "causal"
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def bigbird(folder: Path, length: int, **run: Any) -> tuple[Architecture, Live]:
+    mixer = {"kind": "block_sparse", "heads": 2, "block": 4, "random_blocks": 2, "seed": 3}
+    spec = {
+        "input": {"kind": "tokens", "vocabulary": 29, "length": length},
+        "residual": {"place": "post"},
+        "embed": [{"kind": "token"}, {"kind": "position", "length": 64}, {"kind": "token_type"}, {"kind": "norm"}],
+        "stages": [{"dim": 12, "depth": 2, "block": [mixer, {"kind": "mlp"}]}],
+        "head": {"kind": "pooler"},
+    }
+    return ours_of(spec, folder, **run)
+
+
+def their_bigbird() -> nn.Module:
+    """Training, without dropout: in evaluation theirs draws nothing, and reads the first block r times more."""
+    return theirs_of(
+        transformers.BigBirdConfig,
+        transformers.BigBirdModel,
+        vocab_size=29,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=64,
+        block_size=4,
+        num_random_blocks=2,
+        hidden_act="gelu",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        layer_norm_eps=1e-5,
+    ).train()
+
+
+def copied(theirs: nn.Module, ours: Any) -> None:
+    """Their weights into ours, every one of them."""
+    weights, stream = weights_of(theirs), ours.streams[0]
+    token, position, kinds, normed = stream.embed
+    put(token.lookup, weights, "embeddings.word_embeddings")
+    put(position.table, weights, "embeddings.position_embeddings")
+    put(kinds.lookup, weights, "embeddings.token_type_embeddings")
+    put(normed.norm, weights, "embeddings.LayerNorm")
+    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
+        layer, attention = f"encoder.layer.{number}.", mixer.inner.inner
+        for kind in ("weight", "bias"):
+            parts = [take(weights, f"{layer}attention.self.{name}.{kind}") for name in ("query", "key", "value")]
+            getattr(attention.qkv, kind).copy_(torch.cat(parts))
+        put(attention.out, weights, f"{layer}attention.output.dense")
+        put(mixer.residual_norm, weights, f"{layer}attention.output.LayerNorm")
+        put(mlp.inner.fc1, weights, f"{layer}intermediate.dense")
+        put(mlp.inner.fc2, weights, f"{layer}output.dense")
+        put(mlp.residual_norm, weights, f"{layer}output.LayerNorm")
+    put(ours.head.linear, weights, "pooler")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("length", [20, 36, 40, 51])
+def test_bigbird_with_their_weights(
+    length: int, attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    architecture, live = bigbird(tmp_path, length, batch=2, dtype="float64", attention=attention)
+    theirs = scrambled(their_bigbird().double())
+    copied(theirs, live.model)
+
+    def our_plan(self: nn.Module, *, from_seq_length: int, num_heads: int, **more: Any) -> list[Any]:
+        page, blocks = architecture.streams[0].stages[0].blocks[0].parts[0].page, from_seq_length // 4
+        return [np.array([page.drawn(blocks, block) for block in range(1, blocks - 1)])] * num_heads
+
+    attentions = transformers.models.big_bird.modeling_big_bird.BigBirdBlockSparseAttention
+    monkeypatch.setattr(attentions, "_bigbird_block_rand_mask_with_head", our_plan)
+    numbers = live.inputs[0].clamp_min(1)
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = theirs(numbers).pooler_output
+        # theirs masks by subtracting 10000
+        torch.testing.assert_close(live.model(numbers), answer, rtol=1e-6, atol=1e-6)
+    totals = count(architecture).totals()
+    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+    # theirs pads before its first layer, so that the MLPs, of 2·4·12·12 MACs a token, work on padding too: in 2 layers
+    # and 2 samples. 36 tokens and fewer are full attention, and not padded.
+    padding = -length % 4 if length > 36 else 0
+    assert 2 * (totals["macs"] + 2 * 2 * padding * 8 * 12 * 12) == counter.get_total_flops()
+
+
+# transformers 5.23.0, BigBirdModel of base size: FlopCounterMode over 2 (eager, on the CPU), and its parameters
+@pytest.mark.parametrize(("tokens", "macs"), [(4096, 394_852_368_384), (512, 48_318_971_904)])
+def test_the_released_encoder(tokens: int, macs: int) -> None:
+    ledger = count(place(load("bigbird-base"), Run(tokens=(tokens,))))
+    assert (ledger.total("params"), ledger.total("macs")) == (127_468_800, macs)
