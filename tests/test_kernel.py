@@ -258,7 +258,7 @@ def test_notes_tell_of_padding_of_one_chunk_of_steps_and_of_a_bad_bargain() -> N
     assert "10 tokens padded to 3 chunks of 4: 2 padding tokens" in notes["padded"][0]
     assert "one chunk holds all 10 tokens" in notes["one"][0]
     assert "10 steps run one after the other, each on a state of 2·4·4 numbers" in notes["steps"][0]
-    assert "no cheaper than full attention before N = 12" in notes["few"][0]
+    assert "cheaper than full attention only where N exceeds 12" in notes["few"][0]
     assert notes["nothing"] == []
 
 

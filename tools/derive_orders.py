@@ -48,6 +48,7 @@ from xfcost.mechanisms import (
     Full,
     Inducing,
     Kernel,
+    LowRank,
     Lsh,
     Relative,
     Sliding,
@@ -146,6 +147,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
             for function in ("conv", "mean", "max")
         ),
     ),
+    LowRank: _both(_place(), *(LowRank(heads=h, rank=k, share=share) for share in ("none", "key_value"))),
     Mlp: [(Mlp(), _place())],
     Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],

@@ -6,7 +6,7 @@ Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G grou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -149,7 +149,19 @@ class HeadBias(nn.Module):
         return x_BND + weight_of(self)[self.row]
 
 
-def weight_of(leaf: Lookup | Scoring | HeadBias) -> Tensor:
+class Borrower(Protocol):
+    """A leaf with a table of its own or a borrowed one."""
+
+    @property
+    def weight(self) -> Tensor | None:
+        """Its own table."""
+
+    @property
+    def borrowed(self) -> tuple[Table | None]:
+        """The shared one, in a tuple."""
+
+
+def weight_of(leaf: Borrower) -> Tensor:
     """The leaf's own table, or the borrowed one."""
     (shared,) = leaf.borrowed
     if shared is not None:

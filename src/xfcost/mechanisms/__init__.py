@@ -9,6 +9,7 @@ from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.sliding import Sliding
@@ -28,9 +29,22 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Lsh,
     Kernel,
     Compressive,
+    LowRank,
 )
 Mechanism = (
-    Full | Cross | Window | Sliding | BlockSparse | Inducing | Axial | Blockwise | Relative | Lsh | Kernel | Compressive
+    Full
+    | Cross
+    | Window
+    | Sliding
+    | BlockSparse
+    | Inducing
+    | Axial
+    | Blockwise
+    | Relative
+    | Lsh
+    | Kernel
+    | Compressive
+    | LowRank
 )
 
 __all__ = [
@@ -43,6 +57,7 @@ __all__ = [
     "Full",
     "Inducing",
     "Kernel",
+    "LowRank",
     "Lsh",
     "Mechanism",
     "Relative",

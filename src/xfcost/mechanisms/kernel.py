@@ -150,7 +150,7 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
             )
         least = 2 * m if isinstance(self.features, RandomFeatures) else m
         if self.scheme is None and n <= least:
-            yield f"{m} features make this no cheaper than full attention before N = {least}"
+            yield f"with {m} features this is cheaper than full attention only where N exceeds {least}"
 
 
 class _Letters(NamedTuple):

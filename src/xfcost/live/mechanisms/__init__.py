@@ -10,6 +10,7 @@ from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.inducing import InducedAttention
 from xfcost.live.mechanisms.kernel import KernelAttention
+from xfcost.live.mechanisms.low_rank import LowRankAttention
 from xfcost.live.mechanisms.lsh import LshAttention
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
@@ -23,6 +24,7 @@ from xfcost.mechanisms import (
     Full,
     Inducing,
     Kernel,
+    LowRank,
     Lsh,
     Relative,
     Sliding,
@@ -43,4 +45,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Lsh: LshAttention,
     Kernel: KernelAttention,
     Compressive: CompressiveAttention,
+    LowRank: LowRankAttention,
 }

@@ -1,0 +1,93 @@
+"""Low-rank attention (Linformer): keys and values become k rows, mixtures of all tokens, which every token reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Length, NeverCausal, Place
+from xfcost.mechanisms.rows import linear, product
+
+
+class LowRank(NeverCausal, frozen=True, kw_only=True, tag="low_rank"):
+    """Linformer: softmax(Q(EᵀK)ᵀ/√d_k) FᵀV with learned E and F of N×k (Wang et al. 2020, §4, equation 7).
+
+    N tokens, width d, h heads of width d_k, rank k.
+
+        qkv               N·d·3h·d_k MACs
+        key_projection    N·k·h·d_k MACs: EᵀK, the same weights whatever the input
+        value_projection  N·k·h·d_k MACs: FᵀV
+        scores            N·k·h·d_k MACs, h·N·k entries kept
+        weighted_sum      N·k·h·d_k MACs
+        out               N·h·d_k·d MACs
+
+    E and F have a row per token: their parameters grow with N and hold for that N alone. By `share` there are 2h tables
+    of N·k (none), 2 (headwise), 1 for keys and values (key_value) or 1 for the whole model (layerwise); the work is the
+    same. (The package linformer also projects tokens once for both under `share_kv`; the paper shares E and F alone.)
+    """
+
+    because: ClassVar[str] = "every projected key and value is a mixture of all tokens"
+
+    rank: Length = 256
+    share: Literal["none", "headwise", "key_value", "layerwise"] = "headwise"
+
+    def label(self) -> str:
+        return "Linformer attention"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(grid.total)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * grid.total
+
+    def table(self, place: Place) -> str | None:
+        """The name of the table that the whole model shares, if it does; tables of another shape are other tables."""
+        return f"projection_{place.grid.total}x{self.rank}" if self.share == "layerwise" else None
+
+    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
+        name = self.table(place)
+        return {name: (place.grid.total, self.rank)} if name else {}
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        inner = self.inner(d)
+        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        yield from self._projections(place, n * self.rank * inner)
+        yield from attention_core(
+            queries=n,
+            keys=self.rank,
+            heads=self.heads,
+            inner=inner,
+            mixing="global",
+            reads="k",
+            pairs=None,
+            fused=place.fused,
+        )
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def _projections(self, place: Place, macs: Number) -> Iterator[Operation]:
+        n = place.grid.total
+        static: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
+        if self.share in ("key_value", "layerwise"):
+            shared = self.table(place)
+            row = product("projection", "Project keys and values along the sequence EᵀK, EᵀV", 2 * macs, **static)
+            yield msgspec.structs.replace(row, params=0 if shared else n * self.rank, shared=shared)
+            return
+        params = n * self.rank * (self.heads if self.share == "none" else 1)
+        yield product("key_projection", "Project keys along the sequence EᵀK", macs, params=params, **static)
+        yield product("value_projection", "Project values along the sequence FᵀV", macs, params=params, **static)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n = place.grid.total
+        yield f"the projections along the sequence have one row per token ({n}): another N needs new weights"
+        if n <= 2 * self.rank:
+            yield (
+                f"{n} tokens are projected to {self.rank} rows: "
+                f"cheaper than full attention only where N exceeds {2 * self.rank}"
+            )

@@ -1,0 +1,128 @@
+"""Low-rank attention: shared tables, what is static, the break-even, figures of public code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from strategies import as_yaml, counted_spec
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import join
+from xfcost.live.build import build
+from xfcost.live.trace import traced_rows
+from xfcost.mechanisms import Full, LowRank
+from xfcost.mechanisms.base import Place
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+
+
+def spot(n: int, dim: int = 6, *, fused: bool = False) -> Place:
+    return Place(grid=Grid((n,)), dim=dim, out_dim=dim, fused=fused)
+
+
+def model(*blocks: dict[str, Any], length: int = 16, dim: int = 12) -> dict[str, Any]:
+    return {
+        "input": {"kind": "tokens", "vocabulary": 11, "length": length},
+        "embed": [{"kind": "token"}],
+        "stages": [{"dim": dim, "blocks": [[{"kind": "low_rank", **block}] for block in blocks]}],
+    }
+
+
+def test_rows_by_hand() -> None:
+    # N=10, d=6, h=2, d_k=3, k=4: EᵀK, FᵀV, QKᵀ and AV are 10·4·2·3 = 240 MACs each; 2·10·4 scores.
+    rows = {row.path: row for row in LowRank(heads=2, rank=4).operations(spot(10))}
+    names = ("key_projection", "value_projection", "scores", "weighted_sum")
+    assert [rows[name].macs for name in names] == [240] * 4
+    assert rows["scores"].attention_entries == 80
+    assert [rows[name].params for name in names] == [40, 40, 0, 0]
+    assert [rows[name].content_dependent for name in names] == [False, False, True, True]
+    assert [rows[name].reads_tokens for name in names] == [10, 10, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("share", "params"), [("none", 4 * 40), ("headwise", 2 * 40), ("key_value", 40), ("layerwise", 0)]
+)
+def test_sharing_changes_parameters_and_not_the_work(share: Any, params: int) -> None:
+    rows = [row for row in LowRank(heads=2, rank=4, share=share).operations(spot(10)) if "projection" in row.path]
+    assert sum(row.params for row in rows) == params
+    assert sum(row.macs for row in rows) == 480
+
+
+def test_layerwise_sharing_is_one_table_in_the_model(tmp_path: Path) -> None:
+    file = tmp_path / "shared.yaml"
+    file.write_text(as_yaml({"name": "shared"} | model(*[{"heads": 2, "rank": 4, "share": "layerwise"}] * 3)))
+    architecture = place(load(str(file)), Run())
+    live = build(architecture, "cpu")
+    ledger = join(count(architecture), *traced_rows(*build(architecture)))
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, ledger.agreement
+    assert {row.path: row.params for row in ledger.rows if row.params and row.path.startswith("shared")} == {
+        "shared.projection_16x4": 64
+    }
+    assert sum(parameter.numel() for parameter in live.model.parameters()) == ledger.total("params")
+    # every layer reads the table: changed, it changes what each gives
+    layer = live.model.get_submodule("streams.0.stages.0.run.2.0.inner")
+    x = torch.randn(1, 16, 12)
+    before = layer(x)
+    live.model.get_parameter("shared.projection_16x4.weight").mul_(2)
+    assert not torch.equal(before, layer(x))
+
+
+def test_tables_of_other_ranks_are_other_tables(tmp_path: Path) -> None:
+    both = [{"heads": 2, "rank": rank, "share": "layerwise"} for rank in (4, 8)]
+    assert (
+        counted_spec(model(*both), tmp_path).total("params")
+        == counted_spec(model(*both[:1] * 2), tmp_path).total("params") + 16 * 8
+    )
+
+
+def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path: Path) -> None:
+    file = tmp_path / "shared.yaml"
+    file.write_text(as_yaml({"name": "shared"} | model({"heads": 1, "rank": 4, "share": "layerwise"})))
+    live = build(place(load(str(file)), Run()), "cpu")
+    layer = live.model.get_submodule("streams.0.stages.0.run.0.0.inner").double()
+    table = live.model.get_parameter("shared.projection_16x4.weight").double()
+    layer.projection.borrowed[0].double()
+    x = torch.randn(2, 16, 12, dtype=torch.float64)
+    q, k, v = F.linear(x, layer.qkv.weight, layer.qkv.bias).chunk(3, dim=-1)
+    weights = (q @ (table.T @ k).mT / 12**0.5).softmax(-1)
+    plain = F.linear(weights @ (table.T @ v), layer.out.weight, layer.out.bias)
+    torch.testing.assert_close(layer(x), plain, rtol=1e-11, atol=1e-12)
+
+
+def test_a_rank_above_half_of_n_is_told_and_is_no_bargain() -> None:
+    for n in (8, 9):
+        mine, full = (
+            sum(row.macs for row in page.operations(spot(n))) for page in (LowRank(heads=2, rank=4), Full(heads=2))
+        )
+        assert (mine < full) == (n > 8)
+        told = [note for note in LowRank(heads=2, rank=4).notes(spot(n)) if "only where N exceeds 8" in note]
+        assert bool(told) == (n <= 8)
+    assert "one row per token (9)" in next(iter(LowRank(heads=2, rank=4).notes(spot(9))))
+
+
+def test_it_has_no_causal_form() -> None:
+    with pytest.raises(PageError, match=r"'low_rank' has no causal form: every projected key and value") as refused:
+        LowRank(heads=2, causal=True).check(spot(10))
+    assert refused.value.field == "causal"
+
+
+def test_linformer_package(tmp_path: Path) -> None:
+    # linformer 0.2.3, LinformerLM(num_tokens=20000, dim=512, seq_len=2048, depth=6, heads=8, k=256): 46,745,120
+    # parameters, 66,068,676,608 MACs by FlopCounterMode.
+    # Its Q, K, V have no bias (6·3·512 here), and it has no last norm.
+    data = {
+        "input": {"kind": "tokens", "vocabulary": 20_000, "length": 2048},
+        "embed": [{"kind": "token"}, {"kind": "position"}],
+        "stages": [{"dim": 512, "depth": 6, "block": [{"kind": "low_rank", "heads": 8, "rank": 256}, {"kind": "mlp"}]}],
+        "head": {"kind": "language_model", "norm": "none", "bias": True},
+    }
+    ledger = counted_spec(data, tmp_path)
+    assert ledger.total("params") == 46_745_120 + 6 * 3 * 512
+    assert ledger.total("macs") == 66_068_676_608
