@@ -33,7 +33,7 @@ from xfcost.layers.patch_merging import PatchMerging
 from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.layers.position import Position
 from xfcost.layers.projection import Projection
-from xfcost.layers.residual import wrapped
+from xfcost.layers.residual import TwoStreams, wrapped
 from xfcost.layers.shift import Context, Shift
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
@@ -200,6 +200,7 @@ def orders() -> dict[tuple[str, str], str]:
 def _residual_rows() -> Iterator[Operation]:
     inner = {row.path for row in Mlp().operations(_place())}
     yield from (row for row in wrapped(Mlp(), Residual(), _place()) if row.path not in inner)
+    yield from TwoStreams(join="mean", blocks=1).operations(_place())
 
 
 def _note(found: dict[tuple[str, str], set[str]], key: tuple[str, str], row: Operation) -> None:

@@ -1,12 +1,16 @@
-"""The residual wrapping of a sub-layer: its norm and its add are rows like any other."""
+"""Residuals: the norm and the add around a sub-layer, and the end of two streams, are rows like any other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
+from xfcost.arithmetic import Number
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Joining, Place, SubLayer
-from xfcost.mechanisms.rows import elementwise, norm
+from xfcost.mechanisms.base import Joining, Page, Place, SubLayer
+from xfcost.mechanisms.rows import elementwise, move, norm
 
 
 def wrapped(page: SubLayer, residual: Joining, place: Place) -> Iterator[Operation]:
@@ -21,3 +25,37 @@ def wrapped(page: SubLayer, residual: Joining, place: Place) -> Iterator[Operati
     yield from before
     yield from page.operations(place)
     yield from after
+
+
+class TwoStreams(Page, frozen=True, kw_only=True, tag="two_streams"):
+    """The end of a reversible stage, which no spec names: its two streams, N·d each, become one.
+
+    concatenate  2·N·d elements written; the width is then 2d
+    mean         N·d additions and halvings
+
+    At the stage's door both streams are what enters: nothing is copied.
+    """
+
+    join: Literal["concatenate", "mean"]
+    blocks: int
+    """L, the blocks of the stage."""
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, 2 * place.dim if self.join == "concatenate" else place.dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        elements = place.grid.total * place.dim
+        if self.join == "concatenate":
+            yield move("join", "Concatenate the two streams", 2 * elements)
+        else:
+            work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
+            yield Operation(path="join", title="Mean of the two streams", flops=elements * work)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        kept = 2 * place.grid.total * place.dim
+        yield (
+            f"reversible: for the backward pass training keeps both streams at the end, 2·N·d = {kept:,} elements per "
+            f"sample whatever the depth, and works the {self.blocks} blocks out again one by one, a forward more; "
+            f"ordinary residuals keep at least the inputs of all sub-layers, {self.blocks}·2·N·d = "
+            f"{self.blocks * kept:,}, and all that is inside them, attention matrices too"
+        )

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from xfcost.layers.residual import TwoStreams
 from xfcost.live import layers, mechanisms
 from xfcost.live.leaves import Add, Table, Tables, norm
+from xfcost.live.reversible import ReversibleRun, StreamsJoined
 from xfcost.mechanisms.base import Page, SubLayer
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, VectorInput
 
-TWINS: dict[type[Page], type[nn.Module]] = mechanisms.TWINS | layers.TWINS
+TWINS: dict[type[Page], type[nn.Module]] = mechanisms.TWINS | layers.TWINS | {TwoStreams: StreamsJoined}
 
 
 class Live(NamedTuple):
@@ -101,7 +103,10 @@ class StageModel(nn.Module):
         super().__init__()
         self.enter = nn.ModuleList(twin(part, tables) for part in stage.enter)
         rows |= {f"{path}.enter.{number}": part.path for number, part in enumerate(stage.enter)}
-        self.run = nn.ModuleList()
+        self.exit = twin(stage.exit, tables) if stage.exit else None
+        if stage.exit:
+            rows[f"{path}.exit"] = stage.exit.path
+        self.run = ReversibleRun() if stage.exit else nn.ModuleList()
         for number, index in enumerate(stage.order):
             block = stage.blocks[index]
             self.run.append(BlockModel(SubLayerModel(part, tables) for part in block.parts))
@@ -111,6 +116,8 @@ class StageModel(nn.Module):
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None) -> Tensor:
         for door in self.enter:
             x_BND = door(x_BND)
+        if self.exit is not None:
+            return self.exit(*self.run(x_BND, x_BND, memory_BMD))
         for block in self.run:
             x_BND = block(x_BND, memory_BMD)
         return x_BND
@@ -126,7 +133,10 @@ class BlockModel(nn.ModuleList):
 
 
 class SubLayerModel(nn.Module):
-    """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N, D)."""
+    """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N, D).
+
+    In a reversible stage `onto` + f(norm(x)), or `onto` + norm(f(x)), where `onto` is the other stream.
+    """
 
     def __init__(self, part: Part, tables: Tables) -> None:
         super().__init__()
@@ -137,16 +147,27 @@ class SubLayerModel(nn.Module):
             self.place = part.residual.place
             self.residual_norm = norm(part.residual.norm, part.place.dim)
             self.residual_add = Add()
+        # in a tuple: a sub-layer that merely uses a table must not own it
+        self.borrowed = tuple(tables[name] for name in part.page.tables(part.place))
 
-    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
+    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, onto_BND: Tensor | None = None) -> Tensor:
         memory = (memory_BMD,) if self.crosses else ()
         if not self.joins:
             return self.inner(x_BND, *memory)
-        if self.place == "pre":
-            return self.residual_add(x_BND, self.inner(self._normed(x_BND), *memory))
         if self.place == "post":
             return self._normed(self.residual_add(x_BND, self.inner(x_BND, *memory)))
-        return self.residual_add(x_BND, self._normed(self.inner(x_BND, *memory)))
+        return self.residual_add(x_BND if onto_BND is None else onto_BND, self.branch(x_BND, memory_BMD))
+
+    def branch(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
+        """f(norm(x)) or norm(f(x)): what is added to a stream."""
+        memory = (memory_BMD,) if self.crosses else ()
+        if self.place == "pre":
+            return self.inner(self._normed(x_BND), *memory)
+        return self._normed(self.inner(x_BND, *memory))
+
+    def weights(self) -> list[Tensor]:
+        """All that it learns: its own, and the shared tables that it uses."""
+        return [*self.parameters(), *(table.weight for table in self.borrowed)]
 
     def _normed(self, x_BND: Tensor) -> Tensor:
         return x_BND if self.residual_norm is None else self.residual_norm(x_BND)

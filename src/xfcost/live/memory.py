@@ -92,6 +92,24 @@ def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     return live.peak
 
 
+def kept_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
+    """Bytes of activations that one forward keeps for the backward pass: what autograd saves, parameters left out."""
+    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}  # noqa: SLF001
+    kept: dict[int, int] = {}
+    saved = []  # alive until all are counted: a storage's identity is free again when it dies
+
+    def see(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:  # noqa: SLF001
+            kept[storage._cdata] = storage.nbytes()  # noqa: SLF001
+            saved.append(storage)
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(see, lambda tensor: tensor):
+        model(*inputs)
+    return sum(kept.values())
+
+
 def check_addressable(ledger: Ledger) -> None:
     """Refuse tensors whose bytes torch can't number, on any device.
 

@@ -29,10 +29,18 @@ NormKind = Literal["layer_norm", "none"]
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a sub-layer f joins the stream: `pre` x + f(norm(x)); `post` norm(x + f(x)); `res_post` x + norm(f(x))."""
+    """How a sub-layer f joins the stream: `pre` x + f(norm(x)); `post` norm(x + f(x)); `res_post` x + norm(f(x)).
+
+    `reversible` has two streams, copies of what enters the stage: y₁ = x₁ + f(norm(x₂)), y₂ = x₂ + g(norm(y₁)) for the
+    two sub-layers f, g of a block (Gomez et al. 2017; Kitaev et al. 2020, §3). Training works x₁, x₂ out again from
+    y₁, y₂ and keeps no activations. At the stage's end the streams are joined.
+    """
 
     norm: NormKind = "layer_norm"
     place: Literal["pre", "post", "res_post"] = "pre"
+    form: Literal["ordinary", "reversible"] = "ordinary"
+    join: Literal["concatenate", "mean"] | None = None
+    """How two streams end: beside each other, 2d wide (the default, as trax and transformers), or as their mean."""
 
 
 # "approximate": no later token is read, yet later tokens sway what is read (they are hashed, clustered, sorted too).

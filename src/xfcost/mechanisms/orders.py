@@ -461,4 +461,5 @@ ORDERS: Final[dict[tuple[str, str], str]] = {
     ("pooler", "tanh"): "O(d)",
     ("residual", "residual_norm"): "O(N·d)",
     ("residual", "residual_add"): "O(N·d)",
+    ("residual", "join"): "O(N·d)",
 }

@@ -184,7 +184,8 @@ def _sublayer(part: Part, rows: Sequence[Operation], number: int) -> Iterator[Bo
 
 def _wrapper(part: Part, row: Operation) -> Box:
     if row.operation == _ADD:
-        return _box(_ADD, "+ Residual", "", [row])
+        reversible = isinstance(part.residual, Residual) and part.residual.form == "reversible"
+        return _box(_ADD, "+ Other stream" if reversible else "+ Residual", "", [row])
     kind = part.residual.norm if isinstance(part.residual, Residual) else ""
     return _box(_NORM, _NORMS.get(kind, row.title), "", [row])
 

@@ -15,11 +15,13 @@ import msgspec
 from xfcost.errors import PageError, UsageError
 from xfcost.grid import Grid, check_tokens, image_sides, sides_text
 from xfcost.layers.base import Enter, Head
-from xfcost.mechanisms.base import Joining, Page, Place, SubLayer
+from xfcost.layers.residual import TwoStreams
+from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer
 from xfcost.spec.checks import check_entrance, check_reading, check_streams
 from xfcost.spec.grammar import AnyInput, ImageInput, Spec, StageSpec, StreamSpec, TokenInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import YamlPath
+from xfcost.spec.reversible import check_block, check_residual, is_reversible
 from xfcost.spec.schedule import labels, schedule
 
 # How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
@@ -54,6 +56,8 @@ class Stage(NamedTuple):
     enter: tuple[Part, ...]
     blocks: tuple[Block, ...]
     order: tuple[int, ...]
+    exit: Part | None = None
+    """Where the two streams of a reversible stage become one."""
 
 
 class Stream(NamedTuple):
@@ -103,6 +107,8 @@ class Architecture(NamedTuple):
                 for block in stage.blocks:
                     for part in block.parts:
                         yield part, stage.label, f"{stage.label} · {block.label}", block.times
+                if stage.exit:
+                    yield stage.exit, stage.label, f"{stage.label} · exit", 1
         if self.head:
             yield self.head, "head", "head", 1
 
@@ -259,15 +265,24 @@ class _Walk:
             str(word) for word in (stream, f"stage {int(path[-1]) + 1}" if count > 1 or not stream else "") if word
         )
         entrance = grid
-        blocks, order, grid, dim = self._blocks(path, stage, grid, dim)
+        residual = stage.residual if stage.residual is not None else self.spec.residual
+        check_residual((*(path if stage.residual is not None else ()), "residual"), residual, self.source)
+        blocks, order, grid, dim = self._blocks(path, stage, grid, dim, residual)
+        exit_ = self._exit(path, residual, Place(grid=grid, dim=dim, out_dim=dim), len(order))
+        if exit_:
+            grid, dim = exit_.page.out(exit_.place)
         text = ".".join(str(step) for step in path)
-        return Stage(text, label, stage.dim, entrance, tuple(enter), blocks, order), grid, dim
+        return Stage(text, label, stage.dim, entrance, tuple(enter), blocks, order, exit_), grid, dim
+
+    def _exit(self, path: YamlPath, residual: Joining, spot: Place, blocks: int) -> Part | None:
+        if not (isinstance(residual, Residual) and is_reversible(residual)):
+            return None
+        return self._part((*path, "residual"), TwoStreams(join=residual.join or "concatenate", blocks=blocks), spot)
 
     def _blocks(
-        self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int
+        self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, residual: Joining
     ) -> tuple[tuple[Block, ...], tuple[int, ...], Grid, int]:
         """The blocks in their order. A block that finds another grid or width when it comes again is another block."""
-        residual = stage.residual if stage.residual is not None else self.spec.residual
         written, schedule_ = schedule(path, stage, self.source)
         names = labels(written)
         placed: dict[tuple[int, Grid, int], int] = {}
@@ -299,6 +314,7 @@ class _Walk:
             grid, dim = part.page.out(part.place)
             words = [*(str(step) for step in path[:-1]), f"{path[-1]}{suffix}", str(number)]
             parts.append(part._replace(path=".".join(words)))
+        check_block(path, parts, residual, self.source)
         return tuple(parts), (grid, dim)
 
     def _sublayer(self, path: YamlPath, page: SubLayer, grid: Grid, dim: int, residual: Joining) -> Part:
