@@ -25,7 +25,7 @@ ALIASES = {"vit": "vit-s8", "swin": "swin-t"}
 
 # Every published figure, with the unit its paper rounds to (so that ours must be within half of it), or, where the
 # exact count can't give the printed one, the reason. Key: preset, quantity, the printed figure.
-MILLION, TENTH_OF_A_BILLION = 1e6, 1e8
+HUNDRED_THOUSAND, MILLION, TENTH_OF_A_BILLION = 1e5, 1e6, 1e8
 PUBLISHED: dict[tuple[str, str, float], float | str] = {
     ("vit-b16", "params", 86e6): "86M leaves out the 1000-class head (0.77M): 85.80M",
     ("vit-b16", "macs", 17.564e9): MILLION,
@@ -73,6 +73,8 @@ PUBLISHED: dict[tuple[str, str, float], float | str] = {
     ("transformer-xl-wt103", "params", 151e6): MILLION,
     ("transformer-base", "params", 65e6): "wants a vocabulary of about 40k; the text says about 37k",
     ("transformer-big", "params", 213e6): "wants a vocabulary of about 36k; the text says about 37k",
+    ("routing-lm", "params", 38_621_216): HUNDRED_THOUSAND,
+    ("routing-lm", "macs", 60_481_863_680): 1.0,
 }
 
 

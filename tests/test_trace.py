@@ -239,6 +239,15 @@ def test_elements_that_are_written_elsewhere(function, moved: int) -> None:
         assert sum(costs.moved for costs in found.modules.values()) == moved
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_adding_into_a_tensor_moves_and_adds_the_source(device: str) -> None:
+    def add(x: Tensor) -> Tensor:
+        return x.new_zeros(2, 9, 6).scatter_add(1, torch.zeros(2, 5, 6, dtype=torch.long, device=x.device), x)
+
+    (costs,) = [one for one in traced(add, (2, 5, 6), device=device).modules.values() if one.moved]
+    assert (costs.macs, costs.flops, costs.moved) == (0, 60, 60)
+
+
 def test_an_outer_product_is_no_contraction() -> None:
     # 2·5·6·6 = 360 multiplications.
     assert costs(lambda x: torch.einsum("bni,bnj->bnij", x, x), (2, 5, 6), device="cpu") == (0, 360)

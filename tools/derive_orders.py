@@ -51,6 +51,7 @@ from xfcost.mechanisms import (
     LowRank,
     Lsh,
     Relative,
+    Routing,
     Sliding,
     Window,
 )
@@ -66,7 +67,7 @@ LETTERS = {
     "N": "tokens",
     "M": "tokens of the memory (cross-attention)",
     "W": "side of a window",
-    "w": "tokens of a sliding window",
+    "w": "tokens of a sliding window or of a cluster",
     "b": "tokens of a block, chunk or bucket",
     "l": "stride of a pattern",
     "c": "compression: tokens per compressed one",
@@ -169,6 +170,12 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         for where in ("pre", "post", "res_post")
         for spot in _both(_place(), PoolingAttention(heads=h, count=k, residual=Residual(place=where)))
     ],
+    Routing: [
+        pair
+        for sizes in ({}, {"window": w}, {"clusters": k}, {"window": w, "clusters": k})
+        for options in ({"causal": "approximate"}, {"shared_qk": True}, {"local_heads": h, "local_window": b})
+        for pair in _both(_place(dim=2 * h * dk), Routing(heads=2 * h, head_dim=dk, **sizes, **options))
+    ],
     PatchMerging: [(PatchMerging(), _place(out_dim=2 * d))],
     Classifier: [(Classifier(pool=pool, classes=K), _place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],
     LanguageModel: [(LanguageModel(), _place(vocabulary=V))],
@@ -224,8 +231,8 @@ def order(cost: Any) -> str:
     logs = sympy.degree(leading, LOG)
     leading = leading.coeff(LOG, logs)
     others = [symbol for symbol in SYMBOLS.values() if symbol is not N]
-    terms = {_heads_joined([_degree(term, letter) for letter in others]) for term in leading.as_ordered_terms()}
-    kept = [term for term in terms if not any(_below(term, other) for other in terms)]
+    terms = {tuple(_degree(term, letter) for letter in others) for term in leading.as_ordered_terms()}
+    kept = {_heads_joined(list(term)) for term in terms if not any(_below(term, other) for other in terms)}
     grows = sympy.degree(leading.subs(N, s**2), s)
     return f"O({' + '.join(_product(powers, grows, logs) for powers in sorted(kept, reverse=True))})"
 
@@ -294,10 +301,10 @@ def _product(powers: tuple[int, ...], twice: int, logs: int) -> str:
         if letter == "N":
             whole, half = divmod(twice, 2)
             factors.append(_power("N", whole) + ("√N" if half else ""))
-            factors.append(_power("log N", logs))
         else:
             factors.append(_power(letter, next(others)))
-    return ("·".join(factor for factor in factors if factor) or "1") + divisors
+    fraction = ("·".join(factor for factor in factors if factor) or "1") + divisors
+    return fraction + (f"·{_power('log N', logs)}" if logs else "")
 
 
 def _power(letter: str, power: int) -> str:

@@ -6,6 +6,7 @@ the exact count (ints), a whole sweep (arrays) and the closed form with its lead
 
 from __future__ import annotations
 
+from math import isqrt
 from typing import Any
 
 # A generic number: int in every count that users see; array or symbol in sweeps and derivations.
@@ -32,6 +33,15 @@ def ceil_log2(value: Number) -> Number:
     from sympy import Function
 
     return Function("ceil_log2", integer=True, positive=True)(value)
+
+
+def floor_sqrt(value: Number) -> Number:
+    """⌊√value⌋; symbols answer with the root that sympy knows (N = s² has the root s)."""
+    if isinstance(value, int):
+        return isqrt(value)
+    from sympy import floor, sqrt
+
+    return floor(sqrt(value))
 
 
 def lesser(a: Number, b: Number) -> Number:

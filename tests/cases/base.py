@@ -33,6 +33,8 @@ class Frozen(NamedTuple):
     module: nn.Module
     reads: tuple[frozenset[int], ...]
     """For every output token, the tokens that it then reads, found by plain means."""
+    lists: int = 1
+    """Most lists (clusters, say) that one head of a token reads at once: each as long as the page's rows say."""
 
 
 class MechanismCase(NamedTuple):

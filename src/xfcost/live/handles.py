@@ -185,6 +185,12 @@ def scattered(inputs: list[Value], outputs: list[Value]) -> Counts:
     return Counter(moved=prod(shape(floats[-1])) if floats else 0)
 
 
+def scatter_add(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Adding into a tensor: every element of the source is written, and added to what stands there."""
+    counts = scattered(inputs, outputs)
+    return counts + Counter(flops=counts["moved"] * FLOPS_PER_ELEMENT["add"])
+
+
 def gelu(inputs: list[Value], outputs: list[Value]) -> Counts:
     """Exact, or by the tanh formula."""
     form = "gelu_tanh" if len(inputs) > 1 and inputs[1].toIValue() == "tanh" else "gelu"
@@ -209,6 +215,7 @@ COUNTED: dict[str, Handle] = {
     "aten::sort": sort,
     "aten::argsort": sort,
     "aten::topk": sort,
+    "aten::scatter_add": scatter_add,
 }
 _BY_WORK: Final = {
     "layer_norm": "layer_norm",
@@ -243,6 +250,6 @@ FREE: Final[frozenset[str]] = frozenset(
         logical_and logical_not logical_or lt mT masked_fill masked_fill_ movedim narrow ne new_empty new_full new_ones
         new_zeros numpy_T ones ones_like permute rand randn reshape select size slice split split_with_sizes squeeze
         swapaxes t tensor to transpose tril triu type_as unbind unflatten unfold unsqueeze view where zeros
-        zeros_like""",
+        zeros_like any""",
     )
 )

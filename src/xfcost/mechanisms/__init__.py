@@ -12,6 +12,7 @@ from xfcost.mechanisms.kernel import Kernel
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.relative import Relative
+from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.window import Window
 
@@ -30,6 +31,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Kernel,
     Compressive,
     LowRank,
+    Routing,
 )
 Mechanism = (
     Full
@@ -45,6 +47,7 @@ Mechanism = (
     | Kernel
     | Compressive
     | LowRank
+    | Routing
 )
 
 __all__ = [
@@ -61,6 +64,7 @@ __all__ = [
     "Lsh",
     "Mechanism",
     "Relative",
+    "Routing",
     "Sliding",
     "Window",
 ]

@@ -13,6 +13,7 @@ from xfcost.live.mechanisms.kernel import KernelAttention
 from xfcost.live.mechanisms.low_rank import LowRankAttention
 from xfcost.live.mechanisms.lsh import LshAttention
 from xfcost.live.mechanisms.relative import RelativeAttention
+from xfcost.live.mechanisms.routing import RoutingAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
 from xfcost.live.mechanisms.window import WindowAttention
 from xfcost.mechanisms import (
@@ -27,6 +28,7 @@ from xfcost.mechanisms import (
     LowRank,
     Lsh,
     Relative,
+    Routing,
     Sliding,
     Window,
 )
@@ -46,4 +48,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Kernel: KernelAttention,
     Compressive: CompressiveAttention,
     LowRank: LowRankAttention,
+    Routing: RoutingAttention,
 }

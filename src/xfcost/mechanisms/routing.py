@@ -1,0 +1,241 @@
+"""Routing attention: online k-means puts tokens into clusters, and a token reads the tokens of its clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div, floor_sqrt, greater, lesser, round_up
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Mixing, Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import ApproximatelyCausal, Length, Place
+from xfcost.mechanisms.rows import linear, move, product, sort
+
+
+class Clusters(NamedTuple):
+    """k clusters of w tokens, and how w depends on N."""
+
+    count: Number
+    window: Number
+    mixing: Mixing
+    reads: str
+
+
+class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
+    """Routing Transformer (Roy et al. 2021, §4.1): attention inside k clusters of w tokens, found by online k-means.
+
+    N tokens, width d, H heads that are routed, d_k their width. Every cluster takes the w queries and the w keys that
+    are nearest to its centroid, so a token may stand in several clusters (its answers' mean is taken) or in none (it
+    reads nothing, its answer is zero). Centroids are no parameters: a moving average of their members, in training.
+
+        qkv           N·d·3H·d_k MACs; `qv` N·d·2H·d_k where queries are the keys (`shared_qk`)
+        normalize     queries and keys to length 1
+        distances     2·H·N·k·d_k MACs, 2·H·N·k entries kept; half of it with `shared_qk`
+        choose        k lists of N per head sorted for their top w; keys too, unless they are the queries
+        gather        3·H·k·w·d_k elements moved
+        scores        H·k·w·(w + m)·d_k MACs, H·k·w·(w + m) entries kept, with m memory keys per cluster
+        weighted_sum  likewise
+        average       H·k·w·d_k added where they came from, divided by how many came
+        out           N·h·d_k·d MACs
+
+    With neither `clusters` nor `window` k is √N and w is √N: O(N√N·d). With `window` alone k = N/w, as in
+    routing-transformer 1.6.1: the distances are N²·d/w. With `clusters` alone w = N/k: the scores are N²·d/k.
+
+    `local_heads` of the h heads read their block and the one before it (and after it, where nothing is causal) in place
+    of clusters, as in the published models: G blocks of b tokens, H_l·G·b·2b·d_k MACs in either product.
+    """
+
+    chooses: ClassVar[bool] = True
+    leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
+
+    clusters: Length | None = None
+    """k; √N where neither it nor `window` is given, N/w where only `window` is."""
+    window: Length | None = None
+    """w, tokens of a cluster; N/k where it isn't given. Never more than N."""
+    shared_qk: bool = False
+    """Are the keys the queries, of length 1? A token then reads itself only where there is nothing else to read."""
+    memory_keys: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
+    """Learned keys and values of every cluster, which all its queries read. At least 1 where causality needs it."""
+    local_heads: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
+    """How many of the heads read their neighbourhood in place of clusters."""
+    local_window: Length | None = None
+    """b, tokens of a block of the local heads; `window` where it isn't given."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.local_heads >= self.heads:
+            raise PageError(
+                "local_heads", f"{self.local_heads} of {self.heads} heads leaves none to route; use fewer local heads"
+            )
+        if self.local_heads and self.local_window is None and self.window is None:
+            raise PageError("local_heads", "local heads read blocks, whose size is missing; give `local_window`")
+
+    def label(self) -> str:
+        return "Routing attention"
+
+    def head_width(self, width: Number) -> Number:
+        """d_k."""
+        return width // self.heads if self.head_dim is None else self.head_dim
+
+    def sizes(self, grid: Grid) -> Clusters:
+        """k and w on this grid."""
+        n = grid.total
+        if self.window is None:
+            count = floor_sqrt(n) if self.clusters is None else self.clusters
+            return Clusters(count, ceil_div(n, count), "global", "√N" if self.clusters is None else "N/k")
+        window = lesser(self.window, n)
+        return Clusters(ceil_div(n, window) if self.clusters is None else self.clusters, window, "local", "w")
+
+    def memories(self) -> int:
+        """m, memory keys of a cluster: a query whose cluster has nothing before it reads one at least."""
+        return max(self.memory_keys, 1 if self.causal and not self.shared_qk else 0)
+
+    def block(self) -> int:
+        """b, tokens of a block of the local heads."""
+        return self.local_window or self.window or 1
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """What may be read: any token can be in any cluster."""
+        return range(token + 1) if self.causal else range(grid.total)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        n = grid.total
+        return n * (n + 1) // 2 if self.causal else n * n
+
+    def order_key(self, place: Place) -> str:
+        if self.window is None:
+            return "routing" if self.clusters is None else "routing/clusters"
+        return "routing/window" if self.clusters is None else "routing/both"
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, width = place.grid.total, place.dim, self.head_width(place.dim)
+        inner = (self.heads - self.local_heads) * width
+        projected = linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        if self.shared_qk:
+            projected = linear("qv", "Q = K, V projections", n, d, 2 * inner, bias=self.projection_bias)
+        yield projected
+        yield from self._assigned(place.grid, width)
+        yield from self._attended(place, width)
+        if self.local_heads:
+            yield from self._local(place, width)
+            yield move("join", "Local and routed heads beside each other", n * self.heads * width)
+        yield linear("out", "Output projection W_O", n, self.heads * width, d, bias=self.projection_bias)
+
+    def _assigned(self, grid: Grid, width: Number) -> Iterator[Operation]:
+        """Which queries and keys every cluster takes."""
+        n, heads, sides = grid.total, self.heads - self.local_heads, 1 if self.shared_qk else 2
+        clusters = self.sizes(grid)
+        vectors = sides * n * heads
+        each = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
+        length_one = vectors * (width * each + FLOPS_PER_ELEMENT["clamp"])
+        yield Operation(path="normalize", title="Queries and keys of length 1", flops=length_one)
+        near = vectors * clusters.count
+        yield product("distances", "Distances to the centroids", near * width, attention_entries=near, heads=heads)
+        yield sort("choose", "Nearest queries of every cluster", heads * clusters.count, n)
+        if not self.shared_qk:
+            yield sort("choose_keys", "Nearest keys of every cluster", heads * clusters.count, n)
+
+    def _attended(self, place: Place, width: Number) -> Iterator[Operation]:
+        """Attention inside the clusters, and the way back to the tokens."""
+        n, heads, memories = place.grid.total, self.heads - self.local_heads, self.memories()
+        clusters = self.sizes(place.grid)
+        places = heads * clusters.count * clusters.window
+        yield move("gather", "Gather the clusters' queries, keys, values", 3 * places * width)
+        if memories:
+            learned = heads * clusters.count * memories * width
+            for what in ("keys", "values"):
+                yield move(f"memory_{what}", f"Memory {what}", places * width + learned, params=learned)
+        reach = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": clusters.window, "heads": heads}
+        masked = bool(self.causal) or self.shared_qk
+        if masked and place.fused:
+            yield Operation(path="mask", title="Mask", **reach)
+        for row in attention_core(
+            queries=clusters.window,
+            keys=clusters.window + memories,
+            groups=clusters.count,
+            heads=heads,
+            inner=heads * width,
+            mixing=clusters.mixing,
+            reads=clusters.reads,
+            pairs=self._cluster_pairs(clusters),
+            fused=place.fused,
+            masked=masked,
+        ):
+            yield msgspec.structs.replace(row, **reach) if row.mixes else row
+        add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
+        yield Operation(
+            path="average",
+            title="Mean over the clusters of a token",
+            flops=places * (width + 1) * add + n * heads * (FLOPS_PER_ELEMENT["clamp"] + width * divide),
+            moved=places * (width + 1),
+            content_dependent=True,
+            **reach,
+        )
+
+    def _cluster_pairs(self, clusters: Clusters) -> Number:
+        """Pairs per head of all clusters; None where content decides how many queries a key comes before."""
+        w = clusters.window
+        if not self.shared_qk:
+            return None if self.causal else clusters.count * w * w
+        others = w * (w - 1) // 2 if self.causal else w * (w - 1)
+        alone = 1 if self.causal else 1 - lesser(1, w - 1)
+        return clusters.count * (others + (0 if self.memories() else alone))
+
+    def _local(self, place: Place, width: Number) -> Iterator[Operation]:
+        """The local heads: blocks, each beside its neighbours."""
+        n, block, around = place.grid.total, self.block(), 2 if self.causal else 3
+        inner, padded = self.local_heads * width, round_up(place.grid.total, block)
+        yield linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
+        yield move("local_cut", "Pad queries to whole blocks", padded * inner * lesser(1, padded - n))
+        yield move(
+            "local_look", "Blocks of keys, values and their neighbours", 2 * (padded + (around - 1) * block) * inner
+        )
+        reach: dict[str, Any] = {"mixing": "local", "reads": f"{around}·b"}
+        if place.fused:
+            yield Operation(path="local_mask", title="Mask (local)", reads_tokens=around * block, **reach)
+        yield from attention_core(
+            queries=block,
+            keys=around * block,
+            groups=padded // block,
+            heads=self.local_heads,
+            inner=inner,
+            pairs=self._local_pairs(n),
+            fused=place.fused,
+            masked=True,
+            prefix="local_",
+            what="local",
+            **reach,
+        )
+
+    def _local_pairs(self, n: Number) -> Number:
+        """Pairs per local head: inside n // b whole blocks and a rest, and between neighbours."""
+        b = self.block()
+        whole = n // b
+        rest = n - whole * b
+        inside = whole * b * b + rest * rest
+        between = greater(whole - 1, 0) * b * b + lesser(1, whole) * rest * b
+        return (inside + n) // 2 + between if self.causal else inside + 2 * between
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from super().notes(place)
+        n, (count, window, *_) = place.grid.total, self.sizes(place.grid)
+        yield (
+            f"{count} cluster(s) take the {window} queries and keys nearest to each: a token may be in several, or in "
+            "none (its routed heads then read nothing)"
+        )
+        if window == n:
+            yield f"a cluster holds all {n} tokens: attention is full"
+        elif self.window is not None and self.clusters is None:
+            yield f"k = N/w: the distances cost N²·d/w; N√N needs w = √N, here {floor_sqrt(n)}"
+        elif self.clusters is not None and self.window is None:
+            yield f"w = N/k: attention costs N²·d/k; N√N needs k = √N, here {floor_sqrt(n)}"
+        if self.memories():
+            yield f"{self.memories()} memory key(s) and value(s) per cluster: parameters depend on how many there are"
+        padded = round_up(n, self.block())
+        if self.local_heads and padded != n:
+            yield f"local heads pad {n} tokens to {padded}, whole blocks of {self.block()}; the padding is counted"

@@ -1,0 +1,195 @@
+"""Routing attention under the contract."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cases.base import HEADS, Frozen, MechanismCase
+from xfcost.grid import Grid
+from xfcost.mechanisms import Routing
+from xfcost.mechanisms.base import Place
+
+# One head's choice: for every cluster, its queries and its keys.
+Members = list[tuple[list[int], list[int]]]
+
+
+def reference(page: Routing, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
+    """Head by head, cluster by cluster, query by query."""
+    local, routed = [], []
+    if page.local_heads:
+        width = twin.local_qkv.weight.shape[0] // 3 // page.local_heads
+        q, k, v = F.linear(x_BND, twin.local_qkv.weight, twin.local_qkv.bias).chunk(3, dim=-1)
+        for head in range(page.local_heads):
+            mine = slice(head * width, (head + 1) * width)
+            local.append(local_head(page, q[..., mine], k[..., mine], v[..., mine]))
+    q, k, v = projected(twin, x_BND)
+    width = q.shape[-1] // (page.heads - page.local_heads)
+    for head in range(page.heads - page.local_heads):
+        mine = slice(head * width, (head + 1) * width)
+        parts = [part[..., mine] for part in (q, k, v)]
+        samples = [routed_head(page, place.grid, twin, head, *sample) for sample in zip(*parts, strict=True)]
+        routed.append(torch.stack(samples))
+    return F.linear(torch.cat(local + routed, dim=-1), twin.out.weight, twin.out.bias)
+
+
+def projected(twin: nn.Module, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys, values of the routed heads."""
+    if hasattr(twin, "qv"):
+        q, v = F.linear(x_BND, twin.qv.weight, twin.qv.bias).chunk(2, dim=-1)
+        return q, q, v
+    q, k, v = F.linear(x_BND, twin.qkv.weight, twin.qkv.bias).chunk(3, dim=-1)
+    return q, k, v
+
+
+def local_head(page: Routing, q_BNK: Tensor, k_BNK: Tensor, v_BNK: Tensor) -> Tensor:
+    """Softmax over the block of a token, the one before it and (not causal) the one after it."""
+    tokens = q_BNK.shape[1]
+    block = page.local_window or page.window
+    places = torch.arange(tokens)
+    away = places[:, None] // block - places[None, :] // block  # blocks that the key stands before the query
+    may_read = (away == 0) | (away == 1) | ((away == -1) & (not page.causal))
+    if page.causal:
+        may_read &= places[None, :] <= places[:, None]
+    scores = (q_BNK @ k_BNK.mT) / q_BNK.shape[-1] ** 0.5
+    return scores.masked_fill(~may_read, -torch.inf).softmax(-1) @ v_BNK
+
+
+def routed_head(page: Routing, grid: Grid, twin: nn.Module, head: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """One sample's head (N, K): every cluster's answer added where it belongs, then divided by how many came."""
+    unit_q, unit_k = q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True)
+    if page.shared_qk:
+        k = unit_k
+    total, times = [0 * v[0] for _ in v], [0] * len(v)
+    for cluster, centroid in enumerate(twin.distances.centroids_HCK[head]):
+        queries = nearest(unit_q.detach() @ centroid, page.sizes(grid).window)
+        keys = nearest(unit_k.detach() @ centroid, page.sizes(grid).window)
+        for query in queries:
+            read = [key for key in keys if reads_key(page, query, key)]
+            if page.shared_qk:  # itself, only where nothing else is
+                read = [key for key in read if key != query] or ([] if page.memories() else [query])
+            memories = range(page.memories())
+            read_k = torch.stack([twin.memory_keys.weight[head, cluster, m] for m in memories] + [k[n] for n in read])
+            read_v = torch.stack([twin.memory_values.weight[head, cluster, m] for m in memories] + [v[n] for n in read])
+            weights = (read_k @ q[query] / q.shape[-1] ** 0.5).softmax(0)
+            total[query] = total[query] + weights @ read_v
+            times[query] += 1
+    return torch.stack([answer / max(count, 1) for answer, count in zip(total, times, strict=True)])
+
+
+def nearest(cosines: Tensor, window: int) -> list[int]:
+    return sorted(range(len(cosines)), key=lambda token: -float(cosines[token]))[:window]
+
+
+def reads_key(page: Routing, query: int, key: int) -> bool:
+    return key <= query or not page.causal
+
+
+class Held(nn.Module):
+    """What was chosen once, whatever comes in."""
+
+    def __init__(self, chosen_1HCW: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("chosen_1HCW", chosen_1HCW)
+
+    def forward(self, near_BHNC: Tensor) -> Tensor:
+        return self.chosen_1HCW.expand(near_BHNC.shape[0], -1, -1, -1)
+
+
+def frozen(twin: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
+    """The choice for tokens in as many groups as there are clusters, round robin, each centroid on its group.
+
+    Queries and keys are given the same weights, so that a group's queries and keys lie in one place.
+    """
+    module, (x_BND,) = copy.deepcopy(twin).requires_grad_(requires_grad=False), inputs
+    if hasattr(module, "qkv"):
+        q_part, k_part, _ = module.qkv.weight.chunk(3)
+        k_part.copy_(q_part)
+        if module.qkv.bias is not None:
+            q_part, k_part, _ = module.qkv.bias.chunk(3)
+            k_part.copy_(q_part)
+    heads, count, _ = module.distances.centroids_HCK.shape
+    tokens = x_BND.shape[1]
+    noise = torch.Generator().manual_seed(4)
+    middle_CD = torch.randn(count, x_BND.shape[2], generator=noise, dtype=x_BND.dtype)
+    blur_1ND = torch.randn(1, *x_BND.shape[1:], generator=noise, dtype=x_BND.dtype) * 1e-5
+    q_1CI = projected(module, middle_CD[None])[0]
+    module.distances.centroids_HCK.copy_(F.normalize(q_1CI[0].unflatten(-1, (heads, -1)).transpose(0, 1), dim=-1))
+    chosen = {}
+    for name in ("choose", "choose_keys"):
+        leaf = getattr(module, name)
+        if leaf is not None:
+            leaf.register_forward_hook(lambda _, __, output, name=name: chosen.update({name: output}))
+    module(middle_CD[torch.arange(tokens) % count][None] + blur_1ND)
+    for name, choice in chosen.items():
+        setattr(module, name, Held(choice))
+    queries = chosen["choose"][0].tolist()
+    keys = chosen.get("choose_keys", chosen["choose"])[0].tolist()
+    members: list[Members] = [list(zip(*head, strict=True)) for head in zip(queries, keys, strict=True)]
+    return Frozen(module, *what_is_read(module, tokens, members))
+
+
+def what_is_read(module: nn.Module, tokens: int, members: list[Members]) -> tuple[tuple[frozenset[int], ...], int]:
+    """Out of the clusters' members alone. A query with one key alone reads the key and not itself: its weight is 1."""
+    page = module.page
+    read: list[set[int]] = [set() for _ in range(tokens)]
+    most = 1
+    for head in members:
+        most = max(most, *(sum(token in queries for queries, _ in head) for token in range(tokens)))
+        for queries, keys in head:
+            for query in queries:
+                mine = [key for key in keys if reads_key(page, query, key)]
+                if page.shared_qk:
+                    mine = [key for key in mine if key != query] or ([] if page.memories() else [query])
+                read[query] |= {*mine, query} if len(mine) + page.memories() > 1 and mine else set(mine)
+    if page.local_heads:
+        block = page.local_window or page.window
+        for token in range(tokens):
+            around = range(token // block * block - block, (token // block + (1 if page.causal else 2)) * block)
+            read[token] |= {key for key in around if 0 <= key < tokens and reads_key(page, token, key)}
+    return tuple(map(frozenset, read)), most + (1 if page.local_heads else 0)
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> Routing:
+    heads = draw(HEADS)
+    local_heads = draw(st.integers(0, heads - 1))
+    sizes = st.none() | st.integers(1, 9)
+    return Routing(
+        heads=heads,
+        clusters=draw(sizes),
+        window=draw(sizes),
+        shared_qk=draw(st.booleans()),
+        memory_keys=draw(st.integers(0, 2)),
+        local_heads=local_heads,
+        local_window=draw(st.integers(1, 9)) if local_heads else draw(sizes),
+        causal=draw(st.none() | st.just("approximate") | st.just(value=False)),
+        projection_bias=draw(st.booleans()),
+    )
+
+
+def growth(page: Routing) -> tuple[Grid, Grid]:
+    """Whole clusters and blocks; √N has to grow with N, too."""
+    n = 16 if page.window is None else 16 * page.window
+    return Grid((n,)), Grid((2 * n,))
+
+
+CASE = MechanismCase(
+    page=Routing,
+    examples=(
+        Routing(heads=2),
+        Routing(heads=2, window=4, shared_qk=True, causal="approximate"),
+        Routing(heads=3, clusters=2, causal="approximate", projection_bias=False),
+        Routing(heads=2, head_dim=2, window=6, local_heads=1, local_window=2, causal="approximate", shared_qk=True),
+        Routing(heads=2, clusters=2, window=3, memory_keys=1, shared_qk=True, local_heads=1),
+    ),
+    pages=pages(),
+    reference=reference,
+    growth=growth,
+    grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((2, 4)), Grid((13,)), Grid((3, 4)), Grid((9,), 1)),
+    frozen=frozen,
+)
