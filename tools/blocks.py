@@ -115,3 +115,21 @@ def kinds() -> None:
 
 def _yaml(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def survey() -> None:
+    """Derived orders beside the survey's column, then what explains each."""
+    from survey import ENTRIES, lines
+    from tabulate import tabulate
+
+    cog.outl("\n" + tabulate(lines(), headers="keys", tablefmt="github", disable_numparse=True) + "\n")
+    for entry in ENTRIES:
+        cog.outl(f"- **{entry.system}.** {entry.why}")
+    cog.outl("")
+
+
+def letters() -> None:
+    """What the letters of orders stand for."""
+    from xfcost.mechanisms.orders import LETTERS
+
+    cog.outl("\n" + ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS.items()) + ".\n")

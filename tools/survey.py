@@ -1,0 +1,125 @@
+"""Orders that the formulas give, beside the column of the survey (Tay et al. 2022, "Efficient Transformers", table 1).
+
+Printed into docs/efficient-attention.md. An order is the leading term in N of all MACs of a page that are not its
+projections (rows with parameters that mix no tokens), derived by sympy from the page's own formula: with every
+parameter fixed, and again under the paper's own choice (say, blocks of √N). What is typed in here is the survey's
+column and the words; a mechanism of the written list without an entry stops the build of the docs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import sympy
+from derive_orders import SQUARE, b, d, dk, g, h, k, m, order, r, s, w
+
+from xfcost.mechanisms import MECHANISMS, Axial, Blockwise, Cross, Full, Inducing, Kernel, Lsh, Relative, Sliding, Window
+from xfcost.mechanisms.base import Mixer, Page, Place, tag_of
+from xfcost.mechanisms.kernel import RandomFeatures
+
+HEADS: dict[str, Any] = {"heads": h}
+NOT_IN_TABLE = "–"
+
+
+class Entry(NamedTuple):
+    """A system as the survey has it, and as its formula has it."""
+
+    system: str
+    survey_class: str
+    survey: str
+    """The survey's column; a dash where its table leaves the system out."""
+    page: Mixer
+    why: str
+    """What explains the difference, or what the order stands on."""
+    chosen: tuple[str, Mixer] | None = None
+    """The paper's own choice, in words, and the page under it."""
+    dim: Any = d
+
+
+ENTRIES: list[Entry] = [
+    Entry(
+        "Transformer (dense)", NOT_IN_TABLE, "O(N²)", Full(**HEADS),
+        "Scores and weighted sum take 2·N²·d; the projections' 4·N·d² are more until N = 2d.",
+    ),
+    Entry(
+        "Image Transformer, blockwise local attention", "FP", "O(N·m)", Blockwise(**HEADS, block=b, before=m),
+        "Every block of b queries has one memory of b + m positions: N·(b + m)·d in either product. The survey's m is "
+        "the whole memory block.",
+    ),
+    Entry(
+        "Axial Transformer", "FP", "O(N√N)", Axial(**HEADS, axis="row"),
+        "A line of a square grid has √N tokens. On an oblong grid it is N times the length of the line.",
+    ),
+    Entry(
+        "Longformer", "FP + M", "O(n(k + m))", Sliding(**HEADS, window=2 * w, global_tokens=g),
+        "k is the window, m the global tokens. The public code computes 4·w + 3·w keys per query of a window of 2w "
+        "(overlapping chunks), where 2w + 1 are needed; global tokens add 4·g·N·d and, by projections of their own, "
+        "2·N·d² that no column shows.",
+    ),
+    Entry(
+        "Reformer", "LP", "O(N log N)", Lsh(**HEADS, bucket=b, rounds=r),
+        "With 2N/c buckets of fixed size the hashing alone, N·d·n_buckets/2 per round, is N²·d/c. Factorised or fixed "
+        "bucket counts make it linear; N log N is left for the sorting, which is comparisons and no MACs.",
+        ("a fixed number of buckets", Lsh(**HEADS, bucket=b, rounds=r, buckets=2 * k)),
+    ),
+    Entry(
+        "Set Transformer (ISAB)", "M", "O(kN)", Inducing(**HEADS, points=k),
+        "Two attentions of k points with N tokens: 4·k·N·d. (SAB is full attention, N².)",
+    ),
+    Entry(
+        "Linear Transformer", "KR", "O(N)", Kernel(**HEADS),
+        "A state of d_k² numbers per head: 2·N·d·d_k. Causal in chunks of c it adds the masked products inside a "
+        "chunk, 2·N·c·d; in the parallel causal form (masked N×N products of features) it is N² again.",
+        dim=h * dk,
+    ),
+    Entry(
+        "Performer", "KR", "O(N)", Kernel(**HEADS, features=RandomFeatures(count=k)),
+        "4·N·k·d for k random features: less than 2·N²·d only where N > 2k.",
+        dim=h * dk,
+    ),
+    Entry(
+        "Transformer-XL", "RC", "O(N²)", Relative(**HEADS, memory=m, causal=True),
+        "Of one segment of N tokens with m cached: three products (content, position, values), 3·N·(N + m)·d.",
+    ),
+    Entry(
+        "Swin windows", NOT_IN_TABLE, NOT_IN_TABLE, Window(**HEADS, size=w),
+        "Windows of w×w tokens; see the vision systems.",
+    ),
+]  # fmt: skip
+# Mechanisms that the survey has nothing to say of.
+OTHERS: tuple[type[Mixer], ...] = (Cross,)
+
+
+def derived(page: Page, place: Place) -> str:
+    """O(…) of the page's MACs, its projections left out."""
+    rows = [row for row in page.operations(place) if row.mixes or not row.params]
+    return order(sum(sympy.sympify(row.macs) for row in rows))
+
+
+def lines() -> list[dict[str, str]]:
+    """One line per entry.
+
+    Raises:
+        LookupError: a mechanism of the written list has none.
+    """
+    missing = set(MECHANISMS) - {type(entry.page) for entry in ENTRIES} - set(OTHERS)
+    if missing:
+        names = ", ".join(sorted(tag_of(page) for page in missing))
+        raise LookupError(f"tools/survey.py has no entry for: {names}")
+    return [_line(entry) for entry in ENTRIES]
+
+
+def _line(entry: Entry) -> dict[str, str]:
+    place = Place(grid=SQUARE, dim=entry.dim, out_dim=entry.dim)
+    words, page = entry.chosen or ("", None)
+    return {
+        "system": entry.system,
+        "`kind`": f"`{tag_of(type(entry.page))}`",
+        "class": entry.survey_class,
+        "survey": entry.survey,
+        "derived, parameters fixed": derived(entry.page, place),
+        "under the paper's choice": f"{derived(page, place)}: {words}" if page else "",
+    }
+
+
+__all__ = ["ENTRIES", "derived", "lines", "s"]
