@@ -13,7 +13,19 @@ from typing import Any, NamedTuple
 import sympy
 from derive_orders import SQUARE, b, d, dk, g, h, k, m, order, r, s, w
 
-from xfcost.mechanisms import MECHANISMS, Axial, Blockwise, Cross, Full, Inducing, Kernel, Lsh, Relative, Sliding, Window
+from xfcost.mechanisms import (
+    MECHANISMS,
+    Axial,
+    Blockwise,
+    Cross,
+    Full,
+    Inducing,
+    Kernel,
+    Lsh,
+    Relative,
+    Sliding,
+    Window,
+)
 from xfcost.mechanisms.base import Mixer, Page, Place, tag_of
 from xfcost.mechanisms.kernel import RandomFeatures
 

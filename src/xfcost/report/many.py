@@ -56,6 +56,9 @@ def _growth(quantity: str) -> Callable[[Comparison, str], str]:
 
 def _crossover(comparison: Comparison, name: str) -> str:
     """The N from which the system costs fewer MACs than the first (`<` where it costs fewer below it)."""
+    first = comparison.names[0]
+    if name == first or not comparison.grids:
+        return units.DASH
     found = [
         f"{'≥' if cross['cheaper_above'] == name else '<'} {cross['N']:,}"
         for cross in comparison.crossovers
@@ -63,9 +66,6 @@ def _crossover(comparison: Comparison, name: str) -> str:
     ]
     if found:
         return ", ".join(found)
-    first = comparison.names[0]
-    if name == first or not comparison.grids:
-        return units.DASH
     here, there = comparison.figures[name]["macs"], comparison.figures[first]["macs"]
     return "always" if (here or 0) < (there or 0) else "never"
 
@@ -74,6 +74,7 @@ COLUMNS: Final = (
     Column("params", 7, 5, _count("params")),
     Column("MACs", 7, 9, _count("macs"), "bold"),
     Column("×first", 7, 8, _ratio("macs")),
+    Column("grow N^", 7, 6, _growth("macs")),
     Column("traced", 7, 6, _count("traced_macs")),
     Column("mixing MACs", 11, 7, _count("mixing_macs"), TERMINAL["global"]),
     Column("grows N^", 8, 9, _growth("mixing_macs")),
@@ -87,7 +88,9 @@ COLUMNS: Final = (
 def overview(comparison: Comparison, width: int) -> Group:
     """Everything that `compare` says of many systems."""
     facts = comparison.ledgers[0].facts
-    head = Text(f"{len(comparison.names)} systems, each against {comparison.names[0]}", style="bold")
+    head = Text(
+        f"{len(comparison.names)} systems, each against {_short(comparison)[comparison.names[0]]}", style="bold"
+    )
     head.append(f"\n{circumstances(facts)}", style="not bold")
     if len({ledger.facts.grid_tokens for ledger in comparison.ledgers}) > 1:
         head.append("\neach at its own N, and they differ; --N sets one N for all", style="bold yellow")
@@ -95,9 +98,17 @@ def overview(comparison: Comparison, width: int) -> Group:
     return Group(*parts)
 
 
+def _short(comparison: Comparison) -> dict[str, str]:
+    """What a line is called: the preset as it was asked for; a file's system, or one asked for twice, by its name."""
+    asked = [ledger.facts.source for ledger in comparison.ledgers]
+    plain = [asked.count(source) == 1 and not source.endswith((".yaml", ".yml")) for source in asked]
+    lines = zip(comparison.names, asked, plain, strict=True)
+    return {name: source if short else name for name, source, short in lines}
+
+
 def _fitting(comparison: Comparison, width: int) -> tuple[list[Column], int]:
     """The columns that have something to say and fit, and the width left for names."""
-    longest = max(len(name) for name in comparison.names)
+    longest = max(map(len, _short(comparison).values()))
     columns = [
         column for column in COLUMNS if any(column.cell(comparison, name) != units.DASH for name in comparison.names)
     ]
@@ -114,18 +125,19 @@ def table(comparison: Comparison, width: int) -> Table:
     result.add_column("", min_width=names, max_width=names, overflow="fold")
     for column in columns:
         result.add_column(column.title, justify="right", no_wrap=True, min_width=column.width)
-    for name in comparison.names:
-        result.add_row(name, *(Text(column.cell(comparison, name), style=column.style) for column in columns))
+    for name, short in _short(comparison).items():
+        result.add_row(short, *(Text(column.cell(comparison, name), style=column.style) for column in columns))
     return result
 
 
 def endnotes(comparison: Comparison, width: int) -> Iterator[Text]:
     """What columns were left out, where crossovers were looked for, agreement and notes, each note once."""
     columns, _ = _fitting(comparison, width)
+    short = _short(comparison)
     low, high = comparison.searched
     if comparison.grids:
         yield Text(
-            f"fewer MACs at N: than {comparison.names[0]}, looked for on {comparison.grids} square grids, "
+            f"fewer MACs at N: than {short[comparison.names[0]]}, looked for on {comparison.grids} square grids, "
             f"N from {low:,} to {high:,}",
             style="dim",
         )
@@ -133,9 +145,9 @@ def endnotes(comparison: Comparison, width: int) -> Iterator[Text]:
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.agreement is not None:
             for text in agreement_texts(ledger):
-                yield Text.assemble(f"{name}: ", text)
+                yield Text.assemble(f"{short[name]}: ", text)
         for note in ledger.facts.notes:
-            told.setdefault(note, []).append(name)
+            told.setdefault(note, []).append(short[name])
     for note, names in told.items():
         yield Text(f"note: {', '.join(names)}: {note}")
     left_out = [column.title for column in COLUMNS if column not in columns and column.title not in ("time", "traced")]
