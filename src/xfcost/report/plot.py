@@ -26,6 +26,7 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _BELOW = 8.4, 4.1, 0.85, 0.25, 0.75
 # More lines than this are named at their ends, in a wider margin beside taller axes, and not in a legend.
 _MOST_IN_LEGEND: Final = 8
 _MANY_RIGHT, _MANY_HEIGHT, _LABEL = 2.9, 4.9, 0.165
+_LABEL_LETTERS = 34
 # The footnote is wrapped at so many letters, and every further line takes so many inches.
 _FOOTNOTE_LETTERS, _FOOTNOTE_LINE = 110, 0.15
 _TITLE, _SUBTITLE_LINE, _LEGEND_ROW = 0.42, 0.19, 0.22
@@ -123,14 +124,23 @@ def chart_figure(chart: Chart) -> Figure:
 
 def _name_ends(axes: Axes, lines: Sequence[Line], gap: float) -> None:
     ends = [
-        End(f"{line.name}  {slope_text(line.slope)}", (line.tokens[-1], line.values[-1]), SYSTEMS[at % len(SYSTEMS)])
+        End(
+            f"{_shortened(line.name)}  {slope_text(line.slope)}",
+            (line.tokens[-1], line.values[-1]),
+            SYSTEMS[at % len(SYSTEMS)],
+        )
         for at, line in enumerate(lines)
     ]
-    label_ends(axes, ends, gap)
+    label_ends(axes, ends, gap)  # every line's own name stays its gid
     axes.annotate(
         "system, fitted slope", (1.035, 1.0), xycoords="axes fraction", xytext=(0, 8), textcoords="offset points",
         fontsize=8, color=QUIET,
     )  # fmt: skip
+
+
+def _shortened(name: str) -> str:
+    """A name that fits beside the axes."""
+    return name if len(name) <= _LABEL_LETTERS else f"{name[: _LABEL_LETTERS - 1].rstrip()}…"
 
 
 def _mark(axes: Axes, mark: int | None) -> None:

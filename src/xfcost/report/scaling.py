@@ -90,7 +90,7 @@ def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
     padded = [name for name, said in notes.items() if any("padded" in note for note in said)]
     parts = []
     if padded and metric != "params":
-        parts.append(f"Steps of {', '.join(padded)}: padding to whole windows, counted as it runs.")
+        parts.append(f"Steps of {', '.join(padded)}: padding to whole windows or blocks, counted as it runs.")
     parts += [f"{one.name} ends at N = {one.tokens[-1]:,}." for one in sweeps if one.ended]
     return " ".join(parts)
 
