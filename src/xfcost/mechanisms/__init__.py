@@ -11,6 +11,7 @@ from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
+from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sliding import Sliding
@@ -32,6 +33,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Compressive,
     LowRank,
     Routing,
+    Nystrom,
 )
 Mechanism = (
     Full
@@ -48,6 +50,7 @@ Mechanism = (
     | Compressive
     | LowRank
     | Routing
+    | Nystrom
 )
 
 __all__ = [
@@ -63,6 +66,7 @@ __all__ = [
     "LowRank",
     "Lsh",
     "Mechanism",
+    "Nystrom",
     "Relative",
     "Routing",
     "Sliding",

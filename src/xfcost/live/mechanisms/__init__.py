@@ -12,6 +12,7 @@ from xfcost.live.mechanisms.inducing import InducedAttention
 from xfcost.live.mechanisms.kernel import KernelAttention
 from xfcost.live.mechanisms.low_rank import LowRankAttention
 from xfcost.live.mechanisms.lsh import LshAttention
+from xfcost.live.mechanisms.nystrom import NystromAttention
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.routing import RoutingAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
@@ -27,6 +28,7 @@ from xfcost.mechanisms import (
     Kernel,
     LowRank,
     Lsh,
+    Nystrom,
     Relative,
     Routing,
     Sliding,
@@ -49,4 +51,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Compressive: CompressiveAttention,
     LowRank: LowRankAttention,
     Routing: RoutingAttention,
+    Nystrom: NystromAttention,
 }

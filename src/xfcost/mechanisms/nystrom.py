@@ -1,0 +1,152 @@
+"""Nyström attention: softmax attention rebuilt from m landmarks, the means of m segments (Nyströmformer)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from xfcost.arithmetic import Number, greater, round_up
+from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Length, NeverCausal, Place
+from xfcost.mechanisms.rows import elementwise, linear, move, product
+
+
+class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
+    """softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺·softmax(Q̃Kᵀ)·V (Xiong et al. 2021, §3, equation 13).
+
+    N tokens, width d, h heads of width d_k; Q̃ and K̃ are m landmarks, the means of m segments. Tokens are padded at the
+    front with zeros to P, a multiple of m, which is projected and attended over, as the public package does.
+
+        qkv               P·d·3h·d_k MACs
+        landmarks         2P·h·d_k elements averaged
+        query_scores      P·m·h·d_k MACs, h·P·m entries kept
+        landmark_scores   m²·h·d_k MACs, h·m² entries
+        key_scores        m·P·h·d_k MACs, h·m·P entries
+        inverse           4·6·h·m³ MACs: six steps of an iteration of third order (equation 11)
+        query_inverse     h·P·m² MACs
+        key_weighted_sum  m·P·h·d_k MACs
+        weighted_sum      P·m·h·d_k MACs
+        conv              P·w·h·d_k MACs: every head's values, mixed over w tokens by its own w weights
+        out               N·h·d_k·d MACs
+
+    Where there are no more tokens than landmarks, attention is exact, with the rows of full attention (as transformers
+    does where their numbers are equal).
+
+    The iteration starts from Aᵀ/(‖A‖₁‖A‖∞), per head and sample, ‖A‖∞ = 1. (transformers divides by the largest ‖A‖₁ of
+    all heads and samples unless told otherwise: a sample's result then depends on the others beside it.)
+    """
+
+    because: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
+
+    landmarks: Length = 64
+    conv: Annotated[int, msgspec.Meta(ge=1, le=2**16)] | None = 65
+    """Tokens that the convolution over the values reads, odd; none where it is null."""
+    iterations: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 6
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.conv is not None and self.conv % 2 == 0:
+            raise PageError(
+                "conv", f"{self.conv} has no middle; an odd size keeps the length: {self.conv - 1} or {self.conv + 1}"
+            )
+
+    def label(self) -> str:
+        return "Nyström attention"
+
+    def order_key(self, place: Place) -> str:
+        return "nystrom/exact" if self.exact(place.grid) else "nystrom"
+
+    def exact(self, grid: Grid) -> bool:
+        """Are there no more tokens than landmarks?"""
+        return not greater(grid.total - self.landmarks, 0)
+
+    def padded(self, grid: Grid) -> Number:
+        """P: whole segments, one per landmark."""
+        return grid.total if self.exact(grid) else round_up(grid.total, self.landmarks)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(grid.total)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * grid.total
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, padded = place.grid.total, place.dim, self.padded(place.grid)
+        inner = self.inner(d)
+        if not self.exact(place.grid):
+            yield move("pad", "Pad to whole segments", padded * d if padded != n else 0)
+        yield linear("qkv", "Q, K, V projections", padded, d, 3 * inner, bias=self.projection_bias)
+        yield from self._exact(place, inner) if self.exact(place.grid) else self._approximate(padded, inner)
+        if self.conv is not None:
+            yield from self._convolution(padded, inner, self.conv)
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def _exact(self, place: Place, inner: Number) -> Iterator[Operation]:
+        n = place.grid.total
+        yield from attention_core(
+            queries=n,
+            keys=n,
+            heads=self.heads,
+            inner=inner,
+            mixing="global",
+            reads="N",
+            pairs=self.pairs(place.grid),
+            fused=place.fused,
+        )
+
+    def _approximate(self, tokens: Number, inner: Number) -> Iterator[Operation]:
+        m, h = self.landmarks, self.heads
+        content: dict[str, Any] = {"mixing": "global", "content_dependent": True}
+        few: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
+        every: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
+        yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * tokens * inner)
+        segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m}
+        yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
+        yield from _weights("query", "QK̃ᵀ", h * tokens * m, tokens * m * inner, few)
+        yield from _weights("landmark", "Q̃K̃ᵀ", h * m * m, m * m * inner, few)
+        yield from _weights("key", "Q̃Kᵀ", h * m * tokens, m * tokens * inner, every)
+        yield self._inverse(few)
+        yield product("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", h * tokens * m * m, **few)
+        yield product("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **every)
+        yield product("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, **few)
+
+    def _inverse(self, reach: dict[str, Any]) -> Operation:
+        """Z ← ¼Z(13I - AZ(15I - AZ(7I - AZ))), from Aᵀ over its largest column sum."""
+        entries = self.heads * self.landmarks * self.landmarks
+        macs = 4 * self.iterations * entries * self.landmarks
+        step = 3 * COSTS["add"] + COSTS["multiply"]
+        return Operation(
+            path="inverse",
+            title="Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated",
+            macs=macs,
+            flops=2 * macs + entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step),
+            comparisons=self.heads * self.landmarks,
+            **reach,
+        )
+
+    def _convolution(self, tokens: Number, inner: Number, size: int) -> Iterator[Operation]:
+        near: dict[str, Any] = {"mixing": "local", "reads": "w", "reads_tokens": size, "params": self.heads * size}
+        yield product("conv", "Convolution of the values", tokens * size * inner, **near)
+        yield elementwise("add", "Add the convolution", "add", tokens * inner)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n, padded = place.grid.total, self.padded(place.grid)
+        if self.exact(place.grid):
+            yield f"{n} tokens are no more than {self.landmarks} landmarks: attention is exact, quadratic in N"
+        elif padded != n:
+            yield (
+                f"{n} tokens padded at the front to {padded}, {self.landmarks} segments of {padded // self.landmarks}: "
+                f"{padded - n} padding tokens are projected and attended over, and counted"
+            )
+
+
+def _weights(path: str, what: str, entries: Number, macs: Number, reach: dict[str, Any]) -> Iterator[Operation]:
+    """softmax of one of the three products."""
+    yield product(f"{path}_scores", f"Scores {what}", macs, attention_entries=entries, **reach)
+    yield elementwise(f"{path}_softmax", f"Softmax of {what}", "softmax", entries, **reach)

@@ -1,0 +1,223 @@
+"""Nyström attention: arithmetic, the exact branch, padding, the inverse, and transformers' Nystromformer."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from strategies import as_yaml, counted_spec
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live.build import build
+from xfcost.live.mechanisms.full import FullAttention
+from xfcost.live.mechanisms.nystrom import NystromAttention, PseudoInverse
+from xfcost.mechanisms import Full, Nystrom
+from xfcost.mechanisms.base import Place
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+
+
+def spot(n: int, dim: int = 6, *, fused: bool = False) -> Place:
+    return Place(grid=Grid((n,)), dim=dim, out_dim=dim, fused=fused)
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def test_rows_by_hand() -> None:
+    # N=10 padded to P=12, d=6, h=2, d_k=3, m=4, w=3.
+    rows = {row.path: row for row in Nystrom(heads=2, landmarks=4, conv=3).operations(spot(10))}
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "qkv": 12 * 6 * 18,
+        "query_scores": 12 * 4 * 6,
+        "landmark_scores": 4 * 4 * 6,
+        "key_scores": 12 * 4 * 6,
+        "inverse": 24 * 2 * 4**3,
+        "query_inverse": 2 * 12 * 4 * 4,
+        "key_weighted_sum": 12 * 4 * 6,
+        "weighted_sum": 12 * 4 * 6,
+        "conv": 12 * 3 * 6,
+        "out": 10 * 6 * 6,
+    }
+    assert {path: row.attention_entries for path, row in rows.items() if row.attention_entries} == {
+        "query_scores": 96,
+        "landmark_scores": 32,
+        "key_scores": 96,
+    }
+    assert (rows["pad"].moved, rows["conv"].params, rows["inverse"].comparisons) == (72, 6, 8)
+    # 32 entries: summed, divided, and six times three differences and a quarter.
+    assert rows["inverse"].flops == 2 * 24 * 2 * 64 + 32 * (2 + 6 * 4)
+    assert rows["landmarks"].reads_tokens == 3
+    assert not rows["conv"].content_dependent
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+@pytest.mark.parametrize("fused", [False, True])
+def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n: int, *, fused: bool) -> None:
+    page, spots = Nystrom(heads=2, landmarks=4, conv=None), spot(n, fused=fused)
+    mine, full = NystromAttention(page, spots).double(), FullAttention(Full(heads=2), spots).double()
+    full.load_state_dict(mine.state_dict())
+    x = noise(2, n, 6)
+    same = torch.allclose(mine(x), full(x), rtol=1e-12, atol=1e-13)
+    rows = list(page.operations(spots)) == list(Full(heads=2).operations(spots))
+    assert same == rows == (n <= 4)
+    told = next(iter(page.notes(spots)), "")
+    assert ("attention is exact, quadratic in N" in told) == (n <= 4)
+    assert ("5 tokens padded at the front to 8, 4 segments of 2: 3 padding tokens" in told) == (n == 5)
+
+
+def test_nothing_is_padded_where_segments_are_whole() -> None:
+    page = Nystrom(heads=2, landmarks=4)
+    assert list(page.notes(spot(8))) == []
+    pad = next(iter(page.operations(spot(8))))
+    assert pad.path == "pad"
+    assert pad.only_moves
+    assert pad.moved == 0
+
+
+def test_the_iteration_comes_to_the_inverse() -> None:
+    torch.manual_seed(0)
+    a = (3 * torch.randn(2, 3, 8, 8, dtype=torch.float64)).softmax(-1)
+    errors = [float((PseudoInverse(8, steps).double()(a) @ a - torch.eye(8)).abs().amax()) for steps in (1, 6, 12, 30)]
+    assert errors[0] > 0.5
+    assert errors[-1] < 1e-8
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_as_many_landmarks_as_tokens_would_rebuild_attention() -> None:
+    # Segments of one token: softmax(QKᵀ) three times, the middle one inverted.
+    page = Nystrom(heads=2, landmarks=4, conv=None, iterations=40)
+    exact = NystromAttention(page, spot(4)).double()
+    landmarks = NystromAttention(page, spot(8)).double()
+    landmarks.load_state_dict(exact.state_dict(), strict=False)
+    q, k, v = noise(3, 2, 2, 4, 3).unbind(0)
+    torch.testing.assert_close(landmarks.core(q, k, v), exact.core(q, k, v), rtol=1e-6, atol=1e-7)
+
+
+def test_a_sample_does_not_depend_on_the_others_beside_it() -> None:
+    module = NystromAttention(Nystrom(heads=2, landmarks=4, conv=3), spot(16)).double()
+    x = noise(2, 16, 6)
+    torch.testing.assert_close(module(x)[:1], module(x[:1]), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("page", "field", "message"),
+    [
+        (Nystrom(heads=2, conv=64), "conv", "64 has no middle; an odd size keeps the length: 63 or 65"),
+        (Nystrom(heads=2, causal=True), "causal", "'nystrom' has no causal form: every landmark is a mean of tokens"),
+    ],
+)
+def test_options_that_can_not_be(page: Nystrom, field: str, message: str) -> None:
+    with pytest.raises(PageError, match=message) as refused:
+        page.check(spot(6))
+    assert refused.value.field == field
+
+
+def test_counting_is_quick_whatever_n() -> None:
+    rows = list(Nystrom(heads=2).operations(spot(2**32)))
+    assert sum(row.macs for row in rows) > 2**40
+
+
+# transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def spec(n: int, landmarks: int, *, dim: int = 12, heads: int = 3, conv: int = 5) -> dict[str, Any]:
+    mixer = {"kind": "nystrom", "heads": heads, "landmarks": landmarks, "conv": conv}
+    return {
+        "input": {"kind": "tokens", "vocabulary": 31, "length": n},
+        "residual": {"place": "post"},
+        "embed": [{"kind": "token"}, {"kind": "position", "length": n + 2}, {"kind": "token_type"}, {"kind": "norm"}],
+        "stages": [{"dim": dim, "depth": 2, "block": [mixer, {"kind": "mlp", "hidden": 20}]}],
+    }
+
+
+def theirs(n: int, landmarks: int, *, heads: int = 3, conv: int = 5) -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    config = transformers.NystromformerConfig(
+        vocab_size=31,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=heads,
+        intermediate_size=20,
+        max_position_embeddings=n,
+        num_landmarks=landmarks,
+        segment_means_seq_len=n,
+        conv_kernel_size=conv,
+        hidden_act="gelu",
+    )
+    torch.manual_seed(0)
+    return transformers.NystromformerModel(config).eval().requires_grad_(requires_grad=False)
+
+
+@pytest.mark.parametrize(("n", "landmarks", "conv"), [(16, 4, 5), (24, 8, 7), (8, 8, 3)])
+def test_parameters_and_macs_are_transformers_s(n: int, landmarks: int, conv: int, tmp_path: Path) -> None:
+    ledger = counted_spec(spec(n, landmarks, conv=conv), tmp_path)
+    model = theirs(n, landmarks, conv=conv)
+    with FlopCounterMode(display=False) as counter:
+        model(torch.zeros(1, n, dtype=torch.long))
+    assert ledger.total("params") == sum(parameter.numel() for parameter in model.parameters())
+    assert 2 * ledger.total("macs") == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(("n", "landmarks"), [(16, 4), (8, 8)])
+def test_outputs_are_transformers_s(n: int, landmarks: int, tmp_path: Path) -> None:
+    # One head and one sample: transformers starts its iteration from the largest column sum of all heads and samples.
+    model = theirs(n, landmarks, heads=1).double()
+    file = tmp_path / "ours.yaml"
+    file.write_text(as_yaml({"name": "ours"} | spec(n, landmarks, heads=1)), encoding="utf-8")
+    ours = build(place(load(str(file)), Run()), "cpu").model.double()
+    copy_weights(model, ours)
+    numbers = torch.arange(n)[None] % 31
+    mine, other = ours(numbers), model(numbers).last_hidden_state
+    torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
+
+
+def copy_weights(theirs: Any, ours: Any) -> None:
+    """Theirs into ours, by place; the norms' ε too, which costs nothing."""
+    stream = ours.streams[0]
+    token, position, kind, norm = stream.embed
+    for mine, other in (
+        (token.lookup.weight, theirs.embeddings.word_embeddings.weight),
+        (kind.lookup.weight, theirs.embeddings.token_type_embeddings.weight),
+    ):
+        mine.copy_(other)
+    # ours takes the first rows, theirs begins at the third
+    position.table.weight.copy_(theirs.embeddings.position_embeddings.weight.roll(-2, 0))
+    norm.norm.load_state_dict(theirs.embeddings.LayerNorm.state_dict())
+    norm.norm.eps = theirs.embeddings.LayerNorm.eps
+    for block, layer in zip(stream.stages[0].run, theirs.encoder.layer, strict=True):
+        attention, mlp = block
+        mine, other = attention.inner, layer.attention.self
+        mine.qkv.weight.copy_(torch.cat([part.weight for part in (other.query, other.key, other.value)]))
+        mine.qkv.bias.copy_(torch.cat([part.bias for part in (other.query, other.key, other.value)]))
+        mine.conv.weight.copy_(other.conv.weight)
+        mine.out.load_state_dict(layer.attention.output.dense.state_dict())
+        mlp.inner.fc1.load_state_dict(layer.intermediate.dense.state_dict())
+        mlp.inner.fc2.load_state_dict(layer.output.dense.state_dict())
+        for sub, norm_theirs in ((attention, layer.attention.output.LayerNorm), (mlp, layer.output.LayerNorm)):
+            sub.residual_norm.load_state_dict(norm_theirs.state_dict())
+            sub.residual_norm.eps = norm_theirs.eps
+
+
+def test_the_released_encoders() -> None:
+    # transformers 5.23.0 NystromformerModel: 111,254,160 parameters and 363,369,332,736 MACs at 4096 tokens.
+    ledger = count(place(load("nystromformer-4096"), Run()))
+    assert (ledger.total("params"), ledger.total("macs")) == (111_254_160, 363_369_332_736)
+    # Its default for 510 tokens takes the exact branch: 108,500,112 parameters, 48,416,348,160 MACs.
+    loaded = load("nystromformer-512")
+    assert count(place(loaded, Run())).total("params") == 108_500_112
+    (stage,) = loaded.spec.stages or []
+    assert stage.block is not None
+    exact = msgspec.structs.replace(stage, block=[Nystrom(heads=12, landmarks=510), *stage.block[1:]])
+    spec = msgspec.structs.replace(loaded.spec, stages=[exact])
+    assert count(place(loaded._replace(spec=spec), Run())).total("macs") == 48_416_348_160
