@@ -75,6 +75,9 @@ PUBLISHED: dict[tuple[str, str, float], float | str] = {
     ("transformer-big", "params", 213e6): "wants a vocabulary of about 36k; the text says about 37k",
     ("routing-lm", "params", 38_621_216): HUNDRED_THOUSAND,
     ("routing-lm", "macs", 60_481_863_680): 1.0,
+    ("etc-base", "params", 166e6): "relative position labels, about 0.6M, are left out",
+    ("etc-base-shared", "params", 109e6): MILLION,
+    ("etc-large", "params", 558e6): "relative position labels are left out",
 }
 
 

@@ -46,6 +46,7 @@ from xfcost.mechanisms import (
     Compressive,
     Cross,
     Full,
+    GlobalLocal,
     Inducing,
     Kernel,
     LowRank,
@@ -117,6 +118,11 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         (Sliding(heads=h, window=2 * w, causal=True), _place()),
     ],
     BlockSparse: _both(_place(), BlockSparse(heads=h, block=b, random_blocks=r)),
+    GlobalLocal: [
+        (GlobalLocal(heads=h, radius=w, **projections), _place(grid=grid))
+        for projections in ({}, {"share_projections": False, "share_output": False})
+        for grid in (SQUARE, Grid((s, s), g))
+    ],
     Window: [
         *_both(_place(), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
         *_both(_place(grid=Grid((s * s,))), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),

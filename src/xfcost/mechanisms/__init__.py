@@ -7,6 +7,7 @@ from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.mechanisms.low_rank import LowRank
@@ -23,6 +24,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Cross,
     Window,
     Sliding,
+    GlobalLocal,
     BlockSparse,
     Inducing,
     Axial,
@@ -40,6 +42,7 @@ Mechanism = (
     | Cross
     | Window
     | Sliding
+    | GlobalLocal
     | BlockSparse
     | Inducing
     | Axial
@@ -61,6 +64,7 @@ __all__ = [
     "Compressive",
     "Cross",
     "Full",
+    "GlobalLocal",
     "Inducing",
     "Kernel",
     "LowRank",

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from xfcost.arithmetic import Number, lesser, round_up
-from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.band import Band, band_pairs
 from xfcost.mechanisms.base import Causal, Place
-from xfcost.mechanisms.rows import elementwise, linear, move, product
-from xfcost.traffic import Core
+from xfcost.mechanisms.rows import linear, move
 
 
 class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
@@ -116,8 +115,7 @@ class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
         if self.causal:
             most = lesser(self.window, n)
             return n * most - most * (most - 1) // 2
-        side = lesser(self.half, n - 1)
-        return n * (2 * side + 1) - side * (side + 1)
+        return band_pairs(n, self.half)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         d, p, g = place.dim, self.padded(place.grid), self.global_tokens
@@ -134,35 +132,26 @@ class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
 
     def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
         """Every token's own row: its band, and the global tokens."""
-        n, g, h, s, step = place.grid.total, self.global_tokens, self.heads, self.half, self.dilation
-        band, shifted = 3 * s, (p + 2 * s * step) * inner
-        letters = "w" if self.causal else "w+g+1" if g else "w+1"
-        kind: dict[str, Any] = {"mixing": "local", "reads": letters, "heads": h}
-        kind["reads_tokens"] = self.window + (0 if self.causal else g + 1)
-        content = kind | {"content_dependent": True}
-        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner)
-        yield product(
-            "scores",
-            "Attention scores QKᵀ in blocks" if self.causal else "Attention scores QKᵀ in overlapping chunks",
-            (p * band if self.causal else (p // s - step) * 4 * s * s) * inner,
-            moved=shifted if self.causal else 2 * p * h * band,
-            attention_entries=p * h * band,
-            core=Core(p // s * h, s, band + g, inner // h),
+        n, g, s, step = place.grid.total, self.global_tokens, self.half, self.dilation
+        band = Band(
+            queries=p,
+            side=s,
+            beside=g,
+            heads=self.heads,
+            inner=inner,
             pairs=self._band(n - g),
-            **content,
+            pairs_beside=g * (n - g),
+            reads="w" if self.causal else "w+g+1" if g else "w+1",
+            reads_tokens=self.window + (0 if self.causal else g + 1),
+            shifted=(p + 2 * s * step) * inner,
         )
-        yield move("mask", "Mask", **kind)
-        if g:
-            keys = content | {"reads": "g", "reads_tokens": g}
-            kept = {"attention_entries": p * h * g, "pairs": g * (n - g)}
-            yield product("global_key_scores", "Scores of global tokens as keys", p * g * inner, **kept, **keys)
-            yield move("join", "Join both kinds of scores", p * h * (band + g), **kind)
-        softmax = p * h * (band + g) * FLOPS_PER_ELEMENT["softmax"]
-        yield Operation(path="softmax", title="Softmax", flops=softmax, **content)
-        yield product("weighted_sum", "Weighted sum AV in blocks", p * band * inner, moved=shifted, **content)
-        if g:
-            yield product("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **keys)
-            yield elementwise("add", "Add both sums", "add", p * inner)
+        if not self.causal:
+            band = band._replace(
+                score_title="Attention scores QKᵀ in overlapping chunks",
+                score_macs=(p // s - step) * 4 * s * s * inner,
+                score_moved=2 * p * self.heads * 3 * s,
+            )
+        yield from band.rows()
 
     def _global(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
         """The rows of the global tokens, which then stand in place of theirs above."""

@@ -8,6 +8,7 @@ from xfcost.live.mechanisms.blockwise import BlockwiseAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
+from xfcost.live.mechanisms.global_local import GlobalLocalAttention
 from xfcost.live.mechanisms.inducing import InducedAttention
 from xfcost.live.mechanisms.kernel import KernelAttention
 from xfcost.live.mechanisms.low_rank import LowRankAttention
@@ -24,6 +25,7 @@ from xfcost.mechanisms import (
     Compressive,
     Cross,
     Full,
+    GlobalLocal,
     Inducing,
     Kernel,
     LowRank,
@@ -43,6 +45,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Inducing: InducedAttention,
     Axial: AxialAttention,
     Sliding: SlidingAttention,
+    GlobalLocal: GlobalLocalAttention,
     BlockSparse: BlockSparseAttention,
     Blockwise: BlockwiseAttention,
     Relative: RelativeAttention,

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.live.leaves import NO_TABLES, Linear, Tables
+from xfcost.live.mechanisms.band import Pad
 from xfcost.live.mechanisms.core import Core
 from xfcost.live.mechanisms.full import FullAttention
-from xfcost.live.mechanisms.sliding import Pad
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.block_sparse import BlockSparse
 

@@ -1,27 +1,16 @@
 """Twin of `mechanisms/sliding.py`.
 
 B batch, N tokens, P tokens with padding, D width, H heads, K head width, G global tokens, R residue classes (the
-dilation), T = P/R tokens of a class, S half a window, C = T/S blocks of a class.
+dilation), T = P/R tokens of a class.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from xfcost.live.leaves import (
-    NO_TABLES,
-    Add,
-    Linear,
-    Scale,
-    Scores,
-    Softmax,
-    Tables,
-    WeightedSum,
-    join_heads,
-    split_heads,
-)
+from xfcost.live.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+from xfcost.live.mechanisms.band import BandCore, BandMask, ChunkScores, Pad
 from xfcost.live.mechanisms.core import Core
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.sliding import Sliding
@@ -34,22 +23,15 @@ class SlidingAttention(nn.Module):
         super().__init__()
         inner, bias = page.inner(place.dim), page.projection_bias
         self.page, self.tokens, padded = page, place.grid.total, page.padded(place.grid)
-        half, causal = page.half, bool(page.causal)
         self.pad = Pad(padded - self.tokens)
         self.qkv = Linear(place.dim, 3 * inner, bias=bias)
         if page.own_projections:
             self.global_q = Linear(place.dim, inner, bias=bias)
             self.global_kv = Linear(place.dim, 2 * inner, bias=bias)
-        self.scale = Scale((inner // page.heads) ** -0.5)
-        self.scores = BlockScores(half) if causal else ChunkScores(half)
-        self.mask = BandMask(half, padded, self.tokens, page.dilation, page.global_tokens, causal=causal)
-        self.softmax = Softmax()
-        self.weighted_sum = BandSum(half, causal=causal)
+        self.core = nn.ModuleDict({"inner": band(page, self.tokens, padded, inner // page.heads)})
         if page.global_tokens:
-            self.global_key_scores, self.join = Scores(), Join()
-            self.global_key_weighted_sum, self.add = WeightedSum(), Add()
             rows = Core(inner // page.heads, fused=False, mask=PaddingMask(self.tokens, padded))
-            self.core = nn.ModuleDict({"global": rows})
+            self.core["global"] = rows
             self.overwrite = Overwrite()
         self.out = Linear(inner, place.dim, bias=bias)
 
@@ -65,16 +47,9 @@ class SlidingAttention(nn.Module):
         """Every token's own row: its band of three half windows, and the global tokens: -> (B, H, P, K)."""
         classes, g = self.page.dilation, self.page.global_tokens
         # token p = t·R + r stands in class r at t
-        q, k, v = (part.unflatten(2, (-1, classes)).transpose(2, 3) for part in (self.scale(q_BHPK), k_BHPK, v_BHPK))
-        scores = self.mask(self.scores(q, k))  # (B, H, R, C, S, 3S)
-        if g:
-            global_k, global_v = (part[:, :, None, :g] for part in (k_BHPK, v_BHPK))  # (B, H, 1, G, K)
-            of_global = self.global_key_scores(q, global_k).unflatten(3, (-1, self.page.half))  # (B, H, R, C, S, G)
-            scores = self.join(of_global, scores)
-        weights = self.softmax(scores)
-        y_BHRTK = self.weighted_sum(weights[..., g:], v)
-        if g:
-            y_BHRTK = self.add(y_BHRTK, self.global_key_weighted_sum(weights[..., :g].flatten(3, 4), global_v))
+        parts = (part.unflatten(2, (-1, classes)).transpose(2, 3) for part in (q_BHPK, k_BHPK, v_BHPK))
+        of_global = (part[:, :, None, :g] for part in (k_BHPK, v_BHPK))  # (B, H, 1, G, K)
+        y_BHRTK: Tensor = self.core["inner"](*parts, *of_global)
         return y_BHRTK.transpose(2, 3).flatten(2, 3)
 
     def _global(self, x_BPD: Tensor, q_BHPK: Tensor, k_BHPK: Tensor, v_BHPK: Tensor) -> Tensor:
@@ -84,95 +59,23 @@ class SlidingAttention(nn.Module):
         if self.page.own_projections:
             q_BHGK = split_heads(self.global_q(x_BPD[:, :g]), heads)
             k_BHPK, v_BHPK = (split_heads(part, heads) for part in self.global_kv(x_BPD).chunk(2, dim=-1))
-        return self.core["global"](q_BHGK, k_BHPK, v_BHPK)
+        y_BHGK: Tensor = self.core["global"](q_BHGK, k_BHPK, v_BHPK)
+        return y_BHGK
 
 
-class Pad(nn.Module):
-    """Zeros after the tokens: (B, N, D) -> (B, P, D)."""
-
-    def __init__(self, more: int) -> None:
-        super().__init__()
-        self.more = more
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return F.pad(x_BND, (0, 0, 0, self.more)) if self.more else x_BND
-
-
-class ChunkScores(nn.Module):
-    """QKᵀ in chunks of 2S tokens, C - 1 of them, that overlap by S; laid out block by block, 3S keys per query.
-
-    (B, H, R, T, K) twice -> (B, H, R, C, S, 3S): blocks before, at and after the query's. Of chunk c, the upper half
-    scores block c against blocks c and c + 1, the lower half block c + 1 against c and c + 1. What the first and the
-    last block lack is zero; the mask knows.
-    """
-
-    def __init__(self, side: int) -> None:
-        super().__init__()
-        self.side = side
-
-    def forward(self, q_BHRTK: Tensor, k_BHRTK: Tensor) -> Tensor:
-        side = self.side
-        q, k = (part.unfold(3, 2 * side, side) for part in (q_BHRTK, k_BHRTK))  # (B, H, R, C-1, K, 2S)
-        chunks = q.transpose(-2, -1) @ k
-        upper, lower = chunks[..., :side, :], chunks[..., side:, :]
-        first = F.pad(upper[:, :, :, :1], (side, 0))
-        last = F.pad(lower[:, :, :, -1:], (0, side))
-        between = torch.cat([lower[:, :, :, :-1, :, :side], upper[:, :, :, 1:]], dim=-1)
-        return torch.cat([first, between, last], dim=3)
-
-
-class BlockScores(nn.Module):
-    """QKᵀ in blocks of S queries by 3S keys, the block's own and two before: (B, H, R, T, K) -> (B, H, R, C, S, 3S)."""
-
-    def __init__(self, side: int) -> None:
-        super().__init__()
-        self.side = side
-
-    def forward(self, q_BHRTK: Tensor, k_BHRTK: Tensor) -> Tensor:
-        keys = F.pad(k_BHRTK, (0, 0, 2 * self.side, 0)).unfold(3, 3 * self.side, self.side)  # (B, H, R, C, K, 3S)
-        return q_BHRTK.unflatten(3, (-1, self.side)) @ keys
-
-
-class BandSum(nn.Module):
-    """AV of every block and its 3S keys: (B, H, R, C, S, 3S), (B, H, R, T, K) -> (B, H, R, T, K)."""
-
-    def __init__(self, side: int, *, causal: bool) -> None:
-        super().__init__()
-        self.side = side
-        self.around = (2 * side, 0) if causal else (side, side)
-
-    def forward(self, weights: Tensor, v_BHRTK: Tensor) -> Tensor:
-        values = F.pad(v_BHRTK, (0, 0, *self.around)).unfold(3, 3 * self.side, self.side)  # (B, H, R, C, K, 3S)
-        return (weights @ values.transpose(-2, -1)).flatten(3, 4)
-
-
-class BandMask(nn.Module):
-    """The least number in place of scores that don't count: on (B, H, R, C, S, 3S).
-
-    Keys too far from their query, padding, and global tokens, which are read apart. A padding query may be left without
-    a key; its row, then any average, is cropped.
-    """
-
-    far_SX: Tensor
-    absent_RCX: Tensor
-
-    def __init__(self, side: int, padded: int, tokens: int, classes: int, global_tokens: int, *, causal: bool) -> None:
-        super().__init__()
-        back = 2 if causal else 1  # the band begins so many blocks before the query's own
-        device = torch.empty(0).device
-        with torch.device("cpu"):
-            column_X = torch.arange(3 * side)
-            ahead_SX = column_X - torch.arange(back * side, (back + 1) * side)[:, None]
-            far_SX = (ahead_SX > 0) | (ahead_SX <= -2 * side) if causal else ahead_SX.abs() > side
-            start_C1 = (torch.arange(padded // classes // side)[:, None] - back) * side
-            token_RCX = (start_C1 + column_X) * classes + torch.arange(classes)[:, None, None]
-            absent_RCX = (token_RCX < global_tokens) | (token_RCX >= tokens)
-        self.register_buffer("far_SX", far_SX.to(device), persistent=False)
-        self.register_buffer("absent_RCX", absent_RCX.to(device), persistent=False)
-
-    def forward(self, scores: Tensor) -> Tensor:
-        hidden_RCSX = self.far_SX.logical_or(self.absent_RCX[:, :, None])
-        return scores.masked_fill(hidden_RCSX, torch.finfo(scores.dtype).min)
+def band(page: Sliding, tokens: int, padded: int, head_dim: int) -> BandCore:
+    """Half a window is a block: causal, of blocks before the query's; else of one on each side, in chunks."""
+    side, classes, causal = page.half, page.dilation, bool(page.causal)
+    reach = (page.window - 1, 0) if causal else (side, side)
+    mask = BandMask(side, padded // classes // side, range(page.global_tokens, tokens), reach, classes)
+    return BandCore(
+        head_dim,
+        side,
+        page.global_tokens,
+        mask=mask,
+        around=(2 * side, 0) if causal else (side, side),
+        scores=None if causal else ChunkScores(side),
+    )
 
 
 class PaddingMask(nn.Module):
@@ -186,13 +89,6 @@ class PaddingMask(nn.Module):
 
     def forward(self, scores_BHGP: Tensor) -> Tensor:
         return scores_BHGP.masked_fill(self.padding_P, float("-inf"))
-
-
-class Join(nn.Module):
-    """Scores of the global tokens before those of the band: (…, G), (…, 3S) -> (…, G+3S)."""
-
-    def forward(self, of_global: Tensor, of_band: Tensor) -> Tensor:
-        return torch.cat([of_global, of_band], dim=-1)
 
 
 class Overwrite(nn.Module):

@@ -1,0 +1,142 @@
+"""Global-local attention: a few global tokens that read all, and a long text whose tokens read near ones (ETC)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from xfcost.arithmetic import Number, round_up
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.band import Band, band_pairs
+from xfcost.mechanisms.base import NeverCausal, Place
+from xfcost.mechanisms.rows import linear, move
+
+
+class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
+    """The attention of the Extended Transformer Construction (Ainslie et al. 2020, §3.1 and appendix A).
+
+    g global tokens, which are the extra tokens of the grid ({kind: memory_tokens} in `embed` makes them), and a long
+    text of n = N - g, width d, h heads. A token of the text reads the `radius` r tokens on each side, itself, and all
+    global tokens, in one softmax; a global token reads all N.
+
+    The text's part runs in blocks of b = r + 1 queries and three blocks of keys, as in the public implementation (which
+    runs up to 1,024 tokens as one masked product: the same numbers). Queries are padded to P, whole blocks:
+
+        qkv            N·d·3d MACs
+        scores         P·3b·d MACs, P·h·3b entries kept; weighted_sum as much
+        global_key_scores, global_key_weighted_sum   P·g·d MACs each
+        global_scores  g·N·d MACs, h·g·N entries kept; global_weighted_sum as much
+        out            N·d² MACs
+
+    Without `share_projections` each of the four parts (long-to-long, long-to-global, global-to-global, global-to-long)
+    has keys and values of its own, and each kind of token its queries: 10·d² parameters in place of 3·d², N·d·5d MACs.
+    Without `share_output` global tokens have an output projection of their own.
+
+    ETC's relative position labels are left out: a table of vectors per label, scored against every query.
+    """
+
+    because: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
+
+    radius: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+    """r."""
+    share_projections: bool = True
+    """One query, key and value projection for all four parts?"""
+    share_output: bool = True
+    """One output projection for both kinds of tokens?"""
+
+    def label(self) -> str:
+        return "Global-local attention"
+
+    @property
+    def block(self) -> Number:
+        """b."""
+        return self.radius + 1
+
+    def padded(self, grid: Grid) -> Number:
+        """P."""
+        return round_up(grid.tokens, self.block)
+
+    def order_key(self, place: Place) -> str:
+        return "global_local" if place.grid.extra else "global_local/local"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        n, g = grid.total, grid.extra
+        if token < g:
+            return range(n)
+        return [*range(g), *range(max(token - self.radius, g), min(token + self.radius + 1, n))]
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.extra * grid.total + grid.tokens * grid.extra + band_pairs(grid.tokens, self.radius)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
+        p, b = self.padded(place.grid), self.block
+        yield from self._projections(place)
+        yield move("pad", "Pad queries to whole blocks", 0 if p == n else p * inner)
+        band = Band(
+            queries=p,
+            side=b,
+            beside=g,
+            heads=self.heads,
+            inner=inner,
+            pairs=band_pairs(n, self.radius),
+            pairs_beside=n * g,
+            reads="2r+g+1" if g else "2r+1",
+            reads_tokens=2 * self.radius + 1 + g,
+            shifted=(p + 2 * b) * inner,
+        )
+        yield from band.rows()
+        if g:
+            yield from self._global(place, inner)
+        if g and self.share_output:
+            yield move("concat", "Join both kinds of tokens", (g + n) * inner)
+        both = n + g if self.share_output else n
+        yield linear("out", "Output projection W_O", both, inner, d, bias=self.projection_bias)
+        if g and not self.share_output:
+            title = "Output projection W_O of global tokens"
+            yield linear("global_out", title, g, inner, d, bias=self.projection_bias)
+            yield move("concat", "Join both kinds of tokens", (g + n) * d)
+
+    def _projections(self, place: Place) -> Iterator[Operation]:
+        d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
+        if self.share_projections or not g:
+            yield linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias)
+            return
+        yield linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias)
+        yield linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias)
+        yield linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias)
+        yield linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias)
+        yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner)
+
+    def _global(self, place: Place, inner: Number) -> Iterator[Operation]:
+        """The rows of the global tokens."""
+        yield from attention_core(
+            queries=place.grid.extra,
+            keys=place.grid.total,
+            heads=self.heads,
+            inner=inner,
+            mixing="global",
+            reads="N",
+            pairs=place.grid.extra * place.grid.total,
+            fused=False,
+            prefix="global_",
+            what="global tokens",
+        )
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n, p = place.grid.tokens, self.padded(place.grid)
+        yield from super().notes(place)
+        yield "ETC's relative position labels are left out"
+        if not place.grid.extra:
+            yield "there are no global tokens here, and so only a band; {kind: memory_tokens} in `embed` makes them"
+        if p != n:
+            yield (
+                f"the queries of {n} tokens are padded to {p} for blocks of {self.block}: {p - n} more are attended "
+                "for, and counted"
+            )
+        if place.fused:
+            yield "global-local attention runs in blocks, eager: there is no fused form of it here"
