@@ -4,6 +4,7 @@ from xfcost.mechanisms.axial import Axial
 from xfcost.mechanisms.base import Mixer
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.blockwise import Blockwise
+from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
@@ -36,6 +37,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     LowRank,
     Routing,
     Nystrom,
+    Compressed,
 )
 Mechanism = (
     Full
@@ -54,6 +56,7 @@ Mechanism = (
     | LowRank
     | Routing
     | Nystrom
+    | Compressed
 )
 
 __all__ = [
@@ -61,6 +64,7 @@ __all__ = [
     "Axial",
     "BlockSparse",
     "Blockwise",
+    "Compressed",
     "Compressive",
     "Cross",
     "Full",

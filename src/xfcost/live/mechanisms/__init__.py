@@ -5,6 +5,7 @@ from torch import nn
 from xfcost.live.mechanisms.axial import AxialAttention
 from xfcost.live.mechanisms.block_sparse import BlockSparseAttention
 from xfcost.live.mechanisms.blockwise import BlockwiseAttention
+from xfcost.live.mechanisms.compressed import CompressedAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
@@ -22,6 +23,7 @@ from xfcost.mechanisms import (
     Axial,
     BlockSparse,
     Blockwise,
+    Compressed,
     Compressive,
     Cross,
     Full,
@@ -55,4 +57,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     LowRank: LowRankAttention,
     Routing: RoutingAttention,
     Nystrom: NystromAttention,
+    Compressed: CompressedAttention,
 }

@@ -1,0 +1,164 @@
+"""Memory-compressed attention: fewer keys and values, each made of several tokens; as many queries as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.errors import PageError, divisors_text
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Causal, Place
+from xfcost.mechanisms.rows import choose, elementwise, linear, move, product
+
+Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+
+
+class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
+    """Softmax attention over keys and values that a strided convolution compressed (Liu et al. 2018, §4.2.4).
+
+    N tokens, width d, h heads of width d_k = d/h; a convolution of κ tokens and stride c, in g groups, makes M = ⌈N/c⌉
+    keys and, with the same weights, M values of them. One learned null key and value stand before them.
+
+        qkv           N·d·3h·d_k MACs
+        compress      2·M·κ·(h·d_k)²/g MACs (mean: 2·M·κ·h·d_k elements, max: as many comparisons)
+        scores        N·(M + 1)·h·d_k MACs, h·N·(M + 1) entries kept
+        weighted_sum  N·(M + 1)·h·d_k MACs
+        out           N·h·d_k·d MACs
+
+    Queries are not compressed: N²/c, and not the (N/c)² that a survey prints. As in the public package
+    memory-compressed-attention 0.0.7 (g = h there, 1 in the paper) zeros stand before the first token, so that a block
+    ends at the last one; causal, a token reads the blocks that end at it or before it, and the first tokens, before the
+    end of the first block, the null key alone. (The authors' own code appends the first token in its place.)
+    """
+
+    compression: Span = 3
+    """c, the stride: tokens per compressed one."""
+    kernel: Span | None = None
+    """κ, tokens that go into a compressed one; c where it isn't given."""
+    groups: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
+    """g, of the convolution's channels."""
+    function: Literal["conv", "mean", "max"] = "conv"
+    null_key: bool = True
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.span < self.compression:
+            raise PageError(
+                "kernel",
+                f"{self.kernel} tokens at every {self.compression}th leave some that nobody reads; "
+                f"give at least {self.compression}, or leave `kernel` out",
+            )
+        if self.inner(place.dim) % self.groups:
+            width = self.inner(place.dim)
+            raise PageError(
+                "groups", f"{self.groups} does not divide the {width} channels; it could be {divisors_text(width)}"
+            )
+        if self.function != "conv" and self.groups > 1:
+            raise PageError("groups", f"{self.function!r} has no channels to group; leave `groups` out")
+        if self.causal and not self.null_key:
+            raise PageError("null_key", "causal, the first tokens would have no key to read; leave `null_key` out")
+
+    def label(self) -> str:
+        return "Causal memory-compressed attention" if self.causal else "Memory-compressed attention"
+
+    def order_key(self, place: Place) -> str:
+        return "compressed" if self.function == "conv" else f"compressed/{self.function}"
+
+    @property
+    def span(self) -> int:
+        """κ."""
+        return self.compression if self.kernel is None else self.kernel
+
+    def made(self, grid: Grid) -> Number:
+        """M, the compressed keys."""
+        return ceil_div(grid.total, self.compression)
+
+    def keys(self, grid: Grid) -> Number:
+        """The compressed keys and the null key."""
+        return self.made(grid) + (1 if self.null_key else 0)
+
+    def padding(self, grid: Grid) -> Number:
+        """Zeros before the first token, that the last block may end at the last one."""
+        return (self.made(grid) - 1) * self.compression + self.span - grid.total
+
+    def first_end(self, grid: Grid) -> Number:
+        """The token at which the first block ends; every c tokens another one does, the last at the last token."""
+        return (grid.total - 1) % self.compression
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """All tokens; causal, those up to the end of the last block that ends at `token` or before it, and its own.
+
+        Its own, for its query weighs what it reads; where that is the null key alone, there is nothing to weigh.
+        """
+        if not self.causal:
+            return range(grid.total)
+        behind = token - self.first_end(grid)
+        if behind < 0:
+            return ()
+        end = token - behind % self.compression
+        return range(token + 1) if end == token else (*range(end + 1), token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        """Pairs of tokens: causal, c tokens read up to the end of every block but the last, c - 1 themselves too."""
+        n, c = grid.total, self.compression
+        if not self.causal:
+            return n * n
+        before = self.made(grid) - 1
+        return c * (before * (self.first_end(grid) + 1) + c * (before * (before - 1) // 2)) + before * (c - 1) + n
+
+    def scored(self, grid: Grid) -> Number:
+        """Pairs of a token and a compressed (or the null) key: causal, c·M(M-1)/2 + M and N."""
+        n, made = grid.total, self.made(grid)
+        return self.compression * (made * (made - 1) // 2) + made + n if self.causal else n * self.keys(grid)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, grid = place.grid.total, place.dim, place.grid
+        inner, keys = self.inner(d), self.keys(grid)
+        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        if self.padding(grid):
+            yield move("pad", "Pad keys and values", 2 * (n + self.padding(grid)) * inner)
+        yield self._compress(self.made(grid), inner)
+        if self.null_key:
+            yield Operation(path="null", title="Null key and value", params=2 * inner, moved=2 * keys * inner)
+        mixing: dict[str, Any] = {"mixing": "global", "reads": "N/c"}
+        if self.causal and place.fused:
+            yield Operation(path="compressed_mask", title="Mask (compressed)", reads_tokens=keys, **mixing)
+        yield from attention_core(
+            queries=n,
+            keys=keys,
+            heads=self.heads,
+            inner=inner,
+            pairs=self.scored(grid),
+            fused=place.fused,
+            masked=bool(self.causal),
+            prefix="compressed_",
+            what="compressed",
+            **mixing,
+        )
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def _compress(self, made: Number, inner: Number) -> Operation:
+        """κ tokens to one, keys and values alike."""
+        title = f"Compress keys and values ({self.function})"
+        mixing: dict[str, Any] = {"mixing": "local", "reads": "c", "reads_tokens": self.span}
+        entering = 2 * made * self.span * inner
+        if self.function == "mean":
+            return elementwise("compress", title, "mean", entering, **mixing)
+        if self.function == "max":
+            return choose("compress", title, entering, content_dependent=True, **mixing)
+        each = inner // self.groups
+        row = product("compress", title, entering * each, params=self.span * each * inner + inner, **mixing)
+        return msgspec.structs.replace(row, flops=row.flops + 2 * made * inner * FLOPS_PER_ELEMENT["add"])
+
+    def notes(self, place: Place) -> Iterator[str]:
+        first, padding = self.first_end(place.grid), self.padding(place.grid)
+        if padding:
+            yield f"{padding} zeros stand before the {place.grid.total} tokens, so that the last block ends at the last"
+        if self.causal and first:
+            yield f"the first {first} token(s) stand before the end of the first block and read the null key alone"
