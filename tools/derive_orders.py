@@ -47,6 +47,7 @@ from xfcost.mechanisms import (
     Compressive,
     Cross,
     Full,
+    Funnel,
     GlobalLocal,
     Inducing,
     Kernel,
@@ -58,7 +59,7 @@ from xfcost.mechanisms import (
     Sliding,
     Window,
 )
-from xfcost.mechanisms.base import Page, Place, Residual
+from xfcost.mechanisms.base import Page, Place, Residual, SubLayer
 from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
@@ -165,6 +166,13 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         Compressed(heads=h, compression=c, function="mean"),
         Compressed(heads=h, compression=c, function="max"),
     ),
+    Funnel: _both(
+        _place(),
+        Funnel(heads=h, token_types=True),
+        Funnel(heads=h, stride=2, token_types=True),
+        Funnel(heads=h, stride=2, pool="max", token_types=True),
+        Funnel(heads=h, stride=2, pool_q_only=False, separate_cls=False, truncate_seq=False),
+    ),
     Mlp: [(Mlp(), _place())],
     Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],
@@ -210,7 +218,8 @@ def orders() -> dict[tuple[str, str], str]:
         if page not in EXAMPLES:
             raise LookupError(f"{page.__name__} has no example in tools/derive_orders.py")
         for example, place in EXAMPLES[page]:
-            for row in example.operations(place):
+            shortcut = example.shortcut(place) if isinstance(example, SubLayer) else ()
+            for row in (*example.operations(place), *shortcut):
                 _note(found, (example.order_key(place), row.path), row)
     for row in _residual_rows():
         _note(found, ("residual", row.path), row)
@@ -284,10 +293,16 @@ def _below(powers: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 def _unrounded(cost: Any) -> Any:
     """`cost` as it is for many tokens: |x| by the sign x then has, ⌊x⌋ without its rounding where x grows."""
-    cost = cost.replace(sympy.Abs, lambda x: x if _limit(x) is sympy.oo or _limit(x).is_nonnegative else -x)
-    for rounding in (sympy.floor, sympy.ceiling):
-        cost = cost.replace(rounding, lambda x, rounding=rounding: x if _limit(x).is_infinite else rounding(_limit(x)))
-    return sympy.expand(cost)
+    roundings = (sympy.Abs, sympy.floor, sympy.ceiling)
+    return sympy.expand(cost.replace(lambda x: isinstance(x, roundings), _smooth))  # inner ones before outer ones
+
+
+def _smooth(x: Any) -> Any:
+    inner = x.args[0]
+    limit = _limit(inner)
+    if isinstance(x, sympy.Abs):
+        return inner if limit is sympy.oo or limit.is_nonnegative else -inner
+    return inner if limit.is_infinite else x.func(limit)
 
 
 def _limit(x: Any) -> Any:

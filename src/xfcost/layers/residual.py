@@ -18,13 +18,14 @@ def wrapped(page: SubLayer, residual: Joining, place: Place) -> Iterator[Operati
     if residual == "none":
         yield from page.operations(place)
         return
-    n, d = place.grid.total, place.dim
-    normed = list(norm(residual.norm, "residual_norm", n, d))
-    add = [elementwise("residual_add", "Residual add", "add", n * d)]
-    before, after = {"pre": (normed, add), "post": ([], add + normed), "res_post": ([], normed + add)}[residual.place]
-    yield from before
+    entering, leaving = place.grid.total, page.out(place)[0].total
+    add = elementwise("residual_add", "Residual add", "add", leaving * place.dim)
+    normed = list(norm(residual.norm, "residual_norm", entering if residual.place == "pre" else leaving, place.dim))
+    if residual.place == "pre":
+        yield from normed
     yield from page.operations(place)
-    yield from after
+    yield from page.shortcut(place)
+    yield from {"pre": [add], "post": [add, *normed], "res_post": [*normed, add]}[residual.place]
 
 
 class TwoStreams(Page, frozen=True, kw_only=True, tag="two_streams"):

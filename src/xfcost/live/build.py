@@ -5,7 +5,7 @@ B batch, N tokens, D width.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -132,8 +132,15 @@ class BlockModel(nn.ModuleList):
         return x_BND
 
 
+@runtime_checkable
+class Shortens(Protocol):
+    """A twin that may change the grid: what a residual does to x then (a new leaf), or None where it doesn't."""
+
+    def residual_pool(self) -> nn.Module | None: ...
+
+
 class SubLayerModel(nn.Module):
-    """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N, D).
+    """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N', D); x is pooled where f pools.
 
     In a reversible stage `onto` + f(norm(x)), or `onto` + norm(f(x)), where `onto` is the other stream.
     """
@@ -146,6 +153,7 @@ class SubLayerModel(nn.Module):
         if part.residual != "none":
             self.place = part.residual.place
             self.residual_norm = norm(part.residual.norm, part.place.dim)
+            self.residual_pool = self.inner.residual_pool() if isinstance(self.inner, Shortens) else None
             self.residual_add = Add()
         # in a tuple: a sub-layer that merely uses a table must not own it
         self.borrowed = tuple(tables[name] for name in part.page.tables(part.place))
@@ -154,9 +162,10 @@ class SubLayerModel(nn.Module):
         memory = (memory_BMD,) if self.crosses else ()
         if not self.joins:
             return self.inner(x_BND, *memory)
+        kept_BND = x_BND if self.residual_pool is None else self.residual_pool(x_BND)
         if self.place == "post":
-            return self._normed(self.residual_add(x_BND, self.inner(x_BND, *memory)))
-        return self.residual_add(x_BND if onto_BND is None else onto_BND, self.branch(x_BND, memory_BMD))
+            return self._normed(self.residual_add(kept_BND, self.inner(x_BND, *memory)))
+        return self.residual_add(kept_BND if onto_BND is None else onto_BND, self.branch(x_BND, memory_BMD))
 
     def branch(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
         """f(norm(x)) or norm(f(x)): what is added to a stream."""

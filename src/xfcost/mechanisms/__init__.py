@@ -8,6 +8,7 @@ from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.funnel import Funnel
 from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.kernel import Kernel
@@ -38,6 +39,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Routing,
     Nystrom,
     Compressed,
+    Funnel,
 )
 Mechanism = (
     Full
@@ -57,6 +59,7 @@ Mechanism = (
     | Routing
     | Nystrom
     | Compressed
+    | Funnel
 )
 
 __all__ = [
@@ -68,6 +71,7 @@ __all__ = [
     "Compressive",
     "Cross",
     "Full",
+    "Funnel",
     "GlobalLocal",
     "Inducing",
     "Kernel",

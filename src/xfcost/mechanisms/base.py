@@ -110,6 +110,10 @@ class SubLayer(Page, frozen=True):
         """Itself, with what it leaves open (causality, say) taken from its stream."""
         return self
 
+    def shortcut(self, place: Place) -> Iterator[Operation]:
+        """What a residual does to x, so that f(x) can be added where f changes the grid; nothing by default."""
+        return iter(())
+
 
 class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""

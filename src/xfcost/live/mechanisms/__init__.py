@@ -9,6 +9,7 @@ from xfcost.live.mechanisms.compressed import CompressedAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
+from xfcost.live.mechanisms.funnel import FunnelAttention
 from xfcost.live.mechanisms.global_local import GlobalLocalAttention
 from xfcost.live.mechanisms.inducing import InducedAttention
 from xfcost.live.mechanisms.kernel import KernelAttention
@@ -27,6 +28,7 @@ from xfcost.mechanisms import (
     Compressive,
     Cross,
     Full,
+    Funnel,
     GlobalLocal,
     Inducing,
     Kernel,
@@ -58,4 +60,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Routing: RoutingAttention,
     Nystrom: NystromAttention,
     Compressed: CompressedAttention,
+    Funnel: FunnelAttention,
 }

@@ -97,12 +97,16 @@ class RelativeCore(nn.Module):
         self.core = Core(inner // heads, fused=fused, biased=True, mask=mask)
 
     def forward(self, q_BNI: Tensor, k_BMI: Tensor, v_BMI: Tensor) -> Tensor:
-        r_1HTK = split_heads(self.r(self.encodings_1TD), self.heads)
+        bias_BHNM = self.bias(q_BNI)
         content_BHNK = split_heads(self.content_bias(q_BNI), self.heads)
-        position_BHNK = split_heads(self.position_scale(self.position_bias(q_BNI)), self.heads)
-        bias_BHNM = self.position_shift(self.position_scores(position_BHNK, r_1HTK))
         k_BHMK, v_BHMK = split_heads(k_BMI, self.heads), split_heads(v_BMI, self.heads)
         return join_heads(self.core(content_BHNK, k_BHMK, v_BHMK, bias_BHNM))
+
+    def bias(self, q_BNI: Tensor) -> Tensor:
+        """What is added to the content's scores: (B, N, I) -> (B, H, N, M)."""
+        r_1HTK = split_heads(self.r(self.encodings_1TD), self.heads)
+        position_BHNK = split_heads(self.position_scale(self.position_bias(q_BNI)), self.heads)
+        return self.position_shift(self.position_scores(position_BHNK, r_1HTK))
 
 
 class RelativeShift(nn.Module):

@@ -1,0 +1,168 @@
+"""Funnel attention: relative attention whose queries may be pooled, so that a sequence shortens inside a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
+
+from xfcost.arithmetic import Number, ceil_div, greater, lesser
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Length, NeverCausal, Place
+from xfcost.mechanisms.relative import relative_core
+from xfcost.mechanisms.rows import elementwise, linear
+
+
+class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
+    """Relative attention of the Funnel Transformer (Dai et al. 2020, §2.2 and appendix A.2.1), with `stride` 2 pooled.
+
+    N tokens come in, P go out: P = N, or about N/2 with `stride: 2`, when the queries are means of two neighbours and
+    keys and values stand for all M = N tokens (`pool_q_only`) or are pooled too (M = P). T encodings of distances are
+    made: M + P, or M + 2P for pooled queries (the public code's; one, or two, are never read).
+
+        q                P·d·h·d_k MACs, no bias
+        kv               M·d·2h·d_k MACs
+        r                T·d·h·d_k MACs, once for the whole batch
+        position_scores  P·T·h·d_k MACs, h·P·T entries kept
+        scores           P·M·h·d_k MACs, h·P·M entries kept
+        weighted_sum     P·M·h·d_k MACs
+        out              P·h·d_k·d MACs
+        types            2·P·h·d_k MACs, 3·h·d_k parameters (`token_types`: is the key of the query's segment?)
+
+    So a block of n pooled layers costs ((n-1)·(6P·d² + 4P²·d) + (2P + 2N + 2N)·d² + 4P·N·d) and its feed-forward
+    networks, where P = N/2. The residual pools what it adds to (`residual_pool`).
+    """
+
+    because: ClassVar[str] = "a pooled query stands for two tokens, and the first must not learn of the second"
+
+    stride: Literal[1, 2] = 1
+    """Tokens per query."""
+    pool: Literal["mean", "max"] = "mean"
+    pool_q_only: bool = True
+    separate_cls: bool = True
+    """Is the first token [CLS], which is not pooled with others and has no position?"""
+    truncate_seq: bool = True
+    """With a separate [CLS], leave the last token out of the pooling, so that the length stays a power of two?"""
+    token_types: bool = False
+    spacing: Length = 1
+    """Positions from one token to the next: 2 after one pooling, 4 after two."""
+
+    def check(self, place: Place) -> None:
+        if self.stride > 1 and (len(place.grid.sides) != 1 or place.grid.extra):
+            raise PageError(
+                "stride", f"{self.stride} pools a sequence, and {place.grid.shape_text()} tokens stand here; use 1"
+            )
+        super().check(place)
+
+    def label(self) -> str:
+        return "Pooled relative attention" if self.stride > 1 else "Relative attention"
+
+    def order_key(self, place: Place) -> str:
+        return "funnel" if self.pool == "mean" else f"funnel/{self.pool}"
+
+    def pools(self, grid: Grid) -> Number:
+        """1 where the sequence is pooled, 0 where it isn't or is too short to be."""
+        return lesser(1, grid.total - lesser(grid.total, self._shortest)) if self.stride > 1 else 0
+
+    @property
+    def _shortest(self) -> int:
+        """Tokens that are not pooled any more."""
+        return 2 if self.separate_cls else 1
+
+    def queries(self, grid: Grid) -> Number:
+        """P."""
+        n = grid.total
+        if self.stride == 1:
+            return n
+        copied = 1 if self.separate_cls and not self.truncate_seq else 0
+        return greater(ceil_div(n + copied, 2), lesser(n, self._shortest))
+
+    def keys(self, grid: Grid) -> Number:
+        """M."""
+        return grid.total if self.pool_q_only else self.queries(grid)
+
+    def shift(self, grid: Grid) -> Number:
+        """By how many distances neighbouring queries are apart."""
+        return 1 + self.pools(grid) if self.pool_q_only else 1
+
+    def encodings(self, grid: Grid) -> Number:
+        """T."""
+        return self.keys(grid) + self.shift(grid) * self.queries(grid)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        if self.stride == 1:
+            return place.grid, place.dim
+        return Grid((self.queries(place.grid),)), place.dim
+
+    def _unread(self, grid: Grid) -> Number:
+        """Tokens that no key stands for: the last, where keys are pooled without it."""
+        return self.pools(grid) if self.separate_cls and self.truncate_seq and not self.pool_q_only else 0
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(grid.total - self._unread(grid))
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.queries(grid) * (grid.total - self._unread(grid))
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, d, inner = place.grid, place.dim, self.inner(place.dim)
+        queries, keys = self.queries(grid), self.keys(grid)
+        yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place)
+        yield linear("q", "Q projection", queries, d, inner, bias=False)
+        yield linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        yield from relative_core(
+            queries=queries,
+            keys=keys,
+            encodings=self.encodings(grid),
+            dim=d,
+            heads=self.heads,
+            inner=inner,
+            reads="N",
+            # a pooled key stands for two tokens: entries are no pairs of tokens then
+            pairs=self.pairs(grid) if self.pool_q_only or self.stride == 1 else None,
+            fused=place.fused,
+            terms=tuple(self._terms(queries, keys, inner)),
+        )
+        yield linear("out", "Output projection W_O", queries, inner, d, bias=self.projection_bias)
+
+    def _pooling(self, path: str, title: str, place: Place) -> Iterator[Operation]:
+        if self.stride == 1:
+            return
+        pools, entering = self.pools(place.grid), 2 * self.queries(place.grid) * place.dim
+        copied = 0 if self.truncate_seq else 1
+        moved = (place.grid.total + copied) * place.dim if self.separate_cls else 0
+        more = {"moved": pools * moved, "mixing": "local", "reads": "2", "reads_tokens": 2}
+        if self.pool == "mean":
+            yield elementwise(path, title, "mean", pools * entering, **more)
+        else:
+            yield Operation(path=path, title=title, comparisons=pools * entering, content_dependent=True, **more)
+
+    def _terms(self, queries: Number, keys: Number, inner: Number) -> Iterator[Operation]:
+        """What is done to the position scores: token types are added, and [CLS] has neither."""
+        mixing = {"mixing": "global", "reads": "N", "reads_tokens": keys}
+        if self.token_types:
+            entries = self.heads * queries * keys
+            yield elementwise("type_bias", "Queries + s, for the types", "add", queries * inner, params=inner)
+            yield elementwise("type_scale", "Scale queries 1/√d_k, for the types", "multiply", queries * inner)
+            types = linear("types", "Same and other token type", queries, inner, 2, bias=False)
+            yield types
+            yield Operation(
+                path="type_pick", title="Type of each pair", attention_entries=entries, heads=self.heads, **mixing
+            )
+            yield elementwise("type_add", "Add token types", "add", entries, **mixing)
+        if self.separate_cls:
+            yield Operation(path="cls_mask", title="No position for [CLS]", **mixing)
+
+    def shortcut(self, place: Place) -> Iterator[Operation]:
+        yield from self._pooling("residual_pool", "Pool the residual stream", place)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from super().notes(place)
+        if self.stride == 1:
+            return
+        n = place.grid.total
+        if not self.pools(place.grid):
+            yield f"{n} tokens are too few to be pooled, and go on as they are"
+        elif self.separate_cls and self.truncate_seq:
+            yield f"{n} tokens pooled to {self.queries(place.grid)}; the last is left out of the pooling"

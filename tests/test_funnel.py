@@ -1,0 +1,229 @@
+"""Funnel attention: by hand, where it shortens and where it doesn't, and transformers' model with its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers.residual import wrapped
+from xfcost.ledger import join
+from xfcost.live.trace import traced_rows
+from xfcost.mechanisms import Funnel
+from xfcost.mechanisms.base import Place, Residual
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+
+VOCABULARY, DIM, HIDDEN = 29, 12, 20
+
+
+def spot(tokens: int, dim: int = 4) -> Place:
+    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim)
+
+
+def test_the_rows_of_a_pooled_layer_by_hand() -> None:
+    # 8 tokens of 4, two heads: 4 queries over 8 keys, T = 8 + 2·4 distances.
+    rows = {row.path: row for row in Funnel(heads=2, stride=2, token_types=True).operations(spot(8))}
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "q": 64,  # 4·4·4
+        "kv": 256,  # 8·4·8
+        "r": 256,  # 16·4·4
+        "position_scores": 256,  # 4·16·4
+        "types": 32,  # 4·2·4
+        "scores": 128,  # 4·8·4
+        "weighted_sum": 128,
+        "out": 64,
+    }
+    assert {path: row.params for path, row in rows.items() if row.params} == {
+        "q": 16,
+        "kv": 40,
+        "r": 16,
+        "content_bias": 4,
+        "position_bias": 4,
+        "type_bias": 4,
+        "types": 8,
+        "out": 20,
+    }
+    # [CLS], itself twice, and the other 7 but the last: 8 vectors laid side by side, 4 means of two
+    assert (rows["pool"].moved, rows["pool"].flops) == (32, 32)
+    assert (rows["scores"].pairs, rows["scores"].attention_entries, rows["type_pick"].attention_entries) == (32, 64, 64)
+
+
+@pytest.mark.parametrize(
+    ("page", "lengths"),
+    [
+        # [CLS] apart, the last token left out: [CLS], (1, 2), (3, 4), …
+        (Funnel(heads=1, stride=2), {1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 8: 4, 512: 256}),
+        # [CLS] apart, all tokens: the last may stand alone
+        (Funnel(heads=1, stride=2, truncate_seq=False), {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 8: 5, 512: 257}),
+        (Funnel(heads=1, stride=2, separate_cls=False), {1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 8: 4, 512: 256}),
+        (Funnel(heads=1), {1: 1, 2: 2, 512: 512}),
+    ],
+    ids=str,
+)
+def test_how_many_tokens_go_out(page: Funnel, lengths: dict[int, int]) -> None:
+    assert {n: page.out(spot(n))[0].total for n in lengths} == lengths
+
+
+def test_a_residual_joins_as_many_tokens_as_go_out() -> None:
+    page = Funnel(heads=2, stride=2)
+    # pre: the norm sees 8 tokens of 4, the sum 4; post: both see 4
+    for where, normed in (("pre", 8), ("post", 4), ("res_post", 4)):
+        rows = {row.path: row for row in wrapped(page, Residual(place=where), spot(8))}
+        assert rows["residual_norm"].flops == normed * 4 * 5
+        assert rows["residual_add"].flops == 4 * 4
+        assert (rows["residual_pool"].flops, rows["residual_pool"].moved) == (32, 32)
+    assert "residual_pool" not in {row.path for row in wrapped(Funnel(heads=2), Residual(), spot(8))}
+    assert "residual_pool" not in {row.path for row in wrapped(page, "none", spot(8))}
+
+
+def test_notes_tell_what_is_left_out_and_what_is_too_short() -> None:
+    page = Funnel(heads=1, stride=2)
+    assert list(page.notes(spot(8))) == ["8 tokens pooled to 4; the last is left out of the pooling"]
+    assert list(page.notes(spot(2))) == ["2 tokens are too few to be pooled, and go on as they are"]
+    assert list(Funnel(heads=1).notes(spot(8))) == []
+
+
+@pytest.mark.parametrize("grid", [Grid((4, 4)), Grid((8,), 1)])
+def test_only_a_sequence_is_pooled(grid: Grid) -> None:
+    where = Place(grid=grid, dim=4, out_dim=4)
+    Funnel(heads=1).check(where)
+    with pytest.raises(PageError, match=r"2 pools a sequence, and .* tokens stand here; use 1") as refused:
+        Funnel(heads=1, stride=2).check(where)
+    assert refused.value.field == "stride"
+
+
+def test_it_is_never_causal() -> None:
+    with pytest.raises(PageError, match="stands for two tokens") as refused:
+        Funnel(heads=1, causal=True).check(spot(8))
+    assert refused.value.field == "causal"
+
+
+# transformers' model ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def funnel_spec(length: int, **options: Any) -> dict[str, Any]:
+    """Three stages of two layers; the first of the second and of the third is pooled."""
+
+    def block(**more: Any) -> list[dict[str, Any]]:
+        mixer = {"kind": "funnel", "heads": 3, "token_types": True} | options | more
+        return [mixer, {"kind": "mlp", "hidden": HIDDEN, "act": "gelu_tanh"}]
+
+    stages: list[dict[str, Any]] = [{"dim": DIM, "depth": 2, "block": block()}]
+    stages += [{"dim": DIM, "blocks": [block(stride=2, spacing=n), block(spacing=2 * n)]} for n in (1, 2)]
+    return {
+        "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": length},
+        "embed": [{"kind": "token"}, {"kind": "norm"}],
+        "residual": {"place": "post"},
+        "stages": stages,
+    }
+
+
+def theirs_funnel(**settings: Any) -> nn.Module:
+    return theirs_of(
+        transformers.FunnelConfig,
+        transformers.FunnelBaseModel,
+        vocab_size=VOCABULARY,
+        block_sizes=[2, 2, 2],
+        num_decoder_layers=0,
+        d_model=DIM,
+        n_head=3,
+        d_head=4,
+        d_inner=HIDDEN,
+        layer_norm_eps=1e-5,
+        **settings,
+    )
+
+
+def copied(theirs: nn.Module, ours: Any) -> None:
+    """Their weights into ours, every one of them."""
+    weights, stream = weights_of(theirs), ours.streams[0]
+    token, normed = stream.embed
+    put(token.lookup, weights, "embeddings.word_embeddings")
+    put(normed.norm, weights, "embeddings.layer_norm")
+    for index, stage in enumerate(stream.stages):
+        for number, (mixer, mlp) in enumerate(stage.run):
+            copied_layer(weights, f"encoder.blocks.{index}.{number}.", mixer, mlp)
+    assert not weights
+
+
+def copied_layer(weights: dict[str, Tensor], layer: str, mixer: Any, mlp: Any) -> None:
+    inner, core, theirs = mixer.inner, mixer.inner.core, f"{layer}attention."
+    put(inner.q, weights, f"{theirs}q_head")
+    for kind in ("weight", "bias"):
+        parts = [take(weights, f"{theirs}{letter}_head.{kind}") for letter in "kv"]
+        getattr(inner.kv, kind).copy_(torch.cat(parts))
+    core.r.weight.copy_(take(weights, f"{theirs}r_kernel").flatten(1).T)
+    core.content_bias.weight.copy_(take(weights, f"{theirs}r_w_bias").reshape(1, -1))
+    core.position_bias.weight.copy_(take(weights, f"{theirs}r_r_bias").reshape(1, -1))
+    core.type_bias.weight.copy_(take(weights, f"{theirs}r_s_bias").reshape(1, -1))
+    core.types.weight.copy_(take(weights, f"{theirs}seg_embed").flatten(1))
+    put(inner.out, weights, f"{theirs}post_proj")
+    put(mixer.residual_norm, weights, f"{theirs}layer_norm")
+    put(mlp.inner.fc1, weights, f"{layer}ffn.linear_1")
+    put(mlp.inner.fc2, weights, f"{layer}ffn.linear_2")
+    put(mlp.residual_norm, weights, f"{layer}ffn.layer_norm")
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("length", "theirs", "options"),
+    [
+        (16, {}, {}),
+        (13, {}, {}),
+        (13, {"truncate_seq": False}, {"truncate_seq": False}),
+        (12, {"separate_cls": False}, {"separate_cls": False}),
+        (16, {"pool_q_only": False}, {"pool_q_only": False}),
+        (9, {"pooling_type": "max"}, {"pool": "max"}),
+    ],
+    ids=str,
+)
+def test_funnel_with_their_weights(
+    length: int, theirs: dict[str, Any], options: dict[str, Any], attention: str, tmp_path: Path
+) -> None:
+    architecture, live = ours_of(
+        funnel_spec(length, **options), tmp_path, batch=2, dtype="float64", attention=attention
+    )
+    model = scrambled(theirs_funnel(**theirs).double())
+    copied(model, live.model)
+    totals = count(architecture).totals()
+    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = model(*live.inputs).last_hidden_state
+        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=1e-6, atol=1e-6)  # their scores: float32
+    assert 2 * totals["macs"] == counter.get_total_flops()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_every_row_is_what_the_trace_sees(batch: int, tmp_path: Path) -> None:
+    architecture, live = ours_of(funnel_spec(13), tmp_path, batch=batch)
+    ledger = join(count(architecture), *traced_rows(*live))
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+
+
+def closed_form(queries: int, keys: int, shift: int, dim: int, hidden: int) -> int:
+    """One layer's MACs as the page's docstring has them, with its feed-forward network."""
+    distances = keys + shift * queries
+    projections = (2 * queries + 2 * keys + distances) * dim * dim
+    products = queries * distances * dim + 2 * queries * keys * dim
+    return projections + products + 2 * queries * dim + 2 * queries * dim * hidden
+
+
+def test_the_released_base_model_in_closed_form() -> None:
+    # transformers 5.23.0, FunnelBaseModel B4-4-4H768 on 512 tokens: 115,611,648 parameters, 34,986,000,384 MACs.
+    ours = count(place(load("funnel-base"), Run()))
+    assert (ours.total("params"), ours.total("macs")) == (115_611_648, 34_986_000_384)
+    by_hand = 4 * closed_form(512, 512, 1, 768, 3072)
+    for queries in (256, 128):
+        by_hand += closed_form(queries, 2 * queries, 2, 768, 3072) + 3 * closed_form(queries, queries, 1, 768, 3072)
+    assert by_hand == 34_986_000_384
