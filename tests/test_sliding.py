@@ -238,3 +238,20 @@ def test_led_has_their_parameters() -> None:
         )
         parameters = sum(parameter.numel() for parameter in theirs.parameters())
     assert count(place(load("led-base-16384"), Run())).total("params") == parameters
+
+
+@pytest.mark.parametrize(("preset", "layers", "printed"), [("small", 12, 41e6), ("large", 30, 102e6)])
+def test_character_models_lack_their_relative_positions_alone(preset: str, layers: int, printed: float) -> None:
+    ledger = count(place(load(f"longformer-char-{preset}"), Run()))
+    # a d×d map of the encodings per layer, and two vectors u and v for all layers
+    relative = layers * 512 * 512 + 2 * 512
+    assert abs((ledger.total("params") or 0) + relative - printed) < 0.5e6
+
+
+def test_the_small_character_model_s_windows_have_the_paper_s_mean() -> None:
+    # Table 4: windows that grow from 32 to 512 beside a fixed one of 230, "the average"
+    blocks = place(load("longformer-char-small"), Run()).streams[0].stages[0].blocks
+    windows = [part.page.window for block in blocks for part in block.parts[:1] for _ in range(block.times)]
+    assert (windows[0], windows[-1], len(windows)) == (32, 512, 12)
+    assert windows == sorted(windows)
+    assert sum(windows) / 12 == pytest.approx(230, abs=1)
