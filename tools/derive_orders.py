@@ -57,6 +57,7 @@ from xfcost.mechanisms import (
     Relative,
     Routing,
     Sliding,
+    Synthesizer,
     Window,
 )
 from xfcost.mechanisms.base import Page, Place, Residual, SubLayer
@@ -173,6 +174,17 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         Funnel(heads=h, stride=2, pool="max", token_types=True),
         Funnel(heads=h, stride=2, pool_q_only=False, separate_cls=False, truncate_seq=False),
     ),
+    Synthesizer: [
+        (Synthesizer(heads=h, **form), _place(dim=h * dk))
+        for form in (
+            {"form": "dense"},
+            {"form": "random"},
+            {"form": "random", "trainable": False},
+            {"form": "factorized_random", "rank": k},
+            {"form": "factorized_dense"},
+            {"form": "factorized_dense", "factor": k},
+        )
+    ],
     Mlp: [(Mlp(), _place())],
     Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],

@@ -57,3 +57,12 @@ def greater(a: Number, b: Number) -> Number:
 def surely(relation: Any) -> bool:
     """Is a comparison true? One between symbols that can't be answered isn't: letters stand for many tokens."""
     return not getattr(relation, "is_Relational", False) and bool(relation)
+
+
+def root_divisor(value: Number) -> Number:
+    """The largest divisor of `value` that is not above its square root; of a symbol, the root."""
+    if isinstance(value, int):
+        return next(side for side in range(isqrt(value), 0, -1) if value % side == 0)
+    from sympy import sqrt
+
+    return sqrt(value)

@@ -18,6 +18,7 @@ from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sliding import Sliding
+from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.window import Window
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
@@ -40,6 +41,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Nystrom,
     Compressed,
     Funnel,
+    Synthesizer,
 )
 Mechanism = (
     Full
@@ -60,6 +62,7 @@ Mechanism = (
     | Nystrom
     | Compressed
     | Funnel
+    | Synthesizer
 )
 
 __all__ = [
@@ -82,5 +85,6 @@ __all__ = [
     "Relative",
     "Routing",
     "Sliding",
+    "Synthesizer",
     "Window",
 ]

@@ -19,6 +19,7 @@ from xfcost.live.mechanisms.nystrom import NystromAttention
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.routing import RoutingAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
+from xfcost.live.mechanisms.synthesizer import SynthesizerAttention
 from xfcost.live.mechanisms.window import WindowAttention
 from xfcost.mechanisms import (
     Axial,
@@ -38,6 +39,7 @@ from xfcost.mechanisms import (
     Relative,
     Routing,
     Sliding,
+    Synthesizer,
     Window,
 )
 from xfcost.mechanisms.base import Page
@@ -61,4 +63,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Nystrom: NystromAttention,
     Compressed: CompressedAttention,
     Funnel: FunnelAttention,
+    Synthesizer: SynthesizerAttention,
 }

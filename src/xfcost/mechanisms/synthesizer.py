@@ -1,0 +1,136 @@
+"""Synthetic attention (Synthesizer): weights that no query meets a key for, from the token alone or learned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number, root_divisor
+from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.errors import PageError, divisors_text
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Causal, Length, Place
+from xfcost.mechanisms.rows import elementwise, linear, product
+
+Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+RANK = 8
+
+
+class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
+    """softmax(B)V, where B is not QKᵀ (Tay et al. 2021, §3 and Table 1).
+
+    N tokens, width d, h heads of width d_k. All forms are quadratic in N: B has h·N² entries, and
+
+        value          N·d·h·d_k MACs
+        weighted_sum   N²·h·d_k MACs
+        out            N·h·d_k·d MACs
+
+    B is, by `form`:
+
+        dense              W₂·relu(W₁x) of every token alone. hidden: N·d·h·d_k MACs; synthesis: N²·h·d_k MACs, the
+                           work of QKᵀ, and h·d_k·N parameters
+        factorized_dense   the products of a and b = N/a numbers of every token (an outer product, laid out as a row):
+                           factor_a and factor_b: N·(a + b)·h·d_k MACs; synthesis: h·N² multiplications
+        random             h·N² numbers, learned or (trainable: false) drawn once: nothing to compute
+        factorized_random  R₁R₂ᵀ with R₁, R₂ of N×k per head: h·N²·k MACs, 2h·N·k parameters. Of low rank, and yet not
+                           linear in N: its softmax wants all entries
+
+    Random forms do their softmax once for the whole batch. Every form holds for its N alone.
+    """
+
+    form: Literal["dense", "random", "factorized_dense", "factorized_random"] = "dense"
+    trainable: bool = True
+    factor: Length | None = None
+    """a, which divides N; the divisor nearest below √N where it isn't given."""
+    rank: Rank | None = None
+    """k of factorized_random; 8 where it isn't given."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if not self.trainable and self.form != "random":
+            raise PageError("trainable", f"only random weights can stay as drawn, and the form here is {self.form!r}")
+        if self.factor is not None and self.form != "factorized_dense":
+            raise PageError("factor", f"only 'factorized_dense' has factors, and the form here is {self.form!r}")
+        if self.rank is not None and self.form != "factorized_random":
+            raise PageError("rank", f"only 'factorized_random' has a rank, and the form here is {self.form!r}")
+        n = place.grid.total
+        if self.factor is not None and n % self.factor:
+            raise PageError("factor", f"{self.factor} does not divide the {n} tokens; it could be {divisors_text(n)}")
+
+    def label(self) -> str:
+        name = f"Synthesizer ({self.form.replace('_', ' ')}{'' if self.trainable else ', fixed'})"
+        return f"Causal {name}" if self.causal else name
+
+    def order_key(self, place: Place) -> str:
+        given = "/fixed" if not self.trainable else "/factor" if self.factor else ""
+        return f"synthesizer/{self.form}{given}"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(token + 1) if self.causal else range(grid.total)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        n = grid.total
+        return n * (n + 1) // 2 if self.causal else n * n
+
+    def factors(self, grid: Grid) -> tuple[Number, Number]:
+        """a and b, whose product is N."""
+        n = grid.total
+        a = self.factor or root_divisor(n)
+        return a, n // a
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        inner = self.inner(d)
+        reach: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
+        reach["content_dependent"] = alone = "dense" in self.form
+        kept = {"attention_entries": self.heads * n * n, "heads": self.heads, "pairs": self.pairs(place.grid)}
+        yield linear("value", "Values", n, d, inner, bias=self.projection_bias)
+        yield from self._of_tokens(place, inner, kept) if alone else self._of_tables(n, kept, reach)
+        once = not alone
+        if self.causal:
+            yield Operation(path="mask", title="Mask", once=once, **reach)
+        yield elementwise("softmax", "Softmax", "softmax", self.heads * n * n, once=once, **reach)
+        yield product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, **reach)
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
+        """B out of every token alone."""
+        n = place.grid.total
+        yield linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias)
+        yield elementwise("relu", "ReLU", "relu", n * inner)
+        if self.form == "dense":
+            row = self._per_head("synthesis", "Weights W₂·relu(W₁x)", n, inner, n)
+            yield msgspec.structs.replace(row, **kept)
+            return
+        a, b = self.factors(place.grid)
+        yield self._per_head("factor_a", "First factors", n, inner, a)
+        yield self._per_head("factor_b", "Second factors", n, inner, b)
+        yield elementwise("synthesis", "Products of factors", "multiply", self.heads * n * n, **kept)
+
+    def _per_head(self, path: str, title: str, tokens: Number, inner: Number, outputs: Number) -> Operation:
+        """Every head's own d_k×outputs map."""
+        macs, biases = tokens * inner * outputs, self.heads * outputs if self.projection_bias else 0
+        flops = 2 * macs + tokens * biases * COSTS["add"]
+        return Operation(path=path, title=title, macs=macs, flops=flops, params=inner * outputs + biases)
+
+    def _of_tables(self, n: Number, kept: dict[str, Any], reach: dict[str, Any]) -> Iterator[Operation]:
+        """B learned or drawn."""
+        if self.form == "random":
+            params = self.heads * n * n if self.trainable else 0
+            yield Operation(path="synthesis", title="Table of weights", params=params, once=True, **kept, **reach)
+            return
+        rank = self.rank or RANK
+        macs, params = self.heads * n * n * rank, 2 * self.heads * n * rank
+        yield product("synthesis", "Weights R₁R₂ᵀ", macs, params=params, once=True, **kept | reach)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n = place.grid.total
+        what = (
+            "the layer that makes attention weights has one output"
+            if "dense" in self.form
+            else "the weights have one row"
+        )
+        yield f"{what} per token ({n}): another N needs new weights"

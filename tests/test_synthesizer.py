@@ -1,0 +1,144 @@
+"""Synthetic attention: the paper's parameters, what stays as drawn, what is done once, options that can't be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from xfcost.arithmetic import root_divisor
+from xfcost.counted import batched
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live.mechanisms.synthesizer import SynthesizerAttention
+from xfcost.mechanisms import Synthesizer
+from xfcost.mechanisms.base import Place
+
+FORMS: tuple[Any, ...] = ("dense", "random", "factorized_dense", "factorized_random")
+
+
+def spot(n: int, dim: int = 6) -> Place:
+    return Place(grid=Grid((n,)), dim=dim, out_dim=dim)
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def macs(n: int = 12, **page: Any) -> dict[str, int]:
+    return {row.path: row.macs for row in Synthesizer(heads=2, **page).operations(spot(n)) if row.macs}
+
+
+def test_macs_by_hand() -> None:
+    # N=12, d=6, h=2, d_k=3: values and output 12·6·6 = 432 each, the weighted sum 12·12·6 = 864.
+    usual = {"value": 432, "weighted_sum": 864, "out": 432}
+    assert macs() == usual | {"hidden": 432, "synthesis": 864}
+    assert macs(form="random") == usual
+    assert macs(form="factorized_random", rank=5) == usual | {"synthesis": 2 * 12 * 12 * 5}
+    assert macs(form="factorized_random") == usual | {"synthesis": 2 * 12 * 12 * 8}
+    # a = 3 and b = 4: 12·6·3 and 12·6·4; their 2·12·12 products are element-wise.
+    assert macs(form="factorized_dense") == usual | {"hidden": 432, "factor_a": 216, "factor_b": 288}
+    assert macs(form="factorized_dense", factor=2)["factor_b"] == 12 * 6 * 6
+    rows = {row.path: row for row in Synthesizer(heads=2, form="factorized_dense").operations(spot(12))}
+    assert (rows["synthesis"].flops, rows["synthesis"].attention_entries) == (288, 288)
+
+
+@pytest.mark.parametrize(
+    ("form", "params"),
+    [
+        # Table 1 of the paper, for one head as wide as the model: d² + dN, d(d + k₁ + k₂), N², 2Nk.
+        ("dense", 6 * 6 + 6 * 12),
+        ("factorized_dense", 6 * (6 + 3 + 4)),
+        ("random", 12 * 12),
+        ("factorized_random", 2 * 12 * 8),
+    ],
+)
+def test_parameters_are_those_of_the_paper(form: Any, params: int) -> None:
+    page = Synthesizer(heads=1, form=form, projection_bias=False)
+    rows = {row.path: row.params for row in page.operations(spot(12))}
+    assert sum(rows.values()) - rows["value"] - rows["out"] == params
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_form_is_linear_in_n(form: Any) -> None:
+    softmax = [
+        next(row.flops for row in Synthesizer(heads=2, form=form).operations(spot(n)) if row.path == "softmax")
+        for n in (64, 128)
+    ]
+    assert softmax[1] == 4 * softmax[0]
+
+
+def test_tables_are_worked_on_once_for_the_whole_batch() -> None:
+    for form in FORMS:
+        rows = {row.path: row for row in Synthesizer(heads=2, form=form, causal=True).operations(spot(12))}
+        once = {path for path, row in rows.items() if row.once}
+        assert once == (set() if "dense" in form else {"synthesis", "mask", "softmax"})
+        assert {row.content_dependent for row in rows.values() if row.mixes} == {"dense" in form}
+        for path in ("synthesis", "softmax"):
+            times = 1 if path in once else 5
+            assert batched(rows[path], 5).flops == times * rows[path].flops
+
+
+def test_random_weights_do_not_see_the_input_and_can_stay_as_drawn() -> None:
+    torch.manual_seed(0)
+    module = SynthesizerAttention(Synthesizer(heads=2, form="random", trainable=False), spot(12)).double()
+    assert [name for name, _ in module.named_parameters() if "core" in name] == []
+    assert "core.synthesis.weight" in module.state_dict()
+    weights = []
+    module.softmax.register_forward_hook(lambda *call: weights.append(call[-1]))
+    module(noise(3, 12, 6))
+    module(2 * noise(3, 12, 6))
+    assert torch.equal(*weights)
+    assert weights[0].shape == (2, 12, 12)
+
+
+def test_dense_weights_are_the_token_s_alone() -> None:
+    module = SynthesizerAttention(Synthesizer(heads=2), spot(5)).double()
+    weights = []
+    module.softmax.register_forward_hook(lambda *call: weights.append(call[-1]))
+    x = noise(1, 5, 6)
+    module(x)
+    x[:, 3] += 1
+    module(x)
+    changed = (weights[0] != weights[1]).any(-1)[0]
+    assert changed.tolist() == [[False, False, False, True, False]] * 2
+
+
+def test_low_rank_tables_have_low_rank_before_the_softmax() -> None:
+    module = SynthesizerAttention(Synthesizer(heads=2, form="factorized_random", rank=3), spot(12)).double()
+    logits = module.core(noise(1, 12, 6))
+    assert torch.linalg.matrix_rank(logits).tolist() == [3, 3]
+    assert torch.linalg.matrix_rank(logits.softmax(-1)).min() > 3
+
+
+@pytest.mark.parametrize(
+    ("page", "field", "message"),
+    [
+        (Synthesizer(heads=2, trainable=False), "trainable", "only random weights can stay as drawn.* is 'dense'"),
+        (Synthesizer(heads=2, factor=2), "factor", "only 'factorized_dense' has factors, and the form here is 'dense'"),
+        (Synthesizer(heads=2, rank=2), "rank", "only 'factorized_random' has a rank, and the form here is 'dense'"),
+        (
+            Synthesizer(heads=2, form="factorized_dense", factor=5),
+            "factor",
+            "5 does not divide the 12 tokens; it could be 1, 2, 3, 4, 6",
+        ),
+    ],
+)
+def test_options_that_can_not_be(page: Synthesizer, field: str, message: str) -> None:
+    with pytest.raises(PageError, match=message) as refused:
+        page.check(spot(12))
+    assert refused.value.field == field
+
+
+def test_what_is_bound_to_n_is_told() -> None:
+    told = {form: next(iter(Synthesizer(heads=2, form=form).notes(spot(12)))) for form in FORMS}
+    assert "makes attention weights has one output per token (12): another N needs" in told["dense"]
+    assert "the weights have one row per token (12): another N needs" in told["random"]
+
+
+@pytest.mark.parametrize(("n", "divisor"), [(1, 1), (13, 1), (12, 3), (36, 6), (2**20, 2**10), (6 * 2**20, 2**11)])
+def test_the_divisor_nearest_below_the_root(n: int, divisor: int) -> None:
+    assert root_divisor(n) == divisor
+    assert Synthesizer(heads=2, form="factorized_dense").factors(Grid((n,))) == (divisor, n // divisor)
