@@ -71,6 +71,7 @@ PUBLISHED: dict[tuple[str, str, float], float | str] = {
     ("transformer-xl-enwik8", "params", 41e6): MILLION,
     ("transformer-xl-enwik8-24l", "params", 277e6): MILLION,
     ("transformer-xl-wt103", "params", 151e6): MILLION,
+    ("reformer-enwik8", "params", 149182722): 1,
     ("transformer-base", "params", 65e6): "wants a vocabulary of about 40k; the text says about 37k",
     ("transformer-big", "params", 213e6): "wants a vocabulary of about 36k; the text says about 37k",
     ("routing-lm", "params", 38_621_216): HUNDRED_THOUSAND,

@@ -191,7 +191,11 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Token: [(Token(scale="sqrt_dim"), _place(dim=V, vocabulary=V))],
     ClassToken: [(ClassToken(), _place())],
     MemoryTokens: [(MemoryTokens(count=m), _place())],
-    Position: [(Position(), _place()), (Position(length=L), _place())],
+    Position: [
+        (Position(), _place()),
+        (Position(length=L), _place()),
+        (Position(form="axial", shape=[L] * 4, widths=[d] * 4), _place()),
+    ],
     TokenType: [(TokenType(types=2), _place())],
     Norm: [(Norm(), _place())],
     AxisPosition: [(AxisPosition(), _place())],

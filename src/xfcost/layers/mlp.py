@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
+from xfcost.arithmetic import Number, ceil_div
 from xfcost.errors import PageError
 from xfcost.layers.base import PerToken
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.mechanisms.rows import elementwise, linear, move
 
 
 class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
@@ -21,6 +21,9 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     fc1   N·d·H MACs, d·H + H parameters
     act   N·H elements
     fc2   N·H·d MACs, H·d + d parameters
+
+    In k `chunks` of the sequence, one after the other (Kitaev et al. 2020, §3), ⌈N/k⌉·H hidden elements are alive at a
+    time in place of N·H, for the same work; the answers are joined. As `torch.chunk` cuts, k need not divide N.
     """
 
     ratio: Annotated[float, msgspec.Meta(gt=0, le=1024)] = 4.0
@@ -29,6 +32,8 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     """H."""
     act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
     bias: bool = True
+    chunks: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
+    """k."""
 
     def check(self, place: Place) -> None:
         if self.hidden is None and not (isinstance(self._exact(place.dim), int) and self._exact(place.dim) > 0):
@@ -54,3 +59,15 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         yield linear("fc1", "MLP up-projection", n, d, hidden, bias=self.bias)
         yield elementwise("act", "MLP activation", self.act, n * hidden)
         yield linear("fc2", "MLP down-projection", n, hidden, d, bias=self.bias)
+        if self.chunks > 1:
+            yield move("join", "Join the chunks", n * d)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if self.chunks > 1:
+            n, hidden = place.grid.total, self.inner(place.dim)
+            size = ceil_div(n, self.chunks)
+            yield (
+                f"feed-forward in {ceil_div(n, size)} chunks of up to {size:,} tokens: {size:,}·{hidden:,} = "
+                f"{size * hidden:,} hidden elements per sample are alive at a time in place of {n * hidden:,}, for the "
+                "same MACs (training keeps all of them, unless they are worked out again, as a reversible stage does)"
+            )

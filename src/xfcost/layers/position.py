@@ -3,35 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from math import prod
+from typing import Annotated, Literal
 
-from xfcost.arithmetic import Number
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div
 from xfcost.errors import PageError
+from xfcost.grid import sides_text
 from xfcost.layers.base import Embed
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Length, Place
-from xfcost.mechanisms.rows import elementwise
+from xfcost.mechanisms.base import Length, Place, Width
+from xfcost.mechanisms.rows import elementwise, move
 
 
 class Position(Embed, frozen=True, kw_only=True, tag="position"):
     """x + P: learned (a row per token, extra tokens included) or sinusoidal (Vaswani et al. 2017, §3.5; no parameters).
 
+    Axial positions lay the sequence out on a grid of `shape`, with one learned table per axis; a place's vector is its
+    rows of all tables beside each other, `widths` wide (Reformer's public code): Σ shape·widths parameters.
+
     A learned table has `length` rows where that is given (a language model's context), else one per token: it is then
     bound to the resolution, and another N needs new weights.
     """
 
-    form: Literal["learned", "sinusoidal"] = "learned"
+    form: Literal["learned", "sinusoidal", "axial"] = "learned"
     length: Length | None = None
+    shape: Annotated[list[Length], msgspec.Meta(min_length=2, max_length=4)] | None = None
+    widths: Annotated[list[Width], msgspec.Meta(min_length=2, max_length=4)] | None = None
 
     def order_key(self, place: Place) -> str:
-        return "position" if self.length is None else "position/length"
+        return "position/axial" if self.shape else "position" if self.length is None else "position/length"
 
     def check(self, place: Place) -> None:
+        self._check_axes(place)
         if self.length is not None and place.grid.total > self.length:
             raise PageError(
                 "length",
                 f"{place.grid.total} tokens do not fit {self.length} positions; N can be at most {self.length}",
             )
+
+    def _check_axes(self, place: Place) -> None:
+        for field in ("shape", "widths"):
+            if (getattr(self, field) is None) == (self.form == "axial"):
+                belongs = f"belongs to form: axial; leave it out for form: {self.form}"
+                raise PageError(field, "is missing: one number per axis" if self.form == "axial" else belongs)
+        if not (self.shape and self.widths):
+            return
+        if self.length is not None:
+            raise PageError("length", "axial positions are as many as `shape` says; leave it out")
+        if len(self.widths) != len(self.shape) or sum(self.widths) != place.dim:
+            raise PageError(
+                "widths",
+                f"expected {len(self.shape)} widths, one per axis, that add up to the width {place.dim}; "
+                f"got {len(self.widths)} that add up to {sum(self.widths)}",
+            )
+        if place.grid.total > prod(self.shape):
+            raise PageError(
+                "shape",
+                f"{place.grid.total} tokens do not fit {sides_text(self.shape)} = {prod(self.shape)} positions",
+            )
+
+    def spread(self, place: Place) -> list[Number]:
+        """The part of `shape` that is laid out: as much of its first axis as there are tokens."""
+        others = (self.shape or [])[1:]
+        return [ceil_div(place.grid.total, prod(others)), *others]
 
     def rows(self, place: Place) -> Number:
         """Rows of the table."""
@@ -41,6 +77,10 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         add = elementwise("add", "Add positions", "add", place.grid.total * place.dim)
         if self.form == "learned":
             yield Operation(path="table", title="Position table", params=self.rows(place) * place.dim)
+        for axis, (side, width) in enumerate(zip(self.shape or [], self.widths or [], strict=True)):
+            yield Operation(path=f"axes_{axis}", title=f"Position table of axis {axis + 1}", params=side * width)
+        if self.shape:
+            yield move("spread", "Lay out the axes' positions", prod(self.spread(place)) * place.dim, once=True)
         yield add
 
     def notes(self, place: Place) -> Iterator[str]:

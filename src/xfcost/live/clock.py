@@ -113,10 +113,13 @@ def _peak(live: Live, device: str) -> int:
 def time_rows(live: Live, device: str, clock: Clock = time.perf_counter) -> dict[str, float]:
     """Seconds per row and block: the median over a few forwards of what a row's leaves took, by forward hooks.
 
+    A leaf that is called several times in a forward took the sum.
+
     The hooks wait for the device, so that the sum is a little above the time of a plain forward.
     """
     wait = _waiter(device)
     started: dict[str, float] = {}
+    spent: dict[tuple[str, str], float] = {}
     took: dict[str, list[float]] = {}
 
     def begin(name: str) -> Callable[[nn.Module, object], None]:
@@ -129,7 +132,7 @@ def time_rows(live: Live, device: str, clock: Clock = time.perf_counter) -> dict
     def finish(name: str, path: str) -> Callable[[nn.Module, object, object], None]:
         def hook(module: nn.Module, inputs: object, outputs: object) -> None:
             wait()
-            took.setdefault(path, []).append(clock() - started[name])
+            spent[path, name] = spent.get((path, name), 0.0) + clock() - started[name]
 
         return hook
 
@@ -142,7 +145,10 @@ def time_rows(live: Live, device: str, clock: Clock = time.perf_counter) -> dict
     try:
         with torch.no_grad():
             for _ in range(_HOOKED_RUNS):
+                spent.clear()
                 live.model(*live.inputs)
+                for (path, _), seconds in spent.items():
+                    took.setdefault(path, []).append(seconds)
     finally:
         for handle in handles:
             handle.remove()

@@ -104,13 +104,36 @@ class PositionDoor(nn.Module):
         tokens = place.grid.total
         self.tokens = tokens
         self.table = Table(page.rows(place), place.dim) if page.form == "learned" else None
-        if self.table is None:
+        if page.form == "sinusoidal":
             self.register_buffer("sinusoids_ND", sinusoids(tokens, place.dim), persistent=False)
+        if page.shape and page.widths:
+            self.axes = nn.ModuleList(Table(*size) for size in zip(page.shape, page.widths, strict=True))
+        self.spread = Spread(page.spread(place)) if page.shape else None
         self.add = Add()
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        positions_ND = self.sinusoids_ND if self.table is None else self.table()[: self.tokens]
-        return self.add(x_BND, positions_ND)
+        return self.add(x_BND, self._positions()[: self.tokens])
+
+    def _positions(self) -> Tensor:
+        if self.spread is not None:
+            return self.spread(*(axis() for axis in self.axes))
+        return self.sinusoids_ND if self.table is None else self.table()
+
+
+class Spread(nn.Module):
+    """A table (side, width) per axis -> (N, D), the last axis running fastest, an axis's columns beside the others'."""
+
+    def __init__(self, sides: list[int]) -> None:
+        super().__init__()
+        self.sides = sides
+
+    def forward(self, *tables: Tensor) -> Tensor:
+        laid_out = []
+        for axis, table in enumerate(tables):
+            shape = [1] * len(self.sides)
+            shape[axis] = self.sides[axis]
+            laid_out.append(table[: self.sides[axis]].reshape(*shape, -1).expand(*self.sides, -1))
+        return torch.cat(laid_out, dim=-1).flatten(0, -2)
 
 
 def sinusoids(tokens: int, width: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from xfcost.layers import Mlp
@@ -18,6 +19,20 @@ class FeedForward(nn.Module):
         self.fc1 = Linear(place.dim, hidden, bias=page.bias)
         self.act = ACTIVATIONS[page.act]()
         self.fc2 = Linear(hidden, place.dim, bias=page.bias)
+        self.chunks = page.chunks
+        self.join = Join() if page.chunks > 1 else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
+        if self.join is None:
+            return self._through(x_BND)
+        return self.join(*[self._through(part_BND) for part_BND in x_BND.chunk(self.chunks, dim=1)])
+
+    def _through(self, x_BND: Tensor) -> Tensor:
         return self.fc2(self.act(self.fc1(x_BND)))
+
+
+class Join(nn.Module):
+    """Runs of tokens, one after the other: (B, N', D), … -> (B, N, D)."""
+
+    def forward(self, *parts_BND: Tensor) -> Tensor:
+        return torch.cat(parts_BND, dim=1)
