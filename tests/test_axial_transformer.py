@@ -166,3 +166,27 @@ def test_a_decoder_that_adds_the_encoder_s_output_reads_it(tmp_path):
     place(load(written(tmp_path)), Run())
     with pytest.raises(SpecError, match=r"decoder: no sub-layer reads the encoder's output"):
         place(load(written(tmp_path, context="{kind: mlp}")), Run())
+
+
+# The published model -----------------------------------------------------------------------------------------------
+
+
+def test_the_imagenet_model_has_the_parameters_of_the_authors_code():
+    # google-research/axial, Transformer3d(64, 64, 3, 256, emb_dim=2048, num_heads=16, hdim_factor=1, 8, 8, 8): a block
+    # is four d×d maps, two more of its MLP, their biases, two norms.
+    block = 6 * 2048**2 + 6 * 2048 + 4 * 2048
+    inner = 16 * block + 256 * 2048 + 2 * 64 * 2048 + 2 * 2048 + 2048 * 256 + 256  # Transformer2d
+    exterior = 8 * block + (3 * 3 * 6 * 2048 + 2048) + 2 * 64 * 2048  # left out here, as its notes say
+    ledger = count(place(load("axial-transformer-imagenet64"), Run()))
+    assert ledger.total("params") == inner == 404_295_936
+    assert f"{exterior:,} parameters" in (load("axial-transformer-imagenet64").spec.notes or "")
+
+
+def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
+    ledger = count(place(load("axial-transformer-imagenet64"), Run()))
+    scores = [row for row in ledger.rows if row.operation == "scores"]
+    # 4 rows and 4 masked columns outside, 1 + 7 masked rows inside; a line of 64 everywhere.
+    assert [(row.times, row.reads_tokens) for row in scores] == [(4, 64), (4, 64), (1, 64), (7, 64)]
+    full, causal = 4096 * 64, 4096 * 65 // 2
+    assert [row.pairs for row in scores] == [full, causal, causal, causal]
+    assert ledger.facts.tokens == "encoder 4,096 (64×64) + decoder 4,096 (64×64)"

@@ -56,9 +56,9 @@ def test_the_first_tokens_read_the_null_key_alone():
     torch.testing.assert_close(twin(*inputs)[0, 0], expected)
     torch.testing.assert_close(twin(*inputs)[0, 1], expected)
     assert list(page.notes(case.place)) == [
-        "the first 2 token(s) stand before the end of the first block and read the null key alone"
+        "the first block ends at token 2, counted from 0: the tokens before it read the null key alone"
     ]
-    assert list(page.notes(at(7))) == ["2 zeros stand before the 7 tokens, so that the last block ends at the last"]
+    assert list(page.notes(at(7))) == ["keys and values of the 7 tokens are padded by 2 at the front, and counted"]
 
 
 def test_a_longer_kernel_overlaps_its_neighbours():

@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from modules import Call
 from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.live.leaves import GeluQuick
 from xfcost.live.trace import Traced, row_path, trace, traced_rows
 
 on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
@@ -161,6 +162,7 @@ def test_matmul_and_einsum_and_fused_attention_tell_the_same(batch, heads, queri
         (nn.ReLU(inplace=True), "relu"),
         (nn.GELU(), "gelu"),
         (nn.GELU(approximate="tanh"), "gelu_tanh"),
+        (GeluQuick(), "gelu_quick"),
         (nn.Softmax(dim=-1), "softmax"),
         (nn.LayerNorm(6), "layer_norm"),
         (lambda x: x + 1, "add"),

@@ -26,6 +26,7 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "sigmoid": 3,  # 1/(1 + exp(-x)), the sign for free
     "tanh": 5,  # (exp(2x) - 1)/(exp(2x) + 1)
     "gelu": 5,  # x·½·(1 + erf(x/√2)): multiply, erf, add, multiply, multiply
+    "gelu_quick": 5,  # x·sigmoid(1.702·x): multiply, sigmoid, multiply
     "gelu_tanh": 9,  # ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
     "mean": 1,  # per element that enters
     "sum": 1,  # per element that enters

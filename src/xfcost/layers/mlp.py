@@ -30,7 +30,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     """H/d, where `hidden` isn't given."""
     hidden: Width | None = None
     """H."""
-    act: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
+    act: Literal["gelu", "gelu_quick", "gelu_tanh", "relu"] = "gelu"
     bias: bool = True
     chunks: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
     """k."""

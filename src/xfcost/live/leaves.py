@@ -178,12 +178,24 @@ class GeluTanh(nn.GELU):
         super().__init__(approximate="tanh")
 
 
+class GeluQuick(nn.Module):
+    """x·sigmoid(1.702·x), GELU's first approximation (Hendrycks and Gimpel 2016, §2)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (1.702 * x).sigmoid()
+
+
 def norm(kind: NormKind, width: int) -> LayerNorm | None:
     """The normalisation `kind`, None where there is none."""
     return LayerNorm(width) if kind == "layer_norm" else None
 
 
-ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {"gelu": nn.GELU, "gelu_tanh": GeluTanh, "relu": nn.ReLU}
+ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {
+    "gelu": nn.GELU,
+    "gelu_quick": GeluQuick,
+    "gelu_tanh": GeluTanh,
+    "relu": nn.ReLU,
+}
 
 
 def split_heads(x_BND: Tensor, heads: int) -> Tensor:

@@ -159,6 +159,6 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
     def notes(self, place: Place) -> Iterator[str]:
         first, padding = self.first_end(place.grid), self.padding(place.grid)
         if padding:
-            yield f"{padding} zeros stand before the {place.grid.total} tokens, so that the last block ends at the last"
+            yield f"keys and values of the {place.grid.total} tokens are padded by {padding} at the front, and counted"
         if self.causal and first:
-            yield f"the first {first} token(s) stand before the end of the first block and read the null key alone"
+            yield f"the first block ends at token {first}, counted from 0: the tokens before it read the null key alone"

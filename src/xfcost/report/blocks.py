@@ -33,7 +33,13 @@ _STEPS: Final = {
 _NORM: Final = "residual_norm"
 _ADD: Final = "residual_add"
 _NORMS: Final = {"layer_norm": "LayerNorm"}
-_ACTIVATIONS: Final = {"gelu": "GELU", "gelu_tanh": "GELU (tanh)", "relu": "ReLU", "none": ""}
+_ACTIVATIONS: Final = {
+    "gelu": "GELU",
+    "gelu_quick": "GELU (quick)",
+    "gelu_tanh": "GELU (tanh)",
+    "relu": "ReLU",
+    "none": "",
+}
 
 
 class Box(NamedTuple):
