@@ -57,7 +57,11 @@ from xfcost.mechanisms import (
     Relative,
     Routing,
     Sliding,
+<<<<<<< HEAD
     Synthesizer,
+=======
+    Sparse,
+>>>>>>> 771749c (Sparse Transformer: strided and fixed factors, alone, merged or on half the heads each; its three models)
     Window,
 )
 from xfcost.mechanisms.base import Page, Place, Residual, SubLayer
@@ -75,7 +79,7 @@ LETTERS = {
     "w": "tokens of a sliding window or of a cluster",
     "b": "tokens of a block, chunk or bucket",
     "l": "stride of a pattern",
-    "c": "compression: tokens per compressed one",
+    "c": "compression: tokens per compressed one; or summary cells of a block",
     "g": "global tokens",
     "r": "random blocks per block, or rounds of hashing",
     "k": "rank, landmarks, random features, inducing points, clusters or buckets",
@@ -174,6 +178,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         Funnel(heads=h, stride=2, pool="max", token_types=True),
         Funnel(heads=h, stride=2, pool_q_only=False, separate_cls=False, truncate_seq=False),
     ),
+<<<<<<< HEAD
     Synthesizer: [
         (Synthesizer(heads=h, **form), _place(dim=h * dk))
         for form in (
@@ -185,6 +190,16 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
             {"form": "factorized_dense", "factor": k},
         )
     ],
+=======
+    Sparse: _both(
+        _place(dim=2 * d, out_dim=2 * d),
+        *(
+            Sparse(heads=2 * h, stride=stride, causal=True, integration=way, **pattern)
+            for way in ("local", "long", "merged", "heads")
+            for pattern in ({"pattern": "strided"}, {"pattern": "fixed", "summary": c})
+        ),
+    ),
+>>>>>>> 771749c (Sparse Transformer: strided and fixed factors, alone, merged or on half the heads each; its three models)
     Mlp: [(Mlp(), _place())],
     Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],

@@ -21,6 +21,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     groups: Number = 1,
     heads: Number,
     inner: Number,
+    values: Number | None = None,
     mixing: Mixing,
     reads: str,
     pairs: Number,
@@ -31,6 +32,8 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     what: str = "",
 ) -> Iterator[Operation]:
     """softmax(QKᵀ/√d_k + bias)V on `groups` groups of `queries` × `keys` tokens, h heads, h·d_k = `inner`.
+
+    Values are as wide as keys, or `values` in all heads together; memory traffic then takes the mean of both.
 
         scale          G·n·inner multiplications
         scores         G·n·m·inner MACs, G·h·n·m entries kept
@@ -44,8 +47,10 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     twin's core stands under the name `local`) and by `what` (in brackets after every title).
     """
     entries = groups * heads * queries * keys
+    values = inner if values is None else values
     parts = _CoreParts(
-        product=groups * queries * keys * inner,
+        scores=groups * queries * keys * inner,
+        weighted_sum=groups * queries * keys * values,
         scale=groups * queries * inner * FLOPS_PER_ELEMENT["multiply"],
         entries=entries,
         statistics=groups * heads * queries,
@@ -53,7 +58,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
         softmax=entries * FLOPS_PER_ELEMENT["softmax"],
         pairs=pairs,
         mixing={"mixing": mixing, "reads": reads, "reads_tokens": keys, "heads": heads},
-        core=Core(groups * heads, queries, keys, inner // heads),
+        core=Core(groups * heads, queries, keys, (inner + values) // 2 // heads),
     )
     rows = [_fused_core(parts)] if fused else _eager_core(parts, biased=biased, masked=masked)
     for row in rows:
@@ -107,7 +112,8 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
 
 
 class _CoreParts(NamedTuple):
-    product: Number
+    scores: Number
+    weighted_sum: Number
     scale: Number
     entries: Number
     statistics: Number
@@ -122,8 +128,8 @@ def _fused_core(parts: _CoreParts) -> Operation:
     return Operation(
         path="attention",
         title="Fused attention softmax(QKᵀ)V",
-        macs=2 * parts.product,
-        flops=4 * parts.product + parts.scale + parts.add + parts.softmax,
+        macs=parts.scores + parts.weighted_sum,
+        flops=2 * (parts.scores + parts.weighted_sum) + parts.scale + parts.add + parts.softmax,
         attention_entries=parts.statistics,
         pairs=parts.pairs,
         core=parts.core,
@@ -136,10 +142,10 @@ def _eager_core(parts: _CoreParts, *, biased: bool, masked: bool) -> Iterator[Op
     content = parts.mixing | {"content_dependent": True}
     yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale)
     kept = {"attention_entries": parts.entries, "pairs": parts.pairs, "core": parts.core}
-    yield product("scores", "Attention scores QKᵀ", parts.product, **kept, **content)
+    yield product("scores", "Attention scores QKᵀ", parts.scores, **kept, **content)
     if biased:
         yield Operation(path="add_bias", title="Add position bias", flops=parts.add, **parts.mixing)
     if masked:
         yield Operation(path="mask", title="Mask", **parts.mixing)
     yield Operation(path="softmax", title="Softmax", flops=parts.softmax, **content)
-    yield product("weighted_sum", "Weighted sum AV", parts.product, **content)
+    yield product("weighted_sum", "Weighted sum AV", parts.weighted_sum, **content)

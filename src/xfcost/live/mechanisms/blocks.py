@@ -69,16 +69,28 @@ class IntervalMask(nn.Module):
     keys_GM: Tensor
     first_GT: Tensor
     last_GT: Tensor
+    hole_first_GT: Tensor
+    hole_last_GT: Tensor
 
-    def __init__(self, keys_GM: Tensor, first_GT: Tensor, last_GT: Tensor) -> None:
+    def __init__(
+        self, keys_GM: Tensor, first_GT: Tensor, last_GT: Tensor, hole: tuple[Tensor, Tensor] | None = None
+    ) -> None:
+        """`hole`: the first and last position (G, T) of an interval inside that is masked too."""
         super().__init__()
         device = torch.empty(0).device
-        for name, positions in (("keys_GM", keys_GM), ("first_GT", first_GT), ("last_GT", last_GT)):
+        buffers = {"keys_GM": keys_GM, "first_GT": first_GT, "last_GT": last_GT}
+        self.holed = hole is not None
+        if hole is not None:
+            buffers |= {"hole_first_GT": hole[0], "hole_last_GT": hole[1]}
+        for name, positions in buffers.items():
             self.register_buffer(name, positions.to(device), persistent=False)
 
     def forward(self, scores: Tensor | None) -> Tensor:
         keys_G1M = self.keys_GM.unsqueeze(1)
         outside_GTM = (keys_G1M < self.first_GT.unsqueeze(2)).logical_or(keys_G1M > self.last_GT.unsqueeze(2))
+        if self.holed:
+            after_GTM = keys_G1M >= self.hole_first_GT.unsqueeze(2)
+            outside_GTM = outside_GTM.logical_or(after_GTM.logical_and(keys_G1M <= self.hole_last_GT.unsqueeze(2)))
         shut_G1TM = outside_GTM.unsqueeze(1)
         return shut_G1TM.logical_not() if scores is None else scores.masked_fill(shut_G1TM, float("-inf"))
 

@@ -43,9 +43,18 @@ class Core(nn.Module):
         return self.weighted_sum(self.softmax(scores), v)
 
     def _grouped(self, q_BGHNK: Tensor, k_BGHMK: Tensor, v_BGHMK: Tensor, bias: Tensor | None) -> Tensor:
-        """Groups stand beside heads, so that the kernel sees four dimensions and the bias is not copied per sample."""
-        groups, heads = q_BGHNK.shape[1:3]
-        if bias is not None:
+        """Groups stand beside samples, so that the kernel sees four dimensions.
+
+        Where every head has a bias of its own, they stand beside heads, so that it is not copied per sample.
+        """
+        batch, groups, heads = q_BGHNK.shape[:3]
+        if bias is not None and bias.dim() > 3 and bias.shape[-3] == 1:  # noqa: PLR2004 - (G, 1, N, M), for all heads
+            bias = bias.expand(batch, *bias.shape).flatten(0, 1)
+            first, sizes = 0, (batch, groups)
+        elif bias is not None:
             bias = bias.expand(groups, heads, -1, -1).flatten(0, 1)
-        parts = (part.flatten(1, 2) for part in (q_BGHNK, k_BGHMK, v_BGHMK))
-        return self.attention(*parts, bias).unflatten(1, (groups, heads))
+            first, sizes = 1, (groups, heads)
+        else:
+            first, sizes = 0, (batch, groups)
+        parts = (part.flatten(first, first + 1) for part in (q_BGHNK, k_BGHMK, v_BGHMK))
+        return self.attention(*parts, bias).unflatten(first, sizes)

@@ -1,0 +1,279 @@
+"""Sparse Transformer: two factors of attention, the last l tokens and a pattern that jumps through the sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isqrt, prod
+from typing import Any, Literal
+
+from xfcost.arithmetic import Number, greater, lesser
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Causal, Length, Place, Width
+from xfcost.mechanisms.blocks import Blocks, squares
+from xfcost.mechanisms.rows import elementwise, linear, move, product
+from xfcost.traffic import Core
+
+Factor = Literal["local", "long"]
+
+
+class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
+    """Factorised self-attention, `strided` or `fixed` (Child et al. 2019, §4.3 and §5.1).
+
+    N tokens padded up to u blocks of l (the stride), P = u·l. The first factor A⁽¹⁾, `local`, and the second A⁽²⁾,
+    `long`, of token i, causal:
+
+        strided   local {i-l, …, i}, l + 1 keys       long {j ≤ i: (i - j) mod l = 0}
+        fixed     local {j ≤ i of its own block}      long {j ≤ i: j mod l ≥ l - c}, the last c cells of every block
+
+    Without causality, which the paper has no need of, the same holds to both sides. Each runs as dense products:
+
+        local   blocks of l queries × (their own and, strided, the block before: 2l; both ways 3l), P·l·h·d_k MACs
+                per block of keys, twice (scores, weighted sum)
+        long    strided: l residue classes of u × u tokens, P²/l·h·d_k MACs, twice
+                fixed: P queries × u·c cells, c times as many
+
+    `integration` is how a block uses the two (§5.1): one of them alone, for blocks that take turns (equation 6);
+    `merged`, one softmax over their union (equation 7), keys of both counted once; `heads`, the first half of the heads
+    local, the second half long (equation 8). At l = √N all of it is N√N·d; at a fixed l the long factor is N²/l·d.
+
+    The paper prints the cells as {l - c, …, l}, c + 1 of them; j mod l is below l, so they are c. It also lets the
+    heads of a fixed pattern have other c cells each, which costs the same product.
+    """
+
+    pattern: Literal["strided", "fixed"]
+    stride: Length
+    """l."""
+    summary: Length | None = None
+    """c, cells at the end of every block that all later tokens read; of the fixed pattern alone."""
+    integration: Literal["local", "long", "merged", "heads"] = "merged"
+    key_dim: Width | None = None
+    """Width of a head's queries and keys (half its values' in the CIFAR-10 model); d_k where it isn't given."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.pattern == "strided" and self.summary is not None:
+            raise PageError("summary", "the strided pattern has no summary cells; leave `summary` out")
+        if self.pattern == "fixed" and self.summary is None:
+            raise PageError("summary", "the fixed pattern needs the number of summary cells; the paper has 8, 16, 32")
+        if self.summary is not None and self.summary > self.stride:
+            raise PageError("summary", f"{self.summary} cells do not fit a block of {self.stride} tokens (`stride`)")
+        if self.integration == "heads" and self.heads % 2:
+            raise PageError("heads", f"half the heads are local and half are long, and {self.heads} is odd")
+
+    def label(self) -> str:
+        factor = {"local": ", local factor", "long": ", long factor", "merged": ", merged", "heads": ", split heads"}
+        causal = "causal " if self.causal else ""
+        return f"{self.pattern.capitalize()} sparse {causal}attention{factor[self.integration]}"
+
+    def order_key(self, place: Place) -> str:
+        return f"sparse/{self.pattern}"
+
+    def blocks(self, grid: Grid) -> Blocks:
+        """The blocks of the local factor."""
+        near = self.stride if self.pattern == "strided" else 0
+        return Blocks((1, grid.total), (1, self.stride), (0, near), (0, 0 if self.causal else near))
+
+    # What is read ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        both = self.integration in ("merged", "heads")
+        local = self._local(grid.total, token) if both or self.integration == "local" else range(0)
+        jumps = self._long(grid.total, token) if both or self.integration == "long" else []
+        return [*local, *(other for other in jumps if other not in local)]
+
+    def _local(self, n: int, token: int) -> range:
+        block = token // self.stride * self.stride
+        first = block if self.pattern == "fixed" else max(0, token - self.stride)
+        last = block + self.stride - 1 if self.pattern == "fixed" else token + self.stride
+        return range(first, (token if self.causal else min(n - 1, last)) + 1)
+
+    def _long(self, n: int, token: int) -> Sequence[int]:
+        end = token + 1 if self.causal else n
+        if self.summary is None:
+            return range(token % self.stride, end, self.stride)
+        cells = self.stride - self.summary
+        return [
+            other
+            for block in range(0, end, self.stride)
+            for other in range(block + cells, min(end, block + self.stride))
+        ]
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        """|A⁽¹⁾| + |A⁽²⁾| - |A⁽¹⁾ ∩ A⁽²⁾|, or one of the first two."""
+        n = grid.total
+        if self.integration == "local":
+            return self.local_pairs(n)
+        if self.integration == "long":
+            return self.long_pairs(n)
+        return self.local_pairs(n) + self.long_pairs(n) - self.overlap(n)
+
+    def local_pairs(self, n: Number) -> Number:
+        """Strided: Σ min(i, l) + 1, before and after a token alike. Fixed: Σ over blocks of s² or s(s + 1)/2."""
+        if self.pattern == "fixed":
+            return (squares(n, self.stride) + n) // 2 if self.causal else squares(n, self.stride)
+        begun = lesser(n, self.stride)
+        before = begun * (begun - 1) // 2 + (n - begun) * self.stride
+        return before + n if self.causal else 2 * before + n
+
+    def long_pairs(self, n: Number) -> Number:
+        """Strided: Σ over residue classes of s² or s(s + 1)/2. Fixed: Σ over cells of the tokens that read them."""
+        whole, rest = n // self.stride, n % self.stride
+        if self.summary is None:
+            each = (self.stride - rest) * whole**2 + rest * (whole + 1) ** 2
+            return (each + n) // 2 if self.causal else each
+        c, late = self.summary, self.cells_of_the_rest(n)
+        if not self.causal:
+            return n * (whole * c + late)
+        later = whole * c * (n - self.stride + c) - c * self.stride * (whole * (whole - 1) // 2)
+        return later - whole * (c * (c - 1) // 2) + late * (late + 1) // 2
+
+    def overlap(self, n: Number) -> Number:
+        """Pairs of both factors: a token and itself, and those l apart; or, fixed, the cells of its own block."""
+        whole, rest = n // self.stride, n % self.stride
+        if self.summary is None:
+            apart = greater(0, n - self.stride)
+            return n + apart if self.causal else n + 2 * apart
+        c, late = self.summary, self.cells_of_the_rest(n)
+        if not self.causal:
+            return whole * self.stride * c + rest * late
+        return whole * (c * (c + 1) // 2) + late * (late + 1) // 2
+
+    def cells_of_the_rest(self, n: Number) -> Number:
+        """Cells that a last, incomplete block has."""
+        return greater(0, n % self.stride - self.stride + (self.summary or 0))
+
+    def key_inner(self, width: Number) -> Number:
+        """Width of the queries, and of the keys, of all heads together."""
+        return self.inner(width) if self.key_dim is None else self.heads * self.key_dim
+
+    # What it costs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        inner, blocks = self.inner(d), self.blocks(place.grid)
+        projected = inner + 2 * self.key_inner(d)
+        yield linear("qkv", "Q, K, V projections", n, d, projected, bias=self.projection_bias)
+        yield move("pad", "Pad to whole blocks", blocks.padded * projected if blocks.padded != n else 0)
+        if self.integration == "merged":
+            yield from self._merged(place, blocks)
+        if self.integration in ("local", "heads"):
+            yield self._memory_blocks("local_memory_blocks", place, blocks)
+            yield from self._core("local", place, blocks)
+        if self.integration in ("long", "heads"):
+            yield from self._core("long", place, blocks)
+            if self.summary is not None:
+                yield move("long_silence", "Zeros where no cell may be read yet")
+        if self.integration == "heads":
+            yield move("join_heads", "Join heads of both factors", blocks.padded * inner)
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    @property
+    def _share(self) -> int:
+        """Factors that the heads are divided between."""
+        return 2 if self.integration == "heads" else 1
+
+    def _memory_blocks(self, path: str, place: Place, blocks: Blocks) -> Operation:
+        around = blocks.surrounded if self.pattern == "strided" else 0
+        width = (self.inner(place.dim) + self.key_inner(place.dim)) // self._share
+        return move(path, "Pad keys and values, cut memory blocks", around * width)
+
+    def _core(self, factor: Factor, place: Place, blocks: Blocks) -> Iterator[Operation]:
+        """Attention by one factor alone, on all heads or on half of them."""
+        mixing = self._mixing(factor, blocks)
+        groups, queries, keys = self.products(factor, blocks)
+        if place.fused:
+            yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing)
+        yield from attention_core(
+            queries=queries,
+            keys=keys,
+            groups=groups,
+            heads=self.heads // self._share,
+            inner=self.key_inner(place.dim) // self._share,
+            values=self.inner(place.dim) // self._share,
+            mixing=mixing["mixing"],
+            reads=mixing["reads"],
+            pairs=self._pairs_of(factor, place.grid.total),
+            fused=place.fused,
+            masked=True,
+            prefix=f"{factor}_",
+            what=factor,
+        )
+
+    def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
+        """One softmax over both factors: two products of scores, laid side by side, then two weighted sums."""
+        n, h, d = place.grid.total, self.heads, place.dim
+        factors: tuple[Factor, Factor] = ("local", "long")
+        mixing = {factor: self._mixing(factor, blocks) | {"heads": h} for factor in factors}
+        entries = {factor: prod(self.products(factor, blocks)) for factor in factors}
+        yield self._memory_blocks("memory_blocks", place, blocks)
+        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", blocks.padded * self.key_inner(d))
+        for factor in factors:
+            doubly = self.overlap(n) if factor == "long" else 0
+            groups, queries, keys = self.products(factor, blocks)
+            width = (self.key_inner(d) + self.inner(d)) // 2 // h
+            yield product(
+                f"{factor}_scores",
+                f"Attention scores QKᵀ ({factor})",
+                entries[factor] * self.key_inner(d),
+                attention_entries=h * entries[factor],
+                pairs=self._pairs_of(factor, n) - doubly,
+                core=Core(groups * h, queries, keys, width),
+                content_dependent=True,
+                **mixing[factor],
+            )
+            yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing[factor])
+        both = mixing["long"] | {
+            "reads": " + ".join(mixing[factor]["reads"] for factor in factors),
+            "reads_tokens": sum(mixing[factor]["reads_tokens"] for factor in factors),
+        }
+        joined = h * sum(entries.values())
+        yield move("join", "Join scores of both factors", joined, **both)
+        yield elementwise("softmax", "Softmax", "softmax", joined, content_dependent=True, **both)
+        for factor in factors:
+            macs, title = entries[factor] * self.inner(d), f"Weighted sum AV ({factor})"
+            yield product(f"{factor}_weighted_sum", title, macs, content_dependent=True, **mixing[factor])
+        yield elementwise("add", "Add both factors", "add", blocks.padded * self.inner(d))
+
+    def products(self, factor: Factor, blocks: Blocks) -> tuple[Number, Number, Number]:
+        """Groups, queries and keys of a factor's products."""
+        if factor == "local":
+            return blocks.groups, blocks.queries, blocks.keys
+        if self.summary is None:
+            return self.stride, blocks.groups, blocks.groups
+        return 1, blocks.padded, blocks.groups * self.summary
+
+    def _pairs_of(self, factor: Factor, n: Number) -> Number:
+        return self.local_pairs(n) if factor == "local" else self.long_pairs(n)
+
+    def _mixing(self, factor: Factor, blocks: Blocks) -> dict[str, Any]:
+        local = factor == "local"
+        reads = "l" if local else "N/l" if self.summary is None else "c·N/l"
+        return {
+            "mixing": "local" if local else "global",
+            "reads": reads,
+            "reads_tokens": self.products(factor, blocks)[2],
+        }
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from super().notes(place)
+        n, blocks = place.grid.total, self.blocks(place.grid)
+        if blocks.padded != n:
+            yield (
+                f"{n} tokens padded to whole blocks of {self.stride}: "
+                f"{blocks.padded - n} positions more are attended over, and counted"
+            )
+        if self.integration != "local":
+            more = (
+                "" if self.summary is None else f", and {self.summary} summary cells of a block {self.summary} times it"
+            )
+            yield (
+                f"N√N needs a stride that grows as √N, here about {max(1, isqrt(n))}; at a stride of {self.stride}, "
+                f"whatever N, the long factor is N²/{self.stride}{more}"
+            )
+        if self.integration == "merged" and place.fused:
+            yield "one softmax over two products has no fused kernel in PyTorch: it runs, and is counted, eager"
+        if not self.causal:
+            yield "the paper's patterns are causal; here both factors hold to both sides"
