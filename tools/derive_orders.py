@@ -57,11 +57,8 @@ from xfcost.mechanisms import (
     Relative,
     Routing,
     Sliding,
-<<<<<<< HEAD
-    Synthesizer,
-=======
     Sparse,
->>>>>>> 771749c (Sparse Transformer: strided and fixed factors, alone, merged or on half the heads each; its three models)
+    Synthesizer,
     Window,
 )
 from xfcost.mechanisms.base import Page, Place, Residual, SubLayer
@@ -178,7 +175,6 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         Funnel(heads=h, stride=2, pool="max", token_types=True),
         Funnel(heads=h, stride=2, pool_q_only=False, separate_cls=False, truncate_seq=False),
     ),
-<<<<<<< HEAD
     Synthesizer: [
         (Synthesizer(heads=h, **form), _place(dim=h * dk))
         for form in (
@@ -190,7 +186,6 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
             {"form": "factorized_dense", "factor": k},
         )
     ],
-=======
     Sparse: _both(
         _place(dim=2 * d, out_dim=2 * d),
         *(
@@ -199,7 +194,6 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
             for pattern in ({"pattern": "strided"}, {"pattern": "fixed", "summary": c})
         ),
     ),
->>>>>>> 771749c (Sparse Transformer: strided and fixed factors, alone, merged or on half the heads each; its three models)
     Mlp: [(Mlp(), _place())],
     Dense: [(Dense(), _place())],
     Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],

@@ -18,6 +18,7 @@ from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sliding import Sliding
+from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.window import Window
 
@@ -42,6 +43,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Compressed,
     Funnel,
     Synthesizer,
+    Sparse,
 )
 Mechanism = (
     Full
@@ -63,6 +65,7 @@ Mechanism = (
     | Compressed
     | Funnel
     | Synthesizer
+    | Sparse
 )
 
 __all__ = [
@@ -85,6 +88,7 @@ __all__ = [
     "Relative",
     "Routing",
     "Sliding",
+    "Sparse",
     "Synthesizer",
     "Window",
 ]

@@ -19,6 +19,7 @@ from xfcost.live.mechanisms.nystrom import NystromAttention
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.routing import RoutingAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
+from xfcost.live.mechanisms.sparse import SparseAttention
 from xfcost.live.mechanisms.synthesizer import SynthesizerAttention
 from xfcost.live.mechanisms.window import WindowAttention
 from xfcost.mechanisms import (
@@ -39,6 +40,7 @@ from xfcost.mechanisms import (
     Relative,
     Routing,
     Sliding,
+    Sparse,
     Synthesizer,
     Window,
 )
@@ -64,4 +66,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Compressed: CompressedAttention,
     Funnel: FunnelAttention,
     Synthesizer: SynthesizerAttention,
+    Sparse: SparseAttention,
 }
