@@ -56,6 +56,7 @@ from xfcost.mechanisms import (
     Nystrom,
     Relative,
     Routing,
+    Sinkhorn,
     Sliding,
     Sparse,
     Synthesizer,
@@ -224,6 +225,11 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         for sizes in ({}, {"window": w}, {"clusters": k}, {"window": w, "clusters": k})
         for options in ({"causal": "approximate"}, {"shared_qk": True}, {"local_heads": h, "local_window": b})
         for pair in _both(_place(dim=2 * h * dk), Routing(heads=2 * h, head_dim=dk, **sizes, **options))
+    ],
+    Sinkhorn: [
+        pair
+        for options in ({}, {"causal": True}, {"sortcut": k})
+        for pair in _both(_place(dim=h * dk), Sinkhorn(heads=h, head_dim=dk, block=b, **options))
     ],
     PatchMerging: [(PatchMerging(), _place(out_dim=2 * d))],
     Classifier: [(Classifier(pool=pool, classes=K), _place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],

@@ -17,6 +17,7 @@ from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.routing import Routing
+from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.synthesizer import Synthesizer
@@ -44,6 +45,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Funnel,
     Synthesizer,
     Sparse,
+    Sinkhorn,
 )
 Mechanism = (
     Full
@@ -66,6 +68,7 @@ Mechanism = (
     | Funnel
     | Synthesizer
     | Sparse
+    | Sinkhorn
 )
 
 __all__ = [
@@ -87,6 +90,7 @@ __all__ = [
     "Nystrom",
     "Relative",
     "Routing",
+    "Sinkhorn",
     "Sliding",
     "Sparse",
     "Synthesizer",

@@ -18,6 +18,7 @@ from xfcost.live.mechanisms.lsh import LshAttention
 from xfcost.live.mechanisms.nystrom import NystromAttention
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.routing import RoutingAttention
+from xfcost.live.mechanisms.sinkhorn import SinkhornAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
 from xfcost.live.mechanisms.sparse import SparseAttention
 from xfcost.live.mechanisms.synthesizer import SynthesizerAttention
@@ -39,6 +40,7 @@ from xfcost.mechanisms import (
     Nystrom,
     Relative,
     Routing,
+    Sinkhorn,
     Sliding,
     Sparse,
     Synthesizer,
@@ -67,4 +69,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Funnel: FunnelAttention,
     Synthesizer: SynthesizerAttention,
     Sparse: SparseAttention,
+    Sinkhorn: SinkhornAttention,
 }

@@ -1,0 +1,170 @@
+"""Sinkhorn attention: blocks of keys are sorted, softly, so that each block reads itself and one sorted block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div, floor_sqrt, lesser
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Causal, Length, Place
+from xfcost.mechanisms.rows import linear, move, product
+
+
+class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
+    """Sparse Sinkhorn attention (Tay et al. 2020, §3), its sorting network as in sinkhorn-transformer 0.11.4.
+
+    N tokens, padded to u blocks of b, width d, h heads of d_k. Pooled queries and keys of the blocks score how well
+    they fit; Sinkhorn's iterations (rows, then columns, sum to 1) make a soft permutation of the scores, which mixes
+    the blocks of keys and values. A block's queries read their own block and their sorted one.
+
+        qkv            N·d·3h·d_k MACs
+        pool           means of blocks: 2·N·h·d_k elements
+        sort_scores    u²·h·d_k MACs, h·u² entries kept
+        sort_logits    log(relu(score) + ε) / temperature: 5·h·u² elements
+        balance        `iterations`·2 log-sum-exps over h·u² elements, and what they subtract
+        reorder        2·u²·b·h·d_k MACs: N²·d/b, for a soft permutation mixes all blocks
+        scores         N·2b·h·d_k MACs, h·N·2b entries kept
+        weighted_sum   N·2b·h·d_k MACs
+        out            N·h·d_k·d MACs
+
+    Sorted values are the sorted values; the public implementation, not causal, takes the sorted keys for them.
+
+    Causal, a block sorts what lies before it: u blocks and a learned null block, which the first reads. Queries are
+    pooled as the running mean at the block's first token. Rows are balanced alone (a softmax), for the sum of a column
+    runs over later blocks.
+
+    `sortcut` (§3.4): every query reads the first k sorted blocks and no block of its own: 2·k·u·b·h·d_k MACs reorder,
+    N·k·b·h·d_k score.
+    """
+
+    block: Length = 64
+    """b, tokens of a block."""
+    iterations: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 5
+    """Of rows and columns; none where it is causal."""
+    temperature: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 0.75
+    """Of the sorting; lower is closer to a permutation."""
+    sortcut: Length | None = None
+    """k, how many sorted blocks all queries read; None: each reads its own and its sorted block."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.sortcut is not None and self.causal:
+            raise PageError("sortcut", "the first sorted blocks mix all tokens, later ones too; leave `causal` out")
+
+    def label(self) -> str:
+        return "SortCut Sinkhorn attention" if self.sortcut else "Sinkhorn attention"
+
+    def blocks(self, grid: Grid) -> Number:
+        """u, the last of them padded."""
+        return ceil_div(grid.total, self.block)
+
+    def sorted_blocks(self, grid: Grid) -> Number:
+        """How many sorted blocks are made: u, or the first k."""
+        return self.blocks(grid) if self.sortcut is None else lesser(self.sortcut, self.blocks(grid))
+
+    def padded(self, grid: Grid) -> bool:
+        """Is the last block padded?"""
+        return bool(self.blocks(grid) * self.block != grid.total)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """A soft permutation mixes all blocks: nothing is left out."""
+        return range(token + 1) if self.causal else range(grid.total)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        n = grid.total
+        return n * (n + 1) // 2 if self.causal else n * n
+
+    def order_key(self, place: Place) -> str:
+        return "sinkhorn/sortcut" if self.sortcut else "sinkhorn"
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
+        blocks = self.blocks(place.grid)
+        padded = blocks * self.block
+        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        yield move("pad", "Pad to whole blocks", 3 * padded * inner * lesser(1, padded - n))
+        yield from self._pooled(blocks, inner)
+        if self.causal:
+            moved = (blocks + 1) * self.block * inner
+            for what in ("keys", "values"):
+                yield move(f"null_{what}", f"Null block of {what}", moved, params=inner)
+        yield from self._sorted(place.grid, inner)
+        yield from self._attended(place, blocks, inner)
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def _pooled(self, blocks: Number, inner: Number) -> Iterator[Operation]:
+        """One query and one key per block."""
+        tokens = blocks * self.block * inner
+        keys = tokens * FLOPS_PER_ELEMENT["mean"]
+        if not self.causal:
+            yield Operation(path="pool", title="Means of blocks", flops=2 * keys, **self._reach("b", self.block))
+            return
+        yield Operation(path="pool", title="Means of blocks", flops=keys, **self._reach("b", self.block))
+        running = tokens * FLOPS_PER_ELEMENT["cumsum"] + blocks * inner * FLOPS_PER_ELEMENT["multiply"]
+        reach = self._reach("N", blocks * self.block, mixing="global")
+        yield Operation(path="pool_queries", title="Running means at the blocks' first tokens", flops=running, **reach)
+
+    def _reach(self, reads: str, tokens: Number, **more: Any) -> dict[str, Any]:
+        return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | more
+
+    def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
+        """Scores of blocks, a soft permutation of them, and keys and values in its order."""
+        cost, blocks = FLOPS_PER_ELEMENT, self.blocks(grid)
+        candidates = blocks + 1 if self.causal else blocks
+        entries = self.heads * blocks * candidates
+        reach = self._reach("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
+        scores = self.heads * blocks * blocks
+        yield product("sort_scores", "Scores of blocks", blocks**2 * inner, attention_entries=scores, **reach)
+        if self.causal:
+            scaled = scores * cost["multiply"]
+            yield Operation(path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **reach)
+            yield Operation(path="balance", title="Softmax of rows", flops=entries * cost["softmax"], **reach)
+        else:
+            each = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]
+            yield Operation(path="sort_logits", title="Log of positive scores", flops=entries * each, **reach)
+            each = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
+            yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * each, **reach)
+        reordered = self.sorted_blocks(grid) * candidates * self.block * inner
+        yield product("reorder", "Sort blocks of keys and values", 2 * reordered, **reach)
+
+    def _attended(self, place: Place, blocks: Number, inner: Number) -> Iterator[Operation]:
+        """Softmax over a block and its sorted one; over the first sorted blocks for all."""
+        b = self.block
+        cut = self.sortcut is not None
+        keys = self.sorted_blocks(place.grid) * b if cut else 2 * b
+        masked = not cut and (bool(self.causal) or self.padded(place.grid))
+        reach: dict[str, Any] = {"mixing": "global", "reads": "k·b" if cut else "2·b"}
+        if not cut:
+            yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner)
+        if masked and place.fused:
+            yield Operation(path="mask", title="Mask", reads_tokens=keys, **reach)
+        yield from attention_core(
+            queries=blocks * b if cut else b,
+            keys=keys,
+            groups=1 if cut else blocks,
+            heads=self.heads,
+            inner=inner,
+            pairs=None,
+            fused=place.fused,
+            masked=masked,
+            **reach,
+        )
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from super().notes(place)
+        n, blocks, b = place.grid.total, self.blocks(place.grid), self.block
+        if self.padded(place.grid):
+            yield f"{n} tokens padded to {blocks * b}, whole blocks of {b}, once they are projected; padding is counted"
+        if self.sortcut:
+            yield f"{self.sorted_blocks(place.grid)} of {blocks} sorted blocks are read; scoring blocks stays N²·d/b²"
+        else:
+            yield f"sorting {blocks} blocks softly costs N²·d/b; N√N needs b = √N, here {floor_sqrt(n)}"
+        if self.causal:
+            yield "causal: rows of the sorting are balanced alone, a column's sum would run over later blocks"

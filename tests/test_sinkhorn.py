@@ -1,0 +1,166 @@
+"""Sinkhorn attention: rows by hand, what is sorted and how, its orders, and the public implementation's figures."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.live.mechanisms.full import FullAttention
+from xfcost.live.mechanisms.sinkhorn import Balance, SinkhornAttention
+from xfcost.mechanisms import Full, Sinkhorn
+from xfcost.mechanisms.base import Place
+from xfcost.spec.architecture import Run, place
+from xfcost.spec.load import load
+
+
+def at(n: int, dim: int = 8) -> Place:
+    return Place(grid=Grid((n,)), dim=dim, out_dim=dim)
+
+
+def rows(page: Sinkhorn, spot: Place) -> dict[str, Operation]:
+    return {row.path: row for row in page.operations(spot)}
+
+
+def twin(page: Sinkhorn, spot: Place) -> SinkhornAttention:
+    torch.manual_seed(0)
+    return SinkhornAttention(page, spot).double().eval()
+
+
+def tokens(n: int, dim: int = 8) -> Tensor:
+    return torch.randn(1, n, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def test_rows_by_hand() -> None:
+    # 12 tokens, d = 8, h = 2: 3 blocks of 4.
+    found = rows(Sinkhorn(heads=2, block=4), at(12))
+    assert list(found) == [
+        "qkv", "pad", "pool", "sort_scores", "sort_logits", "balance", "reorder", "beside",
+        "scale", "scores", "softmax", "weighted_sum", "out",
+    ]  # fmt: skip
+    assert found["pad"].moved == 0
+    assert found["pool"].flops == 2 * 12 * 8  # queries and keys
+    assert (found["sort_scores"].macs, found["sort_scores"].attention_entries) == (9 * 8, 2 * 9)
+    assert found["sort_logits"].flops == 5 * 2 * 9  # scale, relu, add ε, log, divide by the temperature
+    assert found["balance"].flops == (5 * 2 * (4 + 1) + 1) * 2 * 9  # rows and columns, 5 times: log-sum-exp, subtract
+    assert found["reorder"].macs == 2 * 9 * 4 * 8  # keys and values: every block a mixture of all 3
+    assert found["beside"].moved == 2 * 2 * 12 * 8
+    assert (found["scores"].macs, found["scores"].attention_entries) == (12 * 8 * 8, 2 * 12 * 8)
+    assert found["scores"].pairs is None
+
+
+def test_rows_of_the_causal_form_by_hand() -> None:
+    # 10 tokens: 3 blocks of 4, the last padded; a null block before them.
+    found = rows(Sinkhorn(heads=2, block=4, causal=True), at(10))
+    assert found["pad"].moved == 3 * 12 * 8
+    assert found["pool"].flops == 12 * 8  # of keys
+    assert found["pool_queries"].flops == 12 * 8 + 3 * 8  # a running sum, divided at 3 tokens
+    assert found["null_keys"].params == found["null_values"].params == 8
+    assert found["null_keys"].moved == 4 * 4 * 8
+    assert (found["sort_logits"].flops, found["sort_logits"].moved) == (2 * 9, 2 * 12)
+    assert found["balance"].flops == 5 * 2 * 12  # a softmax over 4 candidates
+    assert found["reorder"].macs == 2 * 3 * 4 * 4 * 8
+
+
+def test_rows_of_sortcut_by_hand() -> None:
+    # 12 tokens in 3 blocks of 4, of which the first 2 sorted ones are read by all.
+    found = rows(Sinkhorn(heads=2, block=4, sortcut=2), at(12))
+    assert found["reorder"].macs == 2 * 2 * 3 * 4 * 8
+    assert (found["scores"].macs, found["scores"].attention_entries) == (12 * 8 * 8, 2 * 12 * 8)
+    assert "beside" not in found
+    assert rows(Sinkhorn(heads=2, block=4, sortcut=9), at(12))["scores"].attention_entries == 2 * 12 * 12
+
+
+def test_sortcut_is_never_causal() -> None:
+    with pytest.raises(PageError, match="leave `causal` out") as refused:
+        Sinkhorn(heads=2, sortcut=2, causal=True).check(at(12))
+    assert refused.value.field == "sortcut"
+
+
+def test_rows_and_columns_of_the_sorting_sum_to_one() -> None:
+    logits = torch.randn(2, 3, 5, 5, dtype=torch.float64)
+    order = Balance(200)(logits)
+    for axis in (-1, -2):
+        torch.testing.assert_close(order.sum(axis), torch.ones(2, 3, 5, dtype=torch.float64))
+    torch.testing.assert_close(Balance(0)(logits), logits.exp())
+
+
+def test_a_permutation_sorts_the_values_as_it_sorts_the_keys() -> None:
+    # The released code takes the sorted keys for values where it isn't causal; what is reordered here is v itself.
+    module, seen = twin(Sinkhorn(heads=1, block=2), at(6)), []
+    swap = torch.tensor([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]], dtype=torch.float64)
+    module.balance.register_forward_hook(lambda *_: swap.expand(1, 1, 3, 3))
+    module.reorder.register_forward_hook(lambda *call: seen.append(call[2]))
+    module(tokens(6))
+    _, k, v = module.qkv(tokens(6)).chunk(3, dim=-1)
+    for found, unsorted in zip(seen, (k, v), strict=True):
+        assert torch.equal(found[0, 0].flatten(0, 1), unsorted[0][[4, 5, 0, 1, 2, 3]])
+
+
+def test_one_block_is_full_attention() -> None:
+    # Its sorted block is itself: every key is there twice, which softmax does not see. Padding is read by none.
+    sinkhorn, full = twin(Sinkhorn(heads=2, block=6), at(6)), FullAttention(Full(heads=2), at(6)).double()
+    full.load_state_dict(sinkhorn.state_dict())
+    torch.testing.assert_close(sinkhorn(tokens(6)), full(tokens(6)), rtol=1e-12, atol=1e-12)
+
+
+def test_the_first_causal_block_reads_nothing_but_the_null_block_and_itself() -> None:
+    module = twin(Sinkhorn(heads=1, block=4, causal=True), at(8))
+    order: list[Tensor] = []
+    module.balance.register_forward_hook(lambda *call: order.append(call[2]))
+    module(tokens(8))
+    first, second = order[0][0, 0]
+    assert first.tolist() == [1, 0, 0]
+    assert second[2] == 0
+    assert second.sum().item() == pytest.approx(1)
+
+
+def test_noise_belongs_to_training_alone() -> None:
+    module = twin(Sinkhorn(heads=2, block=4), at(12))
+    assert torch.equal(module(tokens(12)), module(tokens(12)))
+    module.train()
+    assert not torch.equal(module(tokens(12)), module(tokens(12)))
+
+
+def test_sorting_is_quadratic_and_n_root_n_only_where_a_block_is_as_long_as_there_are_blocks() -> None:
+    def work(n: int, **options: int) -> int:
+        found = rows(Sinkhorn(heads=8, **options), at(n, 512))
+        return sum(row.macs for path, row in found.items() if path not in ("qkv", "out"))
+
+    # Four times the tokens, twice the block: 8 times the work of reordering and attending (sort_scores: u²·d, 4 times).
+    assert work(2**18, block=2**9) / work(2**16, block=2**8) == pytest.approx(8, rel=1e-2)
+    reorder = [rows(Sinkhorn(heads=8, block=64), at(n, 512))["reorder"].macs for n in (2**16, 2**18)]
+    assert reorder[1] == 16 * reorder[0]
+    cut = [rows(Sinkhorn(heads=8, block=64, sortcut=2), at(n, 512)) for n in (2**16, 2**18)]
+    assert cut[1]["reorder"].macs + cut[1]["scores"].macs == 4 * (cut[0]["reorder"].macs + cut[0]["scores"].macs)
+    assert cut[1]["sort_scores"].macs == 16 * cut[0]["sort_scores"].macs
+
+
+def test_notes() -> None:
+    free, cut = Sinkhorn(heads=2, block=64), Sinkhorn(heads=2, block=64, sortcut=2)
+    assert list(free.notes(at(4096))) == ["sorting 64 blocks softly costs N²·d/b; N√N needs b = √N, here 64"]
+    assert "100 tokens padded to 128, whole blocks of 64" in next(free.notes(at(100)))
+    assert list(cut.notes(at(4096))) == ["2 of 64 sorted blocks are read; scoring blocks stays N²·d/b²"]
+    assert any("rows of the sorting" in note for note in Sinkhorn(heads=2, causal=True).notes(at(64)))
+
+
+def test_the_layers_of_the_public_implementation() -> None:
+    """sinkhorn-transformer 0.11.4, 6 layers of d = 512, h = 8, b = 128 at 2048 tokens: 16 blocks.
+
+    63,049,564,160 MACs by torch's FlopCounterMode: 6 feed-forward networks of 4,294,967,296, the head's 20,971,520,000,
+    and in every attention 4·2048·512² of projections, 16²·512 of the sort network, 2·16²·128·512 of reordering,
+    2·2048·256·512 of attention.
+    """
+    ledger = count(place(load("sinkhorn-lm"), Run()))
+    macs = {row.operation: row.macs for row in ledger.rows if ".block.0." in row.path}
+    assert macs["qkv"] + macs["out"] == 2_147_483_648
+    assert macs["sort_scores"] == 131_072
+    assert macs["reorder"] == 33_554_432
+    assert macs["scores"] + macs["weighted_sum"] == 536_870_912
+    assert ledger.total("macs") == 6 * (4_294_967_296 + sum(macs.values())) + 20_971_520_000 == 63_049_564_160
+    # its positions, learned per block and per place in it, and W_O's biases are not in the spec
+    assert ledger.total("params") == 39_479_840 - (16 + 128) * 512 - 6 * 512
