@@ -226,7 +226,11 @@ class TestGrammar:
             ("heads", "head", "8 stages[0].block[0].head: unknown key 'head'; did you mean 'heads' or 'head_dim'?"),
             ("depth", "depht", "7 stages[0].depht: unknown key 'depht'; did you mean 'depth'?"),
             ("head:", "haed:", "9 haed: unknown key 'haed'; did you mean 'head'?"),
-            ("kind: full", "kind: ful", "8 stages[0].block[0].kind: unknown kind 'ful'; did you mean 'full'?"),
+            (
+                "kind: full",
+                "kind: ful",
+                "8 stages[0].block[0].kind: unknown kind 'ful'; did you mean 'full' or 'funnel'?",
+            ),
             ("kind: patch", "kind: path", "4 embed[0].kind: unknown kind 'path'; did you mean 'patch'?"),
             ("kind: image", "kind: picture", "3 input.kind: unknown kind 'picture'; known: image, tokens"),
             (

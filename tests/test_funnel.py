@@ -12,14 +12,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counted import count
-from xfcost.errors import PageError
+from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
+from xfcost.layers import Upsample
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import join
+from xfcost.live.build import Live
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import Funnel
 from xfcost.mechanisms.base import Place, Residual
-from xfcost.spec.architecture import Run, place
+from xfcost.spec.architecture import Architecture, Run, place
 from xfcost.spec.load import load
 
 VOCABULARY, DIM, HIDDEN = 29, 12, 20
@@ -127,13 +129,21 @@ def funnel_spec(length: int, **options: Any) -> dict[str, Any]:
     }
 
 
-def theirs_funnel(**settings: Any) -> nn.Module:
+def decoder(**options: Any) -> dict[str, Any]:
+    """Two layers at the first stage's length."""
+    mixer = {"kind": "funnel", "heads": 3, "token_types": True} | options
+    upsample = {"kind": "upsample", "factor": 4, "skip": 1, "separate_cls": options.get("separate_cls", True)}
+    block = [mixer, {"kind": "mlp", "hidden": HIDDEN, "act": "gelu_tanh"}]
+    return {"enter": [upsample], "dim": DIM, "depth": 2, "block": block}
+
+
+def theirs_funnel(*, decoder: int = 0, **settings: Any) -> nn.Module:
     return theirs_of(
         transformers.FunnelConfig,
-        transformers.FunnelBaseModel,
+        transformers.FunnelModel if decoder else transformers.FunnelBaseModel,
         vocab_size=VOCABULARY,
         block_sizes=[2, 2, 2],
-        num_decoder_layers=0,
+        num_decoder_layers=decoder,
         d_model=DIM,
         n_head=3,
         d_head=4,
@@ -151,12 +161,13 @@ def copied(theirs: nn.Module, ours: Any) -> None:
     put(normed.norm, weights, "embeddings.layer_norm")
     for index, stage in enumerate(stream.stages):
         for number, (mixer, mlp) in enumerate(stage.run):
-            copied_layer(weights, f"encoder.blocks.{index}.{number}.", mixer, mlp)
+            copied_layer(weights, f"encoder.blocks.{index}." if index < 3 else "decoder.layers.", number, mixer, mlp)
     assert not weights
 
 
-def copied_layer(weights: dict[str, Tensor], layer: str, mixer: Any, mlp: Any) -> None:
-    inner, core, theirs = mixer.inner, mixer.inner.core, f"{layer}attention."
+def copied_layer(weights: dict[str, Tensor], block: str, number: int, mixer: Any, mlp: Any) -> None:
+    layer, inner, core = f"{block}{number}.", mixer.inner, mixer.inner.core
+    theirs = f"{layer}attention."
     put(inner.q, weights, f"{theirs}q_head")
     for kind in ("weight", "bias"):
         parts = [take(weights, f"{theirs}{letter}_head.{kind}") for letter in "kv"]
@@ -189,23 +200,47 @@ def copied_layer(weights: dict[str, Tensor], layer: str, mixer: Any, mlp: Any) -
 def test_funnel_with_their_weights(
     length: int, theirs: dict[str, Any], options: dict[str, Any], attention: str, tmp_path: Path
 ) -> None:
-    architecture, live = ours_of(
-        funnel_spec(length, **options), tmp_path, batch=2, dtype="float64", attention=attention
-    )
-    model = scrambled(theirs_funnel(**theirs).double())
-    copied(model, live.model)
+    ours = ours_of(funnel_spec(length, **options), tmp_path, batch=2, dtype="float64", attention=attention)
+    compared(theirs_funnel(**theirs), *ours)
+
+
+@pytest.mark.parametrize(
+    ("length", "theirs", "options"),
+    [
+        (16, {}, {}),
+        (13, {}, {}),
+        (13, {"truncate_seq": False}, {"truncate_seq": False}),
+        (14, {"separate_cls": False}, {"separate_cls": False}),
+    ],
+    ids=str,
+)
+def test_funnel_and_its_decoder_with_their_weights(
+    length: int, theirs: dict[str, Any], options: dict[str, Any], tmp_path: Path
+) -> None:
+    spec = funnel_spec(length, **options)
+    spec["stages"].append(decoder(**options))
+    compared(theirs_funnel(decoder=2, **theirs), *ours_of(spec, tmp_path, batch=2, dtype="float64"))
+
+
+def compared(theirs: nn.Module, architecture: Architecture, live: Live) -> None:
+    """Parameters and MACs of both, and their outputs with the same weights."""
+    theirs = scrambled(theirs.double())
+    copied(theirs, live.model)
     totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
     with torch.no_grad():
         with FlopCounterMode(display=False) as counter:
-            answer = model(*live.inputs).last_hidden_state
+            answer = theirs(*live.inputs).last_hidden_state
         torch.testing.assert_close(live.model(*live.inputs), answer, rtol=1e-6, atol=1e-6)  # their scores: float32
     assert 2 * totals["macs"] == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_every_row_is_what_the_trace_sees(batch: int, tmp_path: Path) -> None:
-    architecture, live = ours_of(funnel_spec(13), tmp_path, batch=batch)
+@pytest.mark.parametrize("separate_cls", [False, True])
+def test_every_row_is_what_the_trace_sees(batch: int, *, separate_cls: bool, tmp_path: Path) -> None:
+    spec = funnel_spec(13, separate_cls=separate_cls)
+    spec["stages"].append(decoder(separate_cls=separate_cls))
+    architecture, live = ours_of(spec, tmp_path, batch=batch)
     ledger = join(count(architecture), *traced_rows(*live))
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
@@ -227,3 +262,46 @@ def test_the_released_base_model_in_closed_form() -> None:
     for queries in (256, 128):
         by_hand += closed_form(queries, 2 * queries, 2, 768, 3072) + 3 * closed_form(queries, queries, 1, 768, 3072)
     assert by_hand == 34_986_000_384
+    # FunnelModel, with two layers more at full length: 130,973,184 parameters, 45,053,902,848 MACs.
+    ours = count(place(load("funnel-base-decoder"), Run()))
+    assert (ours.total("params"), ours.total("macs")) == (130_973_184, 45_053_902_848)
+    assert by_hand + 2 * closed_form(512, 512, 1, 768, 3072) == 45_053_902_848
+
+
+# Back to the full length ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def back(tokens: int, there: int | None, dim: int = 4) -> Place:
+    memory = {} if there is None else {"memory": Grid((there,)), "memory_dim": 4}
+    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **memory)
+
+
+def test_upsampling_by_hand() -> None:
+    # 4 tokens of 4 to 13: [CLS] apart, 3 repeated 4 times, 13 laid side by side; 13·4 additions
+    repeat, add = Upsample(factor=4).operations(back(4, 13))
+    assert (repeat.moved, add.flops) == ((3 * 4 + 13) * 4, 52)
+    repeat, _ = Upsample(factor=4, separate_cls=False).operations(back(4, 13))
+    assert repeat.moved == 4 * 4 * 4
+    assert Upsample(factor=4).out(back(4, 13))[0] == Grid((13,))
+
+
+@pytest.mark.parametrize(
+    ("page", "where", "field", "message"),
+    [
+        (Upsample(factor=4, skip=2), back(4, None), "skip", "2 is no stage before this one"),
+        (Upsample(factor=4), back(4, 13, 6), "skip", "stage 1 is 4 wide and this one 6"),
+        (Upsample(factor=2), back(4, 13), "factor", "4 tokens 2 times over are fewer .* 13; expected at least 4"),
+    ],
+    ids=str,
+)
+def test_upsampling_refuses_what_can_not_be(page: Upsample, where: Place, field: str, message: str) -> None:
+    with pytest.raises(PageError, match=message) as refused:
+        page.check(where)
+    assert refused.value.field == field
+
+
+def test_a_stage_can_not_read_itself(tmp_path: Path) -> None:
+    spec = funnel_spec(16)
+    spec["stages"].append(decoder() | {"enter": [{"kind": "upsample", "factor": 4, "skip": 4}]})
+    with pytest.raises(SpecError, match=r"ours\.yaml:\d+ stages\[3\]\.enter\[0\]\.skip: 4 is no stage before this one"):
+        ours_of(spec, tmp_path)

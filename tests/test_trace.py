@@ -227,6 +227,7 @@ def test_comparisons_stand_apart(function, comparisons: int) -> None:
         (lambda x: x.roll(1, 1), 60),
         (lambda x: x[:, torch.tensor([0, 0, 1], device=x.device)], 36),
         (lambda x: torch.cat([x, x], dim=1), 120),
+        (lambda x: x.repeat_interleave(3, dim=1), 180),
         (lambda x: functional.pad(x, (0, 0, 1, 0)), 72),
         (lambda x: x.gather(1, torch.zeros(2, 3, 6, dtype=torch.long, device=x.device)), 36),
         (lambda x: x.new_zeros(2, 9, 6).scatter(1, torch.zeros(2, 5, 6, dtype=torch.long, device=x.device), x), 60),

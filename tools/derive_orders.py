@@ -37,6 +37,7 @@ from xfcost.layers.residual import TwoStreams, wrapped
 from xfcost.layers.shift import Context, Shift
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
+from xfcost.layers.upsample import Upsample
 from xfcost.ledger import Operation
 from xfcost.mechanisms import (
     MECHANISMS,
@@ -232,6 +233,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         for pair in _both(_place(dim=h * dk), Sinkhorn(heads=h, head_dim=dk, block=b, **options))
     ],
     PatchMerging: [(PatchMerging(), _place(out_dim=2 * d))],
+    Upsample: [(Upsample(factor=4), _place(memory=Grid((4 * s * s,)), memory_dim=d))],
     Classifier: [(Classifier(pool=pool, classes=K), _place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],
     LanguageModel: [(LanguageModel(), _place(vocabulary=V))],
     Pooler: [(Pooler(), _place())],

@@ -18,6 +18,7 @@ from xfcost.layers.projection import Projection
 from xfcost.layers.shift import Context, Shift
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
+from xfcost.layers.upsample import Upsample
 
 # The written lists, by where a layer may stand.
 EMBEDS: tuple[type[Embed], ...] = (
@@ -35,7 +36,7 @@ EMBEDS: tuple[type[Embed], ...] = (
     AxisPosition,
     Shift,
 )
-ENTERS: tuple[type[Enter], ...] = (PatchMerging, PoolingAttention)
+ENTERS: tuple[type[Enter], ...] = (PatchMerging, PoolingAttention, Upsample)
 SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Dense, Context)
 HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, Pooler)
 
@@ -54,7 +55,7 @@ AnyEmbed = (
     | AxisPosition
     | Shift
 )
-AnyEnter = PatchMerging | PoolingAttention
+AnyEnter = PatchMerging | PoolingAttention | Upsample
 AnySubLayer = Mlp | Dense | Context
 AnyHead = Classifier | LanguageModel | Pooler
 
@@ -88,4 +89,5 @@ __all__ = [
     "Shift",
     "Token",
     "TokenType",
+    "Upsample",
 ]

@@ -24,6 +24,11 @@ class Enter(Page, frozen=True):
     pools: ClassVar[bool] = False
     """Do as many tokens leave it, however many come? At the first stage, N then counts those that come."""
 
+    @property
+    def reads_stage(self) -> int | None:
+        """The stage (1 is the first) whose output it reads too; its place's memory."""
+        return None
+
 
 class Head(Page, frozen=True):
     """The model's exit (`head:`)."""

@@ -5,11 +5,13 @@ B batch, N tokens, D width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from xfcost.layers.base import Enter
 from xfcost.layers.residual import TwoStreams
 from xfcost.live import layers, mechanisms
 from xfcost.live.leaves import Add, Table, Tables, norm
@@ -87,12 +89,15 @@ class StreamModel(nn.Module):
         self.stages = nn.ModuleList(
             StageModel(stage, tables, rows, f"{path}.stages.{number}") for number, stage in enumerate(stream.stages)
         )
+        self.skips = any(stage.reads for stage in self.stages)  # else no stage's output is kept
 
     def forward(self, x: Tensor, memory_BMD: Tensor | None) -> Tensor:
         for door in self.embed:
             x = door(x)
+        earlier: list[Tensor] = []
         for stage in self.stages:
-            x = stage(x, memory_BMD)
+            x = stage(x, memory_BMD, earlier)
+            earlier += [x] if self.skips else []
         return x
 
 
@@ -102,6 +107,11 @@ class StageModel(nn.Module):
     def __init__(self, stage: Stage, tables: Tables, rows: dict[str, str], path: str) -> None:
         super().__init__()
         self.enter = nn.ModuleList(twin(part, tables) for part in stage.enter)
+        self.reads = {
+            number: part.page.reads_stage - 1
+            for number, part in enumerate(stage.enter)
+            if isinstance(part.page, Enter) and part.page.reads_stage
+        }
         rows |= {f"{path}.enter.{number}": part.path for number, part in enumerate(stage.enter)}
         self.exit = twin(stage.exit, tables) if stage.exit else None
         if stage.exit:
@@ -113,9 +123,9 @@ class StageModel(nn.Module):
             for position, part in enumerate(block.parts):
                 rows[f"{path}.run.{number}.{position}"] = part.path
 
-    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None) -> Tensor:
-        for door in self.enter:
-            x_BND = door(x_BND)
+    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None, earlier: Sequence[Tensor] = ()) -> Tensor:
+        for number, door in enumerate(self.enter):
+            x_BND = door(x_BND, earlier[self.reads[number]]) if number in self.reads else door(x_BND)
         if self.exit is not None:
             return self.exit(*self.run(x_BND, x_BND, memory_BMD))
         for block in self.run:

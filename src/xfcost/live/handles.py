@@ -235,7 +235,10 @@ _REDUCTIONS: Final = {"mean": "mean", "sum": "sum", "norm": "linalg_vector_norm 
 COUNTED |= {f"aten::{name}": reduction(work) for work, names in _REDUCTIONS.items() for name in names.split()}
 _CHOICES: Final = "argmax argmin amax amin max min maximum minimum"
 COUNTED |= {f"aten::{name}": choice for name in _CHOICES.split()}
-_MOVES: Final = "cat constant_pad_nd embedding flip gather index index_select pad repeat roll stack take_along_dim tile"
+_MOVES: Final = (
+    "cat constant_pad_nd embedding flip gather index index_select pad repeat repeat_interleave roll stack "
+    "take_along_dim tile"
+)
 COUNTED |= {f"aten::{name}": moved for name in _MOVES.split()}
 COUNTED |= {f"aten::{name}": scattered for name in ("index_copy", "index_put", "scatter", "slice_scatter")}
 

@@ -58,7 +58,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Width d (channels of the image, entries of the vocabulary at a model's door)."""
     out_dim: Number
     memory: Grid | None = None
-    """The tokens of the other stream (the encoder's output), for cross-attention."""
+    """The tokens of the other stream (the encoder's output), for cross-attention; or of an earlier stage."""
     memory_dim: Number = None
     vocabulary: Number = None
     """Entries of the vocabulary; None for images."""

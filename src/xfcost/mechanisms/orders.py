@@ -753,6 +753,7 @@ ORDERS: Final[dict[tuple[str, str], str]] = {
     ("pooling_attention", "add"): "O(k·d)",
     ("pooling_attention", "attention"): "O(N·k·d)",
     ("pooling_attention", "norm"): "O(k·d)",
+    ("upsample", "add"): "O(N·d)",
     ("classifier", "norm"): "O(N·d)",
     ("classifier", "pool"): "O(N·d)",
     ("classifier", "linear"): "O(K·d)",

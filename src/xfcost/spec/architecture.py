@@ -152,6 +152,7 @@ class _Walk:
         self.tables_from: dict[str, YamlPath] = {}
         self.memory: tuple[Grid, int] | None = None
         self.out: tuple[Grid, int] = (Grid((1,)), 1)
+        self.earlier: list[tuple[Grid, int]] = []
 
     def architecture(self) -> Architecture:
         spec = self.spec
@@ -189,10 +190,11 @@ class _Walk:
         grid, dim = Grid(entry.sides), entry.width
         check_entrance((*path, "embed"), stream.embed, entry, self.source)
         embed, grid, dim = self._doors((*path, "embed"), stream.embed, grid, dim, stream.stages[0].dim, vocabulary)
-        stages = []
+        stages, self.earlier = [], []
         for index, stage in enumerate(stream.stages):
             built, grid, dim = self._stage((*path, "stages", index), stage, grid, dim, len(stream.stages))
             stages.append(built)
+            self.earlier.append((grid, dim))
         self.memory = self.out = (grid, dim)
         return Stream("".join(f"{step}." for step in path), entry, tuple(embed), tuple(stages))
 
@@ -225,6 +227,9 @@ class _Walk:
         parts = []
         for index, page in enumerate(pages):
             spot = Place(grid=grid, dim=dim, out_dim=out_dim, vocabulary=vocabulary, fused=self._fused)
+            if isinstance(page, Enter) and page.reads_stage and page.reads_stage <= len(self.earlier):
+                there, width = self.earlier[page.reads_stage - 1]
+                spot = msgspec.structs.replace(spot, memory=there, memory_dim=width)
             part = self._part((*path, index), page, spot)
             out_grid, dim = page.out(spot)
             if out_grid.extra > grid.extra and not self.run.extra_tokens:

@@ -24,6 +24,7 @@ from xfcost.layers import (
     Shift,
     Token,
     TokenType,
+    Upsample,
 )
 from xfcost.live.layers.axis_position import AxisPositionDoor
 from xfcost.live.layers.dense import DenseLayer
@@ -45,6 +46,7 @@ from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead, PoolerHe
 from xfcost.live.layers.mlp import FeedForward
 from xfcost.live.layers.pooling_attention import PoolingAttentionDoor
 from xfcost.live.layers.shift import ContextLayer, ShiftDoor
+from xfcost.live.layers.upsample import UpsampleDoor
 from xfcost.mechanisms.base import Page
 
 TWINS: dict[type[Page], type[nn.Module]] = {
@@ -63,6 +65,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Shift: ShiftDoor,
     PatchMerging: PatchMergingDoor,
     PoolingAttention: PoolingAttentionDoor,
+    Upsample: UpsampleDoor,
     Mlp: FeedForward,
     Dense: DenseLayer,
     Context: ContextLayer,

@@ -1,0 +1,58 @@
+"""The way back from a pooled sequence: every token repeated, and an earlier stage's output added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers.base import Enter
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place, Side
+from xfcost.mechanisms.rows import elementwise, move
+
+
+class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
+    """Tokens repeated `factor` times in place, cut to the length N of an earlier stage, whose output is added.
+
+    The decoder's door of the Funnel Transformer (Dai et al. 2020, §2.3): P tokens come in, N go out. A separate [CLS]
+    is not repeated, and zeros stand where the pooling left tokens out. P·factor·d and N·d elements are written, N·d
+    are added.
+    """
+
+    factor: Side
+    skip: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
+    """The stage whose output is added; 1 is the first."""
+    separate_cls: bool = True
+
+    @property
+    def reads_stage(self) -> int | None:
+        return self.skip
+
+    def check(self, place: Place) -> None:
+        if place.memory is None:
+            raise PageError("skip", f"{self.skip} is no stage before this one")
+        if (len(place.grid.sides), place.grid.extra) != (1, 0):
+            raise PageError("kind", f"'upsample' lengthens a sequence, and {place.grid.shape_text()} tokens stand here")
+        if place.memory_dim != place.dim:
+            raise PageError("skip", f"stage {self.skip} is {place.memory_dim} wide and this one {place.dim}")
+        if place.grid.total * self.factor < place.memory.total:
+            raise PageError(
+                "factor",
+                f"{place.grid.total} tokens {self.factor} times over are fewer than stage {self.skip}'s "
+                f"{place.memory.total}; expected at least {-(-place.memory.total // place.grid.total)}",
+            )
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.memory or place.grid, place.dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        there, d = (place.memory or place.grid).total, place.dim
+        apart = 1 if self.separate_cls else 0
+        repeated = (place.grid.total - apart) * self.factor * d
+        yield move("repeat", f"Repeat tokens {self.factor} times", repeated + apart * there * d)
+        yield elementwise("add", f"Add stage {self.skip}", "add", there * d)
