@@ -16,6 +16,7 @@ from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.live.build import Live
+from xfcost.live.mechanisms.block_sparse import BlockSparseAttention
 from xfcost.mechanisms import BlockSparse, Full
 from xfcost.mechanisms.base import Place
 from xfcost.spec.architecture import Architecture, Run, place
@@ -93,6 +94,16 @@ def test_the_seed_decides() -> None:
 # What it refuses and tells ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_on_meta_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    # 2²⁶ blocks, one after the other in Python, would take minutes; shapes need none of them.
+    monkeypatch.delattr(BlockSparse, "drawn")
+    spot = at(2**32)
+    with torch.device("meta"):
+        twin = BlockSparseAttention(BlockSparse(heads=2, block=64, random_blocks=3), spot)
+    assert twin.inner.middle_GX.shape == (2**26 - 4, 8)
+    assert twin(torch.empty(1, 2**32, 8, device="meta")).shape == (1, 2**32, 8)
+
+
 def test_too_few_blocks_are_full_attention() -> None:
     page = BlockSparse(heads=2, block=2, random_blocks=1, projection_bias=False)
     assert list(page.operations(at(14))) == list(Full(heads=2, projection_bias=False).operations(at(14)))
@@ -110,9 +121,12 @@ def test_padding_is_told() -> None:
 
 
 def test_there_is_no_causal_form() -> None:
-    with pytest.raises(PageError, match="no causal form: the first and the last block read all tokens") as refused:
-        BlockSparse(heads=2, causal=True).check(at(900))
-    assert refused.value.field == "causal"
+    message = "no causal form: the first and the last block read all tokens, and all read them; write causal: false"
+    for page in (BlockSparse(heads=2, causal=True), BlockSparse(heads=2).in_stream(decoder=True)):
+        with pytest.raises(PageError, match=message) as refused:
+            page.check(at(900))
+        assert refused.value.field == "causal"
+    BlockSparse(heads=2, causal=False).in_stream(decoder=True).check(at(900))
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────

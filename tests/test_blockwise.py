@@ -156,6 +156,15 @@ def test_with_a_memory_the_reach_grows_by_a_block_per_layer() -> None:
     assert [min(reached(page, Grid((16,)), depth)[15]) for depth in (1, 2, 3)] == [8, 4, 0]
 
 
+def test_on_meta_the_positions_are_shapes_alone() -> None:
+    # 2⁴⁰ tokens: their positions alone would be 8 TB.
+    spot = Place(grid=Grid((2**40,)), dim=6, out_dim=6)
+    with torch.device("meta"):
+        twin = TWINS[Blockwise](Blockwise(heads=2, block=64, before=64, causal=True), spot)
+    assert all(buffer.is_meta for buffer in twin.buffers())
+    assert twin(torch.empty(1, 2**40, 6, device="meta")).shape == (1, 2**40, 6)
+
+
 def test_padding_leaves_no_nan_in_gradients() -> None:
     # Padding queries read something, so that their softmax is a number, whatever is cropped afterwards.
     page = Blockwise(heads=2, block=4, before=4, causal=True)

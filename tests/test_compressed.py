@@ -130,7 +130,11 @@ def test_every_power_of_two_in_the_common_family(power):
 @pytest.mark.parametrize(
     ("page", "field", "text"),
     [
-        (Compressed(heads=1, compression=4, kernel=3), "kernel", "3 tokens at every 4th leave some that nobody reads"),
+        (
+            Compressed(heads=1, compression=4, kernel=3),
+            "kernel",
+            "3 tokens at every 4 tokens leave some",
+        ),
         (Compressed(heads=1, groups=4), "groups", "4 does not divide the 6 channels; it could be 1, 2, 3, 6"),
         (Compressed(heads=1, groups=2, function="mean"), "groups", "'mean' has no channels to group"),
         (Compressed(heads=1, causal=True, null_key=False), "null_key", "would have no key to read"),

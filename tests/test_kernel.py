@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from strategies import counted_spec
-from xfcost.errors import PageError
+from strategies import as_yaml, counted_spec
+from xfcost.api import analyze
+from xfcost.errors import DeviceError, PageError
 from xfcost.grid import Grid
 from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.kernel import KernelAttention, SoftmaxFeatures, orthogonal_features
@@ -159,6 +160,27 @@ def test_the_chunked_form_holds_a_state_per_chunk() -> None:
 
 
 # FAVOR+ ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_what_torch_can_not_lay_out_is_refused(device: str | None, tmp_path: Path) -> None:
+    # On `meta` torch's running sum lays every state beside every other: 2²⁶ chunks, squared, of 24·24 numbers.
+    block = {"kind": "kernel", "heads": 2, "causal": True}
+    file = tmp_path / "long.yaml"
+    file.write_text(
+        as_yaml(
+            {
+                "name": "long",
+                "input": {"kind": "tokens", "vocabulary": 11, "length": 2**32},
+                "embed": [{"kind": "token"}],
+                "stages": [{"dim": 48, "depth": 1, "block": [block]}],
+            }
+        ),
+        encoding="utf-8",
+    )
+    assert analyze(file, trace=False).total("macs") > 0
+    with pytest.raises(DeviceError, match=r"long is too large to be laid out here, .*overflow.*; take a smaller --N"):
+        analyze(file, trace=device is None, device=device)
 
 
 def test_random_features_are_orthogonal_in_blocks_and_as_long_as_gaussians() -> None:

@@ -115,7 +115,7 @@ def test_what_can_not_stand_is_refused(page: Sliding, field: str, message: str) 
 def test_a_decoder_has_no_global_tokens() -> None:
     page = Sliding(heads=2, window=4, global_tokens=1)
     page.in_stream(decoder=False).check(at(10))
-    with pytest.raises(PageError, match="this is causal"):
+    with pytest.raises(PageError, match="this is causal; leave them out, or write causal: false"):
         page.in_stream(decoder=True).check(at(10))
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
+from typing import Final
 
 import msgspec
 
+from xfcost.errors import DeviceError
 from xfcost.ledger import Ledger, join, with_seconds
 from xfcost.live.build import build
 from xfcost.live.clock import check_device, time_model
 from xfcost.live.memory import check_addressable, check_room, peak_bytes
 from xfcost.live.trace import traced_rows
 from xfcost.spec.architecture import Architecture
+
+# What torch says of a tensor whose bytes it can't number, or can't have.
+_TOO_LARGE: Final = ("overflow", "can't allocate memory")
 
 
 def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
@@ -22,9 +28,29 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
         DeviceError: a tensor of the model would be larger than torch can address, even on `meta`.
     """
     check_addressable(ledger)
-    live = build(architecture)
-    rows, loose = traced_rows(live.model, live.inputs, live.rows)
+    with _within_torch(ledger.facts.name):
+        live = build(architecture)
+        rows, loose = traced_rows(live.model, live.inputs, live.rows)
     return join(_with_versions(ledger), rows, loose)
+
+
+@contextmanager
+def _within_torch(name: str) -> Iterator[None]:
+    """Tensors that torch makes on its way can be too large where the model's own are not, on `meta` too.
+
+    Raises:
+        DeviceError: torch says so.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        first = str(error).partition("\n")[0]
+        if not any(words in first for words in _TOO_LARGE):
+            raise
+        raise DeviceError(
+            f"{name} is too large to be laid out here, even on `meta` ({first}); take a smaller --N, "
+            "or leave --device out and take --no-trace, which counts it all the same"
+        ) from None
 
 
 def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable[[str], None]) -> Ledger:
@@ -35,8 +61,9 @@ def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable
     """
     check_device(device)
     check_addressable(ledger)
-    on_meta = build(architecture)
-    predicted = peak_bytes(on_meta.model, on_meta.inputs)
+    with _within_torch(ledger.facts.name):
+        on_meta = build(architecture)
+        predicted = peak_bytes(on_meta.model, on_meta.inputs)
     check_room(predicted, device, ledger.facts.name)
     say(f"building {ledger.facts.name} on {device} …")
     live = build(architecture, device)

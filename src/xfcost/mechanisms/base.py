@@ -207,7 +207,11 @@ class NeverCausal(MultiHead, frozen=True, kw_only=True):
 
     def check(self, place: Place) -> None:
         if self.causal:
-            raise PageError("causal", f"{tag_of(type(self))!r} has no causal form: {self.because}; leave `causal` out")
+            raise PageError(
+                "causal",
+                f"{tag_of(type(self))!r} has no causal form: {self.because}; write causal: false "
+                "(where it isn't given, a decoder's mixers are causal)",
+            )
         super().check(place)
 
 

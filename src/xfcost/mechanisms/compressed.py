@@ -51,7 +51,7 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
         if self.span < self.compression:
             raise PageError(
                 "kernel",
-                f"{self.kernel} tokens at every {self.compression}th leave some that nobody reads; "
+                f"{self.kernel} tokens at every {self.compression} tokens leave some that nobody reads; "
                 f"give at least {self.compression}, or leave `kernel` out",
             )
         if self.inner(place.dim) % self.groups:

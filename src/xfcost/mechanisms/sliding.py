@@ -61,7 +61,8 @@ class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
         if self.causal and self.global_tokens:
             raise PageError(
                 "global_tokens",
-                "global tokens read the whole sequence, later tokens too, and this is causal; leave one of them out",
+                "global tokens read the whole sequence, later tokens too, and this is causal; leave them out, or write "
+                "causal: false",
             )
         if self.global_tokens > place.grid.total:
             raise PageError("global_tokens", f"{self.global_tokens} are more than the {place.grid.total} tokens here")

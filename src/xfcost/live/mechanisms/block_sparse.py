@@ -91,7 +91,9 @@ def keys_of_middle(page: BlockSparse, blocks: int) -> Tensor:
 
 
 def drawn(page: BlockSparse, blocks: int) -> Tensor:
-    """The random blocks of every block that is not global: (U - 2, r)."""
+    """The random blocks of every block that is not global: (U - 2, r); on `meta`, shapes alone."""
+    if torch.empty(0).is_meta:
+        return torch.empty(blocks - 2, page.random_blocks, dtype=torch.long)
     rows = [page.drawn(blocks, block) for block in range(1, blocks - 1)]
     return torch.tensor(rows, dtype=torch.long).reshape(blocks - 2, page.random_blocks)
 

@@ -121,15 +121,14 @@ def block_mask(blocks: Blocks, *, causal: bool) -> IntervalMask:
 
     A position is here the token's turn. Padding queries read everything, so that their softmax stays a number.
     """
-    with torch.device("cpu"):
-        turns_HW = turns(blocks)
-        latest = blocks.padded
-        keys_HW = F.pad(turns_HW, padding(blocks, around=True)[2:], value=NOWHERE)
-        queries_HW = F.pad(turns_HW, padding(blocks, around=False)[2:], value=NOWHERE)
-        keys_GM = cut_memory(keys_HW[None, :, :, None], reach(blocks), blocks.block)[0, ..., 0]
-        queries_GT = cut_memory(queries_HW[None, :, :, None], blocks.block, blocks.block)[0, ..., 0]
-        first_GT = queries_GT.clamp(max=0)
-        last_GT = queries_GT.where(queries_GT > NOWHERE, latest) if causal else torch.full_like(queries_GT, latest)
+    turns_HW = turns(blocks)
+    latest = blocks.padded
+    keys_HW = F.pad(turns_HW, padding(blocks, around=True)[2:], value=NOWHERE)
+    queries_HW = F.pad(turns_HW, padding(blocks, around=False)[2:], value=NOWHERE)
+    keys_GM = cut_memory(keys_HW[None, :, :, None], reach(blocks), blocks.block)[0, ..., 0]
+    queries_GT = cut_memory(queries_HW[None, :, :, None], blocks.block, blocks.block)[0, ..., 0]
+    first_GT = queries_GT.clamp(max=0)
+    last_GT = queries_GT.where(queries_GT > NOWHERE, latest) if causal else torch.full_like(queries_GT, latest)
     return IntervalMask(keys_GM, first_GT, last_GT)
 
 
