@@ -5,21 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor
 
 from strategies import as_yaml
+from xfcost import units
 from xfcost.counted import count
 from xfcost.errors import SpecError
 from xfcost.grid import Grid
 from xfcost.layers.mlp import Mlp
 from xfcost.ledger import Ledger, join
 from xfcost.live.build import Live, StageModel, build
-from xfcost.live.memory import kept_bytes
+from xfcost.live.memory import kept_bytes, watched
 from xfcost.live.reversible import ReversibleRun
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place, Residual
+from xfcost.report.remarks import memory_text
 from xfcost.spec.architecture import Architecture, Part, Run, place
 from xfcost.spec.load import load
 from xfcost.spec.reader import Source
@@ -164,6 +167,27 @@ def test_what_training_keeps_does_not_grow_with_depth(device, tmp_path):
     assert three - two == two - one > 2 * 2 * TOKENS * DIM * 8  # at least the inputs of two sub-layers per block
 
 
+def alive(folder: Path, depth: int, form: str, device: str) -> int:
+    """Bytes alive after a forward that can be gone back through, weights and input left out, however they are held."""
+    data = spec(depth=depth) | {"residual": {"form": form}}
+    stage = stage_of(learning(architecture_of(data, folder), device))
+    x_BND = torch.empty(2, TOKENS, DIM, dtype=torch.float64, device=device)
+    with watched(stage, (x_BND,)) as live:
+        before = live.now
+        answer = stage(x_BND, None)
+        after = live.now
+    assert answer.requires_grad
+    return after - before
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_what_is_alive_after_a_forward_does_not_grow_with_depth(device, tmp_path):
+    # the two streams, and their concatenation
+    assert {alive(tmp_path, depth, "reversible", device) for depth in (1, 4, 16)} == {2 * 2 * 2 * TOKENS * DIM * 8}
+    one, two, three = (alive(tmp_path, depth, "ordinary", device) for depth in (1, 2, 3))
+    assert three - two == two - one > 2 * 2 * TOKENS * DIM * 8
+
+
 def test_what_training_keeps_is_told(tmp_path):
     (note,) = count(architecture_of(spec(depth=5), tmp_path)).facts.notes
     assert note.startswith("stage 1: reversible: ")
@@ -192,9 +216,26 @@ def test_blocks_cost_what_they_cost_with_ordinary_residuals(tmp_path):
     reversible = spec(join="mean")
     ordinary = reversible | {"residual": {}}
     rows = [count(architecture_of(data, tmp_path)).rows for data in (reversible, ordinary)]
+    assert all(row.recomputed == row.path.startswith("stages.0.block") for row in rows[0])
+    assert not any(row.recomputed for row in rows[1])
+    rows[0] = [msgspec.structs.replace(row, recomputed=False) for row in rows[0]]
     ends = [row for row in rows[0] if row.path.startswith("stages.0.residual")]
     assert [row for row in rows[0] if row not in ends] == list(rows[1])
     assert len(ends) == 1
+
+
+def test_training_keeps_the_attention_matrices_of_one_layer_at_a_time(tmp_path):
+    # 5 layers of 3 heads of 6×6 float32, and 2 layers of another stage that keeps its own
+    data = spec(depth=5, join="mean")
+    kept = {"dim": DIM, "depth": 2, "block": [FULL, MLP], "residual": {}}
+    one, both = (
+        count(architecture_of(data | {"stages": stages}, tmp_path, batch=2))
+        for stages in (data["stages"], [*data["stages"], kept])
+    )
+    layer = 2 * 3 * TOKENS**2 * 4
+    assert (one.attention_kept_bytes(), one.attention_memory()["all_layers"]) == (layer, 5 * layer)
+    assert (both.attention_kept_bytes(), both.attention_memory()["all_layers"]) == (3 * layer, 7 * layer)
+    assert f"in all layers ({units.size(layer)} at a time in training)" in memory_text(one).plain
 
 
 def test_a_stage_can_be_reversible_alone(tmp_path):

@@ -15,6 +15,7 @@ from xfcost.ledger import COUNTED, Facts, Ledger, Operation
 from xfcost.mechanisms.base import SubLayer
 from xfcost.mechanisms.orders import ORDERS
 from xfcost.spec.architecture import Architecture, Part, Stream
+from xfcost.spec.reversible import is_reversible
 from xfcost.traffic import plain, tiled
 from xfcost.units import BYTES_PER_ELEMENT
 
@@ -52,6 +53,7 @@ def _placed(row: Operation, part: Part, architecture: Architecture, *, stage: st
         batched(row, architecture.batch),
         path=f"{part.path}.{row.path}",
         order=_order(row, part),
+        recomputed=is_reversible(part.residual),
         stage=stage,
         block=block,
         times=times * row.times,

@@ -63,6 +63,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """What that core reads from and writes to main memory, every matrix kept; only where a memory level is asked."""
     tiled_traffic_bytes: int | None = None
     """The same, tiled for that much on-chip memory (FlashAttention)."""
+    recomputed: bool = False
+    """Is it worked out again in the backward pass, its activations being thrown away (a reversible residual)?"""
     heads: int | None = None
     pairs: int | None = None
     """Query-key pairs per head and sample that the pattern allows; the dense product computes at least these."""
@@ -206,6 +208,12 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             "all_layers": (self.total("attention_entries") or 0) * size,
             "peak": per_layer * size,
         }
+
+    def attention_kept_bytes(self) -> int:
+        """Bytes of attention matrices that training keeps: all layers', but of those worked out again one at a time."""
+        again = self.part(row for row in self.rows if row.recomputed)
+        kept = self.part(row for row in self.rows if not row.recomputed)
+        return kept.attention_memory()["all_layers"] + again.attention_memory()["peak"]
 
     def totals(self) -> dict[str, int | None]:
         """Every total of the JSON report, raw."""

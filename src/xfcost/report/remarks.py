@@ -17,13 +17,19 @@ def memory_text(ledger: Ledger) -> Text:
     text = Text(f"{what}, {facts.dtype}, batch {facts.batch}: ", style="bold")
     text.append(
         f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest), "
-        f"{units.size(memory['all_layers'])} in all layers (kept for training), "
+        f"{units.size(memory['all_layers'])} in all layers ({_kept(ledger)} training), "
         f"{units.size(memory['peak'])} peak (inference)",
         style="not bold",
     )
     if facts.extra_tokens:
         text.append(f"; with {_extra(facts.extra_tokens)}", style="not bold")
     return text
+
+
+def _kept(ledger: Ledger) -> str:
+    """`kept for`; `64 MiB at a time in` where a reversible residual keeps less than all of them."""
+    kept = ledger.attention_kept_bytes()
+    return "kept for" if kept == ledger.attention_memory()["all_layers"] else f"{units.size(kept)} at a time in"
 
 
 def other_work_texts(ledger: Ledger) -> Iterator[Text]:
