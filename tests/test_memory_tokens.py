@@ -11,7 +11,7 @@ from torch import nn
 
 from strategies import as_yaml
 from xfcost.counted import count
-from xfcost.errors import SpecError
+from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import MemoryTokens
 from xfcost.ledger import Ledger, join
@@ -21,6 +21,12 @@ from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place
 from xfcost.spec.architecture import Architecture, Part, Run, place
 from xfcost.spec.load import load
+
+
+def test_memory_tokens_never_take_the_class_token_s_place() -> None:
+    with pytest.raises(PageError, match="put 'memory_tokens' before 'class_token'"):
+        MemoryTokens(count=2).check(Place(grid=Grid((5,), 1), dim=4, out_dim=4))
+
 
 DOOR = {"kind": "memory_tokens", "count": 3}
 
