@@ -46,6 +46,7 @@ class Entry(NamedTuple):
     chosen: tuple[str, Mixer] | None = None
     """The paper's own choice, in words, and the page under it."""
     dim: Any = d
+    grid: Grid = SQUARE
 
 
 ENTRIES: list[Entry] = [
@@ -59,6 +60,11 @@ ENTRIES: list[Entry] = [
         "the whole memory block.",
     ),
     Entry(
+        "Memory Compressed", "FP + M", "O(N_c²)", Compressed(**HEADS, compression=c),
+        "Keys and values are compressed and queries are not: 2·N·(N/c)·d, as the survey's own text has it, and not the "
+        "square of the compressed length that its table prints. Quadratic with a small factor.",
+    ),
+    Entry(
         "Axial Transformer", "FP", "O(N√N)", Axial(**HEADS, axis="row"),
         "A line of a square grid has √N tokens. On an oblong grid it is N times the length of the line.",
     ),
@@ -69,14 +75,41 @@ ENTRIES: list[Entry] = [
         "2·N·d² that no column shows.",
     ),
     Entry(
+        "BigBird", "FP + M", "O(N)", BlockSparse(**HEADS, block=b, random_blocks=r),
+        "Every block reads 5 + r blocks, and two blocks read all: linear at a fixed block size. Up to (5 + 2r)·b tokens "
+        "the public code runs full attention.",
+    ),
+    Entry(
+        "ETC", "FP + M", "O(N_g² + N·N_g)", GlobalLocal(**HEADS, radius=w),
+        "The survey's column has the global tokens' part and leaves out the local one, 2·N·3(r + 1)·d as it runs, which "
+        "is the larger while N_g is below some 3r.",
+        grid=Grid((s, s), g),
+    ),
+    Entry(
         "Reformer", "LP", "O(N log N)", Lsh(**HEADS, bucket=b, rounds=r),
         "With 2N/c buckets of fixed size the hashing alone, N·d·n_buckets/2 per round, is N²·d/c. Factorised or fixed "
         "bucket counts make it linear; N log N is left for the sorting, which is comparisons and no MACs.",
         ("a fixed number of buckets", Lsh(**HEADS, bucket=b, rounds=r, buckets=2 * k)),
     ),
     Entry(
+        "Routing Transformer", "LP", "O(N√N)", Routing(**HEADS, window=w),
+        "Distances to k centroids are 2·N·k·d, attention in clusters 2·N·w·d: N√N only where both are √N, the paper's "
+        "choice. With a fixed window, as in the public package, k = N/w and the distances are quadratic.",
+        ("k = w = √N", Routing(**HEADS)),
+    ),
+    Entry(
         "Set Transformer (ISAB)", "M", "O(kN)", Inducing(**HEADS, points=k),
         "Two attentions of k points with N tokens: 4·k·N·d. (SAB is full attention, N².)",
+    ),
+    Entry(
+        "Nyströmformer", "M + DS", "O(kN)", Nystrom(**HEADS, landmarks=k, conv=w),
+        "4·N·k·d for k landmarks, and N·k² per head for the product with the inverse, 24·k³ for its six iterations. "
+        "Where N is not above k it is full attention: transformers' default of 64-token segments runs that.",
+    ),
+    Entry(
+        "Linformer", "LR", "O(N)", LowRank(**HEADS, rank=k),
+        "Projecting keys and values along the sequence, 2·N·k·d, costs as much as attending to them. The projections "
+        "hold N·k parameters each: they grow with N.",
     ),
     Entry(
         "Linear Transformer", "KR", "O(N)", Kernel(**HEADS),
@@ -92,6 +125,16 @@ ENTRIES: list[Entry] = [
     Entry(
         "Transformer-XL", "RC", "O(N²)", Relative(**HEADS, memory=m, causal=True),
         "Of one segment of N tokens with m cached: three products (content, position, values), 3·N·(N + m)·d.",
+    ),
+    Entry(
+        "Compressive Transformer", "RC", "O(N²)",
+        Compressive(**HEADS, memory=m, compressed_memory=m, compression=c, causal=True),
+        "Transformer-XL's three products over two memories; compressing what is driven out adds N·d² (a convolution).",
+    ),
+    Entry(
+        "Funnel Transformer", "FP + DS", "O(N²)", Funnel(**HEADS, stride=2),
+        "Pooled queries are N/2 and read all N; every further layer of the block has 4·(N/2)²·d: quadratic with "
+        "smaller factors, never another order.",
     ),
     Entry(
         "Swin windows", NOT_IN_TABLE, NOT_IN_TABLE, Window(**HEADS, size=w),
@@ -122,7 +165,7 @@ def lines() -> list[dict[str, str]]:
 
 
 def _line(entry: Entry) -> dict[str, str]:
-    place = Place(grid=SQUARE, dim=entry.dim, out_dim=entry.dim)
+    place = Place(grid=entry.grid, dim=entry.dim, out_dim=entry.dim)
     words, page = entry.chosen or ("", None)
     return {
         "system": entry.system,
