@@ -11,18 +11,27 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import sympy
-from derive_orders import SQUARE, b, d, dk, g, h, k, m, order, r, s, w
+from derive_orders import SQUARE, b, c, d, dk, g, h, k, m, order, r, s, w
 
+from xfcost.grid import Grid
 from xfcost.mechanisms import (
     MECHANISMS,
     Axial,
+    BlockSparse,
     Blockwise,
+    Compressed,
+    Compressive,
     Cross,
     Full,
+    Funnel,
+    GlobalLocal,
     Inducing,
     Kernel,
+    LowRank,
     Lsh,
+    Nystrom,
     Relative,
+    Routing,
     Sliding,
     Window,
 )
@@ -76,13 +85,13 @@ ENTRIES: list[Entry] = [
     ),
     Entry(
         "BigBird", "FP + M", "O(N)", BlockSparse(**HEADS, block=b, random_blocks=r),
-        "Every block reads 5 + r blocks, and two blocks read all: linear at a fixed block size. Up to (5 + 2r)·b tokens "
-        "the public code runs full attention.",
+        "Every block reads 5 + r blocks, and two blocks read all: linear at a fixed block size. Up to (5 + 2r)·b "
+        "tokens the public code runs full attention.",
     ),
     Entry(
         "ETC", "FP + M", "O(N_g² + N·N_g)", GlobalLocal(**HEADS, radius=w),
-        "The survey's column has the global tokens' part and leaves out the local one, 2·N·3(r + 1)·d as it runs, which "
-        "is the larger while N_g is below some 3r.",
+        "The survey's column has the global tokens' part and leaves out the local one, 2·N·3(r + 1)·d as it runs, "
+        "which is the larger while N_g is below some 3r.",
         grid=Grid((s, s), g),
     ),
     Entry(
