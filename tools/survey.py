@@ -105,6 +105,7 @@ ENTRIES: list[Entry] = [
         "Distances to k centroids are 2·N·k·d, attention in clusters 2·N·w·d: N√N only where both are √N, the paper's "
         "choice. With a fixed window, as in the public package, k = N/w and the distances are quadratic.",
         ("k = w = √N", Routing(**HEADS)),
+        dim=h * dk,
     ),
     Entry(
         "Set Transformer (ISAB)", "M", "O(kN)", Inducing(**HEADS, points=k),
