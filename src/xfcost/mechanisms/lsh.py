@@ -118,8 +118,8 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         buckets = sum(self.factors(grid))
         hashed = rounds * heads * padded * buckets
         yield product("rotate", "Random rotations xR", rounds * padded * inner * (buckets // 2))
-        negated = hashed // 2 * FLOPS_PER_ELEMENT["multiply"]
-        yield choose("hash", "Hash argmax([xR; -xR])", hashed, flops=negated, moved=hashed)
+        opposite = rounds * heads * padded * len(self.factors(grid)) * FLOPS_PER_ELEMENT["multiply"]
+        yield choose("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite)
         yield sort("sort", "Sort by bucket", rounds * heads, padded)
         yield move("gather", "Gather queries and values by bucket", 2 * rounds * padded * inner)
 

@@ -44,6 +44,7 @@ class BandCore(nn.Module):
             of_beside = self.global_key_scores(q, beside_k).unflatten(3, (-1, self.side))  # (B, H, R, C, S, G)
             scores = self.join(of_beside, scores)
         weights = self.softmax(scores)
+        del scores  # as large as the weights, and done with
         y_BHRTK = self.weighted_sum(weights[..., self.beside :], v)
         if self.beside:
             of_beside = weights[..., : self.beside].flatten(3, 4)  # (B, H, R, T, G)
@@ -66,8 +67,8 @@ class ChunkScores(nn.Module):
     """QKᵀ in chunks of 2S tokens, C - 1 of them, that overlap by S; laid out block by block, 3S keys per query.
 
     (B, H, R, T, K) twice -> (B, H, R, C, S, 3S): blocks before, at and after the query's. Of chunk c, the upper half
-    scores block c against blocks c and c + 1, the lower half block c + 1 against c and c + 1. What the first and the
-    last block lack is zero; the mask knows.
+    scores block c against blocks c and c + 1, the lower half block c + 1 against c and c + 1. What the first block has
+    before it and the last one after it is zero; the mask knows.
     """
 
     def __init__(self, side: int) -> None:
@@ -78,11 +79,11 @@ class ChunkScores(nn.Module):
         side = self.side
         q, k = (part.unfold(3, 2 * side, side) for part in (q_BHRTK, k_BHRTK))  # (B, H, R, C-1, K, 2S)
         chunks = q.transpose(-2, -1) @ k
-        upper, lower = chunks[..., :side, :], chunks[..., side:, :]
-        first = F.pad(upper[:, :, :, :1], (side, 0))
-        last = F.pad(lower[:, :, :, -1:], (0, side))
-        between = torch.cat([lower[:, :, :, :-1, :, :side], upper[:, :, :, 1:]], dim=-1)
-        return torch.cat([first, between, last], dim=3)
+        of_before = F.pad(chunks[..., side:, :side], (0, 0, 0, 0, 1, 0))
+        of_own = torch.cat([chunks[..., :side, :side], chunks[:, :, :, -1:, side:, side:]], dim=3)
+        of_after = F.pad(chunks[..., :side, side:], (0, 0, 0, 0, 0, 1))
+        del chunks  # a third more than what is laid out
+        return torch.cat([of_before, of_own, of_after], dim=-1)
 
 
 class BlockScores(nn.Module):
@@ -136,7 +137,7 @@ class BandMask(nn.Module):
 
     def forward(self, scores: Tensor) -> Tensor:
         hidden_RCSX = self.far_SX.logical_or(self.absent_RCX[:, :, None])
-        return scores.masked_fill(hidden_RCSX, torch.finfo(scores.dtype).min)
+        return scores.masked_fill_(hidden_RCSX, torch.finfo(scores.dtype).min)  # in place: no second band
 
 
 class Join(nn.Module):

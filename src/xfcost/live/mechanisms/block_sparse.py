@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.live.leaves import NO_TABLES, Linear, Tables
+from xfcost.live.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
 from xfcost.live.mechanisms.band import Pad
 from xfcost.live.mechanisms.core import Core
 from xfcost.live.mechanisms.full import FullAttention
@@ -58,22 +58,17 @@ class Blocks(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         qkv = self.qkv(self.pad(x_BND)).chunk(3, dim=-1)
-        q, k, v = (part_BPD.unflatten(1, (-1, self.block)) for part_BPD in qkv)
+        # heads before blocks, so that what is gathered already lies as the products want it
+        q, k, v = (split_heads(part_BPD, self.heads).unflatten(2, (-1, self.block)) for part_BPD in qkv)
         last = self.last
-        all_keys = (part_BUTD.flatten(1, 2)[:, None] for part_BUTD in (k, v))
-        of_global = self._attend("global", q[:, ::last].flatten(1, 2)[:, None], *all_keys)
-        beside = (self.gather(part_BUTD, self.edge_GX) for part_BUTD in (k, v))
-        of_edge = self._attend("edge", q[:, 1 : last : last - 2], *beside)
-        around = (self.gather(part_BUTD, self.middle_GX) for part_BUTD in (k, v))
-        of_middle = self._attend("core", q[:, 2 : last - 1], *around)
-        y_BUTD = self.join(of_global.unflatten(2, (2, -1))[:, 0], of_edge, of_middle)
-        return self.out(y_BUTD.flatten(1, 2))[:, : self.tokens]
-
-    def _attend(self, name: str, q_BGTD: Tensor, k_BGMD: Tensor, v_BGMD: Tensor) -> Tensor:
-        """G groups, each among its own keys: -> (B, G, T, D)."""
-        heads = (part.unflatten(-1, (self.heads, -1)).transpose(2, 3) for part in (q_BGTD, k_BGMD, v_BGMD))
-        y_BGHTK: Tensor = self.core[name](*heads)
-        return y_BGHTK.transpose(2, 3).flatten(3)
+        all_keys = (part_BHUTK.flatten(2, 3)[:, :, None] for part_BHUTK in (k, v))
+        of_global = self.core["global"](q[:, :, ::last].flatten(2, 3)[:, :, None], *all_keys)
+        beside = (self.gather(part_BHUTK, self.edge_GX) for part_BHUTK in (k, v))
+        of_edge = self.core["edge"](q[:, :, 1 : last : last - 2], *beside)
+        around = (self.gather(part_BHUTK, self.middle_GX) for part_BHUTK in (k, v))
+        of_middle = self.core["core"](q[:, :, 2 : last - 1], *around)
+        y_BHUTK = self.join(of_global.unflatten(3, (2, -1))[:, :, 0], of_edge, of_middle)
+        return self.out(join_heads(y_BHUTK.flatten(2, 3)))[:, : self.tokens]
 
 
 def keys_of_edge(page: BlockSparse, blocks: int) -> Tensor:
@@ -99,14 +94,14 @@ def drawn(page: BlockSparse, blocks: int) -> Tensor:
 
 
 class Gather(nn.Module):
-    """Blocks side by side as they are read: (B, U, T, D), (G, X) -> (B, G, X·T, D)."""
+    """Blocks side by side as they are read: (B, H, U, T, K), (G, X) -> (B, H, G, X·T, K)."""
 
-    def forward(self, blocks_BUTD: Tensor, read_GX: Tensor) -> Tensor:
-        return blocks_BUTD.index_select(1, read_GX.flatten()).unflatten(1, read_GX.shape).flatten(2, 3)
+    def forward(self, blocks_BHUTK: Tensor, read_GX: Tensor) -> Tensor:
+        return blocks_BHUTK.index_select(2, read_GX.flatten()).unflatten(2, read_GX.shape).flatten(3, 4)
 
 
 class PaddingMask(nn.Module):
-    """-∞ where a key is padding: on (…, G, H, n, M). Without scores, the keys that may be read: (G, 1, 1, M)."""
+    """-∞ where a key is padding: on (…, H, G, n, M). Without scores, the keys that may be read: (1, G, 1, M)."""
 
     padding_GM: Tensor
 
@@ -116,12 +111,13 @@ class PaddingMask(nn.Module):
         self.register_buffer("padding_GM", token_GM >= tokens, persistent=False)
 
     def forward(self, scores: Tensor | None) -> Tensor:
-        padding_GHNM = self.padding_GM[:, None, None]
-        return padding_GHNM.logical_not() if scores is None else scores.masked_fill(padding_GHNM, float("-inf"))
+        padding_HGNM = self.padding_GM[None, :, None]
+        return padding_HGNM.logical_not() if scores is None else scores.masked_fill(padding_HGNM, float("-inf"))
 
 
 class Join(nn.Module):
-    """Blocks in their order: (B, 2, T, D) of the global ones, as many beside them, (B, U-4, T, D) -> (B, U, T, D)."""
+    """Blocks in their order: (B, H, 2, T, K) of the global ones, as many beside them, U - 4 others."""
 
     def forward(self, of_global: Tensor, of_edge: Tensor, of_middle: Tensor) -> Tensor:
-        return torch.cat([of_global[:, :1], of_edge[:, :1], of_middle, of_edge[:, 1:], of_global[:, 1:]], dim=1)
+        ends = [of_global[:, :, :1], of_edge[:, :, :1]], [of_edge[:, :, 1:], of_global[:, :, 1:]]
+        return torch.cat([*ends[0], of_middle, *ends[1]], dim=2)

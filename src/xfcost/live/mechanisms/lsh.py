@@ -53,7 +53,9 @@ class LshAttention(nn.Module):
         v_BHPK = split_heads(self.value(x_BPD), self.heads)
         if self.whole:
             stands_N = torch.arange(self.tokens, device=x_BND.device)
-            y_BHPK, _ = self.core(qk_BHPK, self.normalise(qk_BHPK), v_BHPK, stands_N, stands_N)
+            scores = self.core.scores(qk_BHPK, self.normalise(qk_BHPK))
+            weights, _ = self.core.weights(scores, stands_N, stands_N)
+            y_BHPK = self.core.weighted_sum(weights, v_BHPK)
         else:
             y_BHPK = self._chunked(qk_BHPK, v_BHPK)
         return self.out(join_heads(y_BHPK))[:, : self.tokens]
@@ -61,10 +63,13 @@ class LshAttention(nn.Module):
     def _chunked(self, qk_BHPK: Tensor, v_BHPK: Tensor) -> Tensor:
         order_BHRP, undo_BHPR = self.sort(self.hash(self.rotate(qk_BHPK)))
         stands_BHGC = order_BHRP.flatten(2).unflatten(2, (-1, self.gather.chunk))
-        keys_at_BHGM = self.look_back(stands_BHGC)
-        q_BHGCK, v_BHGCK = self.gather(qk_BHPK, order_BHRP), self.gather(v_BHPK, order_BHRP)
-        k_BHGMK, v_BHGMK = self.look_back(self.normalise(q_BHGCK)), self.look_back(v_BHGCK)
-        y_BHGCK, logits_BHGC1 = self.core(q_BHGCK, k_BHGMK, v_BHGMK, stands_BHGC, keys_at_BHGM)
+        q_BHGCK = self.gather(qk_BHPK, order_BHRP)
+        k_BHGMK = self.look_back(self.normalise(q_BHGCK))
+        scores = self.core.scores(q_BHGCK, k_BHGMK)
+        del q_BHGCK, k_BHGMK  # copies for every round, and done with
+        weights, logits_BHGC1 = self.core.weights(scores, stands_BHGC, self.look_back(stands_BHGC))
+        del scores
+        y_BHGCK = self.core.weighted_sum(weights, self.look_back(self.gather(v_BHPK, order_BHRP)))
         y_BHSK = self.undo(y_BHGCK, undo_BHPR)
         if not self.several:
             return y_BHSK
@@ -113,10 +118,15 @@ class Hash(nn.Module):
         start, times = 0, 1
         for factor in self.factors:
             part = rotated.narrow(-1, start, factor // 2)
-            bucket_BHPR = bucket_BHPR + times * torch.cat([part, -part], dim=-1).argmax(-1)
+            bucket_BHPR = bucket_BHPR + times * self._nearest(part)
             start, times = start + factor // 2, times * factor
         bucket_BHPR = torch.where(self.token_P1, bucket_BHPR, times)
         return bucket_BHPR.transpose(-2, -1)
+
+    def _nearest(self, part: Tensor) -> Tensor:
+        """argmax([x; -x]): the largest or the opposite of the smallest, without writing the opposites down."""
+        (most, largest), (least, smallest) = part.max(dim=-1), part.min(dim=-1)
+        return torch.where(most >= -least, largest, smallest + part.shape[-1])
 
 
 class Sort(nn.Module):
@@ -171,10 +181,7 @@ class Normalise(nn.Module):
 
 
 class Core(nn.Module):
-    """Attention inside chunks: the answers (…, Q, K), and the logarithm of what softmax divided by (…, Q, 1).
-
-    `at_query` (…, Q) and `at_key` (…, M) are the tokens' places in the sequence.
-    """
+    """The leaves of attention inside chunks; whoever has the tensors runs them, and drops each when it is done with."""
 
     def __init__(self, tokens: int, *, padded: bool, causal: bool) -> None:
         super().__init__()
@@ -184,14 +191,18 @@ class Core(nn.Module):
         self.softmax = Divide()
         self.weighted_sum = WeightedSum()
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, at_query: Tensor, at_key: Tensor) -> tuple[Tensor, Tensor]:
-        scores = self.mask(self.scores(q, k), at_query, at_key)
+    def weights(self, scores: Tensor, at_query: Tensor, at_key: Tensor) -> tuple[Tensor, Tensor]:
+        """Softmax (…, Q, M) of what the mask leaves, and the logarithm of what it divided by (…, Q, 1).
+
+        `at_query` (…, Q) and `at_key` (…, M) are the tokens' places in the sequence.
+        """
+        scores = self.mask(scores, at_query, at_key)
         logits = self.logsumexp(scores)
-        return self.weighted_sum(self.softmax(scores, logits), v), logits
+        return self.softmax(scores, logits), logits
 
 
 class Mask(nn.Module):
-    """Padding and, causal, later tokens are out of reach; a token itself counts only where nothing else does."""
+    """Padding and later tokens are out of reach, a token itself counts only where nothing else does; in place."""
 
     def __init__(self, tokens: int | None, *, causal: bool) -> None:
         super().__init__()
@@ -201,10 +212,10 @@ class Mask(nn.Module):
         half = scores.dtype == torch.float16
         query, key = at_query.unsqueeze(-1), at_key.unsqueeze(-2)
         if self.tokens is not None:
-            scores = scores.masked_fill(key >= self.tokens, MASKED_HALF if half else MASKED)
+            scores = scores.masked_fill_(key >= self.tokens, MASKED_HALF if half else MASKED)
         if self.causal:
-            scores = scores.masked_fill(key > query, MASKED_HALF if half else MASKED)
-        return scores.masked_fill(key == query, ITSELF_HALF if half else ITSELF)
+            scores = scores.masked_fill_(key > query, MASKED_HALF if half else MASKED)
+        return scores.masked_fill_(key == query, ITSELF_HALF if half else ITSELF)
 
 
 class LogSumExp(nn.Module):
@@ -218,7 +229,7 @@ class Divide(nn.Module):
     """softmax(scores), its normaliser being known."""
 
     def forward(self, scores: Tensor, logits: Tensor) -> Tensor:
-        return (scores - logits).exp()
+        return (scores - logits).exp_()
 
 
 class Combine(nn.Module):
