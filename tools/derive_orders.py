@@ -4,7 +4,7 @@
     python tools/derive_orders.py --check   exit 1 where the file is not what the formulas give
 
 Pages are asked for their rows with sympy symbols in place of numbers, N tokens standing on a square grid. Of a row's
-MACs (else FLOPs, else parameters) the leading term in N is kept, without its numeric factor.
+MACs (else FLOPs or comparisons, else parameters) the leading term in N is kept, without its numeric factor.
 """
 
 from __future__ import annotations
@@ -269,11 +269,12 @@ def _residual_rows() -> Iterator[Operation]:
 
 
 def _note(found: dict[tuple[str, str], set[str]], key: tuple[str, str], row: Operation) -> None:
-    work = row.macs or row.flops
-    if work:
-        found.setdefault(key, set()).add(order(work))
-    elif row.comparisons:
+    """Note the order of a row's MACs; else of its FLOPs, or its comparisons where they outgrow them; else parameters."""
+    compares = row.comparisons and not row.macs
+    if compares and not (row.flops and order(row.flops + row.comparisons) == order(row.flops)):
         found.setdefault(key, set()).add(f"{order(row.comparisons)} comparisons")
+    elif row.macs or row.flops:
+        found.setdefault(key, set()).add(order(row.macs or row.flops))
     elif row.params:
         found.setdefault(key, set()).add(f"{order(row.params)} parameters")
 

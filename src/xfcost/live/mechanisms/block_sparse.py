@@ -101,7 +101,7 @@ class Gather(nn.Module):
 
 
 class PaddingMask(nn.Module):
-    """-∞ where a key is padding: on (…, H, G, n, M). Without scores, the keys that may be read: (1, G, 1, M)."""
+    """-∞ where a key is padding: on (…, H, G, n, M). Without scores, the keys that may be read: (G, 1, M)."""
 
     padding_GM: Tensor
 
@@ -111,8 +111,8 @@ class PaddingMask(nn.Module):
         self.register_buffer("padding_GM", token_GM >= tokens, persistent=False)
 
     def forward(self, scores: Tensor | None) -> Tensor:
-        padding_HGNM = self.padding_GM[None, :, None]
-        return padding_HGNM.logical_not() if scores is None else scores.masked_fill(padding_HGNM, float("-inf"))
+        padding_GNM = self.padding_GM[:, None]
+        return padding_GNM.logical_not() if scores is None else scores.masked_fill(padding_GNM, float("-inf"))
 
 
 class Join(nn.Module):
