@@ -76,7 +76,7 @@ def test_rows_of_sortcut_by_hand() -> None:
 
 
 def test_sortcut_is_never_causal() -> None:
-    with pytest.raises(PageError, match="leave `causal` out") as refused:
+    with pytest.raises(PageError, match="later ones too; write causal: false") as refused:
         Sinkhorn(heads=2, sortcut=2, causal=True).check(at(12))
     assert refused.value.field == "sortcut"
 

@@ -185,6 +185,18 @@ def test_merged_and_split_heads_reach_everything_in_two_layers() -> None:
     assert reaches_everything(16, fixed(4, 1, "heads"), fixed(4, 1, "heads"))
 
 
+@pytest.mark.parametrize("integration", ["local", "long", "merged", "heads"])
+@pytest.mark.parametrize("summary", [None, 2])
+def test_on_meta_the_masks_are_shapes_alone(integration: str, summary: int | None) -> None:
+    # 2⁴⁰ tokens in blocks of 2²⁰: their positions alone would be 8 TB.
+    pattern = "strided" if summary is None else "fixed"
+    page = Sparse(heads=2, pattern=pattern, stride=2**20, summary=summary, integration=integration, causal=True)
+    with torch.device("meta"):
+        twin = TWINS[Sparse](page, Place(grid=Grid((2**40 - 5,)), dim=2, out_dim=2))
+    assert len(list(twin.buffers())) >= 3
+    assert all(buffer.is_meta for buffer in twin.buffers())
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused: bool) -> None:
     twin = TWINS[Sparse](fixed(4, 1, "long"), stand(10, fused=fused))

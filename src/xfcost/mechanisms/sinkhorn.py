@@ -56,7 +56,7 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.sortcut is not None and self.causal:
-            raise PageError("sortcut", "the first sorted blocks mix all tokens, later ones too; leave `causal` out")
+            raise PageError("sortcut", "the first sorted blocks mix all tokens, later ones too; write causal: false")
 
     def label(self) -> str:
         return "SortCut Sinkhorn attention" if self.sortcut else "Sinkhorn attention"

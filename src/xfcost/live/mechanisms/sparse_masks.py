@@ -102,13 +102,12 @@ def join_groups(y_BGHTK: Tensor) -> Tensor:
 def local_mask(page: Sparse, grid: Grid) -> IntervalMask:
     """A⁽¹⁾ in blocks: the l positions before (and, both ways, after) a query, or its own block."""
     blocks = page.blocks(grid)
-    with torch.device("cpu"):
-        queries_P, keys_P = _positions(page, grid)
-        queries_GT = queries_P.unflatten(0, (blocks.groups, page.stride))
-        frame = blocks._replace(sides=(1, blocks.padded))
-        keys_HW = F.pad(keys_P.unsqueeze(0), padding(frame, around=True)[2:], value=NOWHERE)
-        keys_GM = cut_memory(keys_HW[None, :, :, None], reach(blocks), blocks.block)[0, ..., 0]
-        first_GT, last_GT = _opened(*_near(page, queries_GT), queries_GT >= grid.total, blocks.padded)
+    queries_P, keys_P = _positions(page, grid)
+    queries_GT = queries_P.unflatten(0, (blocks.groups, page.stride))
+    frame = blocks._replace(sides=(1, blocks.padded))
+    keys_HW = F.pad(keys_P.unsqueeze(0), padding(frame, around=True)[2:], value=NOWHERE)
+    keys_GM = cut_memory(keys_HW[None, :, :, None], reach(blocks), blocks.block)[0, ..., 0]
+    first_GT, last_GT = _opened(*_near(page, queries_GT), queries_GT >= grid.total, blocks.padded)
     return IntervalMask(keys_GM, first_GT, last_GT)
 
 
@@ -118,24 +117,22 @@ def long_mask(page: Sparse, grid: Grid, *, merged: bool) -> IntervalMask:
     By itself, a query that has no cell to read yet reads everything, and is silenced afterwards.
     """
     layout, padded = long_layout(page, grid), page.blocks(grid).padded
-    with torch.device("cpu"):
-        queries_P, keys_P = _positions(page, grid)
-        queries_GT = layout.queries(queries_P[None, :, None])[0, ..., 0]
-        keys_GM = layout.keys(keys_P[None, :, None])[0, ..., 0]
-        last_GT = queries_GT if page.causal else torch.full_like(queries_GT, padded)
-        free_P = queries_P >= grid.total if merged else (queries_P >= grid.total) | lonely(page, grid)
-        free_GT = layout.queries(free_P[None, :, None])[0, ..., 0]
-        first_GT, last_GT = _opened(torch.zeros_like(queries_GT), last_GT, free_GT, padded)
-        hole = _near(page, queries_GT) if merged else None
+    queries_P, keys_P = _positions(page, grid)
+    queries_GT = layout.queries(queries_P[None, :, None])[0, ..., 0]
+    keys_GM = layout.keys(keys_P[None, :, None])[0, ..., 0]
+    last_GT = queries_GT if page.causal else torch.full_like(queries_GT, padded)
+    free_P = queries_P >= grid.total if merged else (queries_P >= grid.total) | lonely(page, grid)
+    free_GT = layout.queries(free_P[None, :, None])[0, ..., 0]
+    first_GT, last_GT = _opened(torch.zeros_like(queries_GT), last_GT, free_GT, padded)
+    hole = _near(page, queries_GT) if merged else None
     return IntervalMask(keys_GM, first_GT, last_GT, hole)
 
 
 def lonely(page: Sparse, grid: Grid) -> Tensor:
     """(P,): may a token read nothing by the long factor alone? So it is before the first summary cell."""
-    with torch.device("cpu"):
-        queries_P, _ = _positions(page, grid)
-        last_P = queries_P.clamp(max=grid.total - 1) if page.causal else torch.full_like(queries_P, grid.total - 1)
-        return last_P < page.stride - (page.summary or page.stride)
+    queries_P, _ = _positions(page, grid)
+    last_P = queries_P.clamp(max=grid.total - 1) if page.causal else torch.full_like(queries_P, grid.total - 1)
+    return last_P < page.stride - (page.summary or page.stride)
 
 
 def _positions(page: Sparse, grid: Grid) -> tuple[Tensor, Tensor]:
