@@ -267,9 +267,9 @@ def _residual_rows() -> Iterator[Operation]:
     yield from (row for row in wrapped(Mlp(), Residual(), _place()) if row.path not in inner)
     yield from TwoStreams(join="mean", blocks=1).operations(_place())
 
-    """Note the order of a row's MACs; else of its FLOPs (its comparisons, if they outgrow them); else parameters."""
+
 def _note(found: dict[tuple[str, str], set[str]], key: tuple[str, str], row: Operation) -> None:
-    """Note the order of a row's MACs; else of its FLOPs, or its comparisons where they outgrow them; else parameters."""
+    """Note the order of a row's MACs; else of its FLOPs (its comparisons, if they outgrow them); else parameters."""
     compares = row.comparisons and not row.macs
     if compares and not (row.flops and order(row.flops + row.comparisons) == order(row.flops)):
         found.setdefault(key, set()).add(f"{order(row.comparisons)} comparisons")
