@@ -92,7 +92,8 @@ class IntervalMask(nn.Module):
             after_GTM = keys_G1M >= self.hole_first_GT.unsqueeze(2)
             outside_GTM = outside_GTM.logical_or(after_GTM.logical_and(keys_G1M <= self.hole_last_GT.unsqueeze(2)))
         shut_G1TM = outside_GTM.unsqueeze(1)
-        return shut_G1TM.logical_not() if scores is None else scores.masked_fill(shut_G1TM, float("-inf"))
+        # in place: nothing else holds the scores, and they are the largest tensor there is
+        return shut_G1TM.logical_not() if scores is None else scores.masked_fill_(shut_G1TM, float("-inf"))
 
 
 def reach(blocks: Blocks) -> tuple[int, int]:
