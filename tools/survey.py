@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import sympy
-from derive_orders import SQUARE, b, c, d, dk, g, h, k, m, order, r, s, w
+from derive_orders import SQUARE, b, c, d, dk, g, h, k, m, order, r, s, stride, w
 
 from xfcost.grid import Grid
 from xfcost.mechanisms import (
@@ -32,7 +32,10 @@ from xfcost.mechanisms import (
     Nystrom,
     Relative,
     Routing,
+    Sinkhorn,
     Sliding,
+    Sparse,
+    Synthesizer,
     Window,
 )
 from xfcost.mechanisms.base import Mixer, Page, Place, tag_of
@@ -74,6 +77,21 @@ ENTRIES: list[Entry] = [
         "square of the compressed length that its table prints. Quadratic with a small factor.",
     ),
     Entry(
+        "Sparse Transformer, strided", "FP", "O(N√N)",
+        Sparse(heads=2 * h, pattern="strided", stride=stride, causal=True),
+        "Local N·l·d and strided N²/l·d: N√N at l = √N alone. (The survey's text prints n log n for its memory.)",
+        ("l = √N", Sparse(heads=2 * h, pattern="strided", stride=s, causal=True)),
+        dim=2 * d,
+    ),
+    Entry(
+        "Sparse Transformer, fixed", "FP", "O(N√N)",
+        Sparse(heads=2 * h, pattern="fixed", stride=stride, summary=c, causal=True),
+        "The same with c summary cells per block, c times the strided product: at the EnWik8 model's l = 128 and "
+        "c = 32 a quarter of all causal pairs.",
+        ("l = √N", Sparse(heads=2 * h, pattern="fixed", stride=s, summary=c, causal=True)),
+        dim=2 * d,
+    ),
+    Entry(
         "Axial Transformer", "FP", "O(N√N)", Axial(**HEADS, axis="row"),
         "A line of a square grid has √N tokens. On an oblong grid it is N times the length of the line.",
     ),
@@ -108,6 +126,18 @@ ENTRIES: list[Entry] = [
         dim=h * dk,
     ),
     Entry(
+        "Sinkhorn Transformer", "LP", "O(B²)", Sinkhorn(heads=h, head_dim=dk, block=b),
+        "The survey's column is one block. All blocks are N·b·d, and reordering keys and values by a soft permutation "
+        "mixes all of them: N²/b·d, so N√N at b = √N.",
+        ("b = √N", Sinkhorn(heads=h, head_dim=dk, block=s)),
+        dim=h * dk,
+    ),
+    Entry(
+        "SortCut Sinkhorn", "LP", NOT_IN_TABLE, Sinkhorn(heads=h, head_dim=dk, block=b, sortcut=k),
+        "Attention to k sorted blocks is N·k·b·d, linear; the sorting network stays (N/b)²·d.",
+        dim=h * dk,
+    ),
+    Entry(
         "Set Transformer (ISAB)", "M", "O(kN)", Inducing(**HEADS, points=k),
         "Two attentions of k points with N tokens: 4·k·N·d. (SAB is full attention, N².)",
     ),
@@ -115,6 +145,17 @@ ENTRIES: list[Entry] = [
         "Nyströmformer", "M + DS", "O(kN)", Nystrom(**HEADS, landmarks=k, conv=w),
         "4·N·k·d for k landmarks, and N·k² per head for the product with the inverse, 24·k³ for its six iterations. "
         "Where N is not above k it is full attention: transformers' default of 64-token segments runs that.",
+    ),
+    Entry(
+        "Synthesizer, dense", "LR + LP", "O(N²)", Synthesizer(heads=h, form="dense"),
+        "No QKᵀ, but a row of N weights per token by a map of d_k·N: the same N²·d, and parameters that grow with N.",
+        dim=h * dk,
+    ),
+    Entry(
+        "Synthesizer, factorised random", "LR + LP", "O(N²)", Synthesizer(heads=h, form="factorized_random", rank=k),
+        "Of low rank, and quadratic all the same: the softmax wants all h·N² entries, N²·k·h to make (once per batch) "
+        "and N²·d to sum by.",
+        dim=h * dk,
     ),
     Entry(
         "Linformer", "LR", "O(N)", LowRank(**HEADS, rank=k),

@@ -221,7 +221,7 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
         yield Text(f"note: {note}")
     if listed:
         yield from _not_shown(ledger, width)
-        shown = [row.order for row in ledger.rows if _order(row) != units.DASH]
+        shown = [text for row in ledger.rows for text in (_order(row), row.reads) if text]
         yield Text(f"letters: {letters_text(shown)}", style="dim")
     each = "operations are per block, share is of the model's MACs; " if listed else ""
     yield Text(f"{each}{CONVENTION}", style="dim")
