@@ -194,8 +194,9 @@ def test_random_features_are_orthogonal_in_blocks_and_as_long_as_gaussians() -> 
     assert lengths.mean() == pytest.approx(3.938, abs=0.06)
     assert lengths.square().mean() == pytest.approx(16, abs=0.5)
     assert lengths.std() > 0.5
-    # No direction is favoured: 2050 coordinates of variance 1, mean 0 ± 0.022 (QR alone gives -0.8 for the first).
-    assert features.mean(0).abs().max() < 0.09
+    # No direction is favoured: 128 numbers of variance 1 at each place of the diagonal, their means 0 ± 0.09. (QR's own
+    # signs, which public code keeps, make them -0.5 to -0.9.)
+    assert blocks.diagonal(dim1=-2, dim2=-1).mean(0).abs().max() < 0.35
 
 
 def test_random_features_are_a_buffer_that_is_drawn_anew_for_every_layer_and_by_torch_s_seed() -> None:
