@@ -16,8 +16,9 @@ from strategies import as_yaml, counted_spec
 from xfcost.api import analyze
 from xfcost.errors import DeviceError, PageError
 from xfcost.grid import Grid
+from xfcost.live.mechanisms.features import SoftmaxFeatures, orthogonal_features
 from xfcost.live.mechanisms.full import FullAttention
-from xfcost.live.mechanisms.kernel import KernelAttention, SoftmaxFeatures, orthogonal_features
+from xfcost.live.mechanisms.kernel import KernelAttention
 from xfcost.mechanisms import Full, Kernel
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
