@@ -29,7 +29,7 @@ import torch
 from xfcost.counted import count
 from xfcost.live.build import build
 from xfcost.live.memory import peak_bytes
-from xfcost.spec.architecture import Run, place
+from xfcost.spec.walk import Run, place
 from xfcost.spec.load import load
 
 preset, tokens, attention, runs, settings = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), sys.argv[5:]

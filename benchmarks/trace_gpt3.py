@@ -17,8 +17,8 @@ from fvcore.nn import FlopCountAnalysis
 
 from xfcost.live.build import build
 from xfcost.live.trace import traced_rows
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 logging.getLogger("fvcore").setLevel(logging.ERROR)
 TURNS = int(sys.argv[1]) if len(sys.argv) > 1 else 9

@@ -16,8 +16,8 @@ from xfcost.grid import Grid
 from xfcost.ledger import Ledger
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.base import Mixer, Place, SubLayer
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def place_for(page: SubLayer, grid: Grid, *, fused: bool = False, dim: int = DIM) -> Place:

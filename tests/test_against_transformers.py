@@ -17,8 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from strategies import as_yaml
 from xfcost.counted import count
 from xfcost.live.build import Live, build
-from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

@@ -18,8 +18,8 @@ from xfcost.live.build import build
 from xfcost.live.probe import probe
 from xfcost.mechanisms import Axial
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 from xfcost.sweep import slope, sweep
 
 GRID = """\

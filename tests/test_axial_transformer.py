@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import AxisPosition, Context, Shift
-from xfcost.ledger import join
 from xfcost.live.build import TWINS, build
 from xfcost.live.probe import probe
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 # Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,
 # its output goes down by a row; the inner one reads the pixels, shifted right, to the left in their row.

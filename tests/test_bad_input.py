@@ -22,11 +22,11 @@ from xfcost.counted import count
 from xfcost.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger import Ledger
 from xfcost.spec import schema
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.explain import explained
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.reader import Source, read
 from xfcost.spec.show import texts
+from xfcost.spec.walk import Run, place
 
 TOY = """\
 name: toy

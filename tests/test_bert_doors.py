@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from xfcost.accounts import join
 from xfcost.counted import count
-from xfcost.ledger import join
 from xfcost.live.build import Live
 from xfcost.live.trace import traced_rows
 from xfcost.spec.architecture import Architecture

@@ -19,8 +19,9 @@ from xfcost.live.build import Live
 from xfcost.live.mechanisms.block_sparse import BlockSparseAttention
 from xfcost.mechanisms import BlockSparse, Full
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def at(tokens: int, **more: Any) -> Place:

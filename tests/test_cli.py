@@ -15,8 +15,9 @@ import pytest
 
 import xfcost
 from helpers import environment, words_of, xf
+from xfcost.accounts import join
 from xfcost.cli import COMMANDS, command
-from xfcost.ledger import Operation, join
+from xfcost.ledger import Operation
 from xfcost.report.table import ledger_plain
 
 ESCAPE = re.compile(r"\x1b\[")

@@ -13,8 +13,8 @@ from xfcost.errors import DeviceError
 from xfcost.live.build import Live, build
 from xfcost.live.clock import check_device, time_model, time_rows
 from xfcost.live.memory import check_addressable, check_room, peak_bytes
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 class Ticks:

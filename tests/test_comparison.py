@@ -7,8 +7,8 @@ import xfcost
 from xfcost.comparison import compared, first_scores
 from xfcost.counted import count
 from xfcost.mechanisms.window import Window
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def test_growth_of_two_streams_scales_each_by_its_own_length():

@@ -14,8 +14,8 @@ from xfcost.grid import Grid
 from xfcost.live.probe import probe
 from xfcost.mechanisms import Compressed, Full
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def at(tokens: int, dim: int = 6) -> Place:

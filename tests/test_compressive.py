@@ -19,8 +19,8 @@ from xfcost.ledger import Ledger
 from xfcost.live.build import TWINS
 from xfcost.live.probe import probe
 from xfcost.mechanisms import Compressive, Relative
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def twin_of(page: Compressive, tokens: int, seed: int = 0) -> Any:

@@ -16,8 +16,9 @@ from xfcost.mechanisms.base import Place, Residual
 from xfcost.report.block_figure import diagram_bytes, diagram_figure
 from xfcost.report.blocks import _sublayer, diagram
 from xfcost.report.style import WORDS
-from xfcost.spec.architecture import Part, place
+from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
+from xfcost.spec.walk import place
 
 VIT_BLOCK = [
     "Input X",

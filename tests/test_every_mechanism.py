@@ -27,21 +27,23 @@ from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
 from cases.window import kept
 from strategies import as_yaml, cases, examples, place_for, spec_of
+from xfcost.accounts import join
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import SUBLAYERS
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.residual import wrapped
-from xfcost.ledger import MIXINGS, Facts, Ledger, Operation, join
+from xfcost.ledger import MIXINGS, Facts, Ledger, Operation
 from xfcost.live.build import TWINS, SubLayerModel, build
 from xfcost.live.probe import Probed, kind_of, probe
 from xfcost.live.trace import row_path, traced_rows
 from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
 from xfcost.mechanisms.base import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.mechanisms.orders import ORDERS
-from xfcost.spec.architecture import Part, Run, place
+from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 PAGES_SMALL = [page for page, _ in examples(fused=(False,))]
 every_case = pytest.mark.parametrize("case", list(cases()), ids=str)

@@ -11,18 +11,19 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import Upsample
 from xfcost.layers.residual import wrapped
-from xfcost.ledger import join
 from xfcost.live.build import Live
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import Funnel
 from xfcost.mechanisms.base import Place, Residual
-from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 VOCABULARY, DIM, HIDDEN = 29, 12, 20
 

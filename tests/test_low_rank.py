@@ -10,16 +10,16 @@ import torch
 from torch.nn import functional as F
 
 from strategies import as_yaml, counted_spec
+from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
-from xfcost.ledger import join
 from xfcost.live.build import build
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import Full, LowRank
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def spot(n: int, dim: int = 6, *, fused: bool = False) -> Place:

@@ -10,17 +10,19 @@ import torch
 from torch import nn
 
 from strategies import as_yaml
+from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import MemoryTokens
-from xfcost.ledger import Ledger, join
+from xfcost.ledger import Ledger
 from xfcost.live.build import Live, build, twin
 from xfcost.live.probe import probe
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Architecture, Part, Run, place
+from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def test_memory_tokens_never_take_the_class_token_s_place() -> None:

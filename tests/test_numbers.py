@@ -10,12 +10,13 @@ from textwrap import dedent
 
 import pytest
 
+from xfcost.accounts import join
 from xfcost.counted import count
-from xfcost.ledger import Ledger, Operation, join
+from xfcost.ledger import Ledger, Operation
 from xfcost.live.build import build
 from xfcost.live.trace import traced_rows
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 MIB, GIB = 2**20, 2**30
 
@@ -162,7 +163,7 @@ def test_gpt3_is_counted_without_torch():
     script = """
         import sys
         from xfcost.counted import count
-        from xfcost.spec.architecture import Run, place
+        from xfcost.spec.walk import Run, place
         from xfcost.spec.load import load
         ledger = count(place(load("gpt3"), Run()))
         print(ledger.total("params"), ledger.total("macs"), sorted({"torch", "fvcore", "numpy"} & set(sys.modules)))

@@ -21,8 +21,8 @@ from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.nystrom import NystromAttention, PseudoInverse
 from xfcost.mechanisms import Full, Nystrom
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def spot(n: int, dim: int = 6, *, fused: bool = False) -> Place:

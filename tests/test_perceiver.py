@@ -18,8 +18,9 @@ from xfcost.layers import Fourier
 from xfcost.live.build import Live, build
 from xfcost.live.layers.doors import fourier_features
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

@@ -16,12 +16,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from cases.inducing import multihead, normed
 from strategies import as_yaml
 from test_every_mechanism import LargestTensor, exponent
+from xfcost.accounts import join
 from xfcost.comparison import compared
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import PoolingAttention
-from xfcost.ledger import Facts, Ledger, join
+from xfcost.ledger import Facts, Ledger
 from xfcost.live.build import TWINS, build
 from xfcost.live.probe import probe
 from xfcost.live.trace import row_path, traced_rows
@@ -29,8 +30,9 @@ from xfcost.mechanisms.base import Place, Residual
 from xfcost.mechanisms.orders import ORDERS
 from xfcost.report.blocks import diagram
 from xfcost.report.diagram import diagram_plain
-from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load
+from xfcost.spec.walk import Run, place
 
 WIDTH, OUT = 5, 6
 PAGES = (

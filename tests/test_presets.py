@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
+from xfcost.accounts import join
 from xfcost.counted import count
-from xfcost.ledger import Ledger, join
+from xfcost.ledger import Ledger
 from xfcost.live.build import build
 from xfcost.live.trace import traced_rows
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import gallery, load, preset_files, preset_names
+from xfcost.spec.walk import Run, place
 
 # preset -> reference, out of all files data/exact*.csv.
 EXACT: dict[str, dict[str, str]] = {}

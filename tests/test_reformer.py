@@ -12,19 +12,20 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
+from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.position import Position
-from xfcost.ledger import join
 from xfcost.live.build import TWINS, build
 from xfcost.live.clock import time_rows
 from xfcost.live.memory import kept_bytes, peak_bytes
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 DIM = 12

@@ -21,8 +21,8 @@ from xfcost.live.mechanisms.relative import RelativeShift
 from xfcost.live.probe import probe
 from xfcost.mechanisms import Relative
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def spot(tokens: int, dim: int = 6, *, fused: bool = False) -> Place:

@@ -12,21 +12,23 @@ from torch import Tensor
 
 from strategies import as_yaml
 from xfcost import units
+from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import SpecError
 from xfcost.grid import Grid
 from xfcost.layers.mlp import Mlp
-from xfcost.ledger import Ledger, join
+from xfcost.ledger import Ledger
 from xfcost.live.build import Live, StageModel, build
 from xfcost.live.memory import kept_bytes, watched
 from xfcost.live.reversible import ReversibleRun
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place, Residual
 from xfcost.report.remarks import memory_text
-from xfcost.spec.architecture import Architecture, Part, Run, place
+from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
 from xfcost.spec.reader import Source
 from xfcost.spec.reversible import check_block
+from xfcost.spec.walk import Run, place
 
 TOKENS, DIM = 6, 12
 FULL = {"kind": "full", "heads": 3}

@@ -17,8 +17,9 @@ from xfcost.ledger import Operation
 from xfcost.live.build import BlockModel, SubLayerModel
 from xfcost.mechanisms import Full, Inducing
 from xfcost.mechanisms.base import Place, Residual, SubLayer
-from xfcost.spec.architecture import Part, Run, place
+from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")

@@ -14,8 +14,8 @@ from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.sinkhorn import Balance, SinkhornAttention
 from xfcost.mechanisms import Full, Sinkhorn
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def at(n: int, dim: int = 8) -> Place:

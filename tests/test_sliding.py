@@ -17,8 +17,9 @@ from xfcost.grid import Grid
 from xfcost.live.build import Live
 from xfcost.mechanisms import Sliding
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Architecture, Run, place
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def at(tokens: int, dim: int = 8, **more: Any) -> Place:

@@ -16,8 +16,8 @@ from xfcost.live.build import TWINS
 from xfcost.live.probe import probe
 from xfcost.mechanisms import Sparse
 from xfcost.mechanisms.base import Place
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 
 def stand(n: int, dim: int = 6, *, fused: bool = False) -> Place:

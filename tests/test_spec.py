@@ -18,12 +18,12 @@ from xfcost.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_squa
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.base import tag_of
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.reader import Source, path_text, read, read_value
 from xfcost.spec.schema import json_schema
 from xfcost.spec.show import full_yaml, texts
+from xfcost.spec.walk import Run, place
 
 
 @pytest.fixture

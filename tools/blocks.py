@@ -54,8 +54,8 @@ def gallery() -> None:
 
     from xfcost import units
     from xfcost.counted import count
-    from xfcost.spec.architecture import Run, place
     from xfcost.spec.load import load, preset_files
+    from xfcost.spec.walk import Run, place
 
     family = ""
     rows: list[list[str]] = []

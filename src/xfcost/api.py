@@ -12,8 +12,9 @@ from xfcost.comparison import Comparison, compared
 from xfcost.counted import count
 from xfcost.errors import UsageError, nearest
 from xfcost.ledger import Ledger
-from xfcost.spec.architecture import Execution, Run, place
+from xfcost.spec.architecture import Execution
 from xfcost.spec.load import Loaded, expanded, load
+from xfcost.spec.walk import Run, place
 from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
 
 if TYPE_CHECKING:

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
+from xfcost.accounts import growth_exponent
 from xfcost.counted import count
 from xfcost.errors import XfcostError
-from xfcost.ledger import MIXINGS, Ledger, growth_exponent
-from xfcost.spec.architecture import Run, place
+from xfcost.ledger import MIXINGS, Ledger
 from xfcost.spec.load import Loaded
+from xfcost.spec.walk import Run, place
 
 # Sides of the square grids on which crossovers are looked for (N = 16 … 1 048 576), before each is narrowed down.
 _SIDES: Final = (4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 1024)

@@ -5,7 +5,6 @@ Counts are Python ints from end to end, seconds and bytes are SI; rounding happe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -256,46 +255,3 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         from xfcost.report.table import ledger_html
 
         return ledger_html(self)
-
-
-def join(counted: Ledger, traced: Iterable[Operation], uncounted: Iterable[str] = ()) -> Ledger:
-    """`counted` with the traced account's figures beside its own, and what the two disagree on.
-
-    The accounts are joined on the path. A row that only one of them knows is a difference, and so is another `times`.
-    """
-    theirs = {row.path: row for row in traced}
-    differences: list[dict[str, Any]] = []
-
-    def compare(path: str, quantity: str, ours: int | None, other: int | None) -> None:
-        if ours != other:
-            differences.append({"path": path, "quantity": quantity, "counted": ours, "traced": other})
-
-    rows = []
-    for row in counted.rows:
-        other = theirs.pop(row.path, None)
-        if other is None:
-            compare(row.path, "operation", 1, None)
-            rows.append(row)
-            continue
-        for quantity in ("times", *MEASURED):
-            compare(row.path, quantity, getattr(row, quantity), getattr(other, quantity))
-        figures = {f"traced_{quantity}": getattr(other, quantity) for quantity in MEASURED}
-        rows.append(msgspec.structs.replace(row, **figures))
-    for path in theirs:
-        compare(path, "operation", None, 1)
-    loose = tuple(uncounted)
-    agreement = Agreement(exact=not differences and not loose, differences=tuple(differences), uncounted=loose)
-    return msgspec.structs.replace(counted, rows=tuple(rows), agreement=agreement)
-
-
-def with_seconds(ledger: Ledger, seconds_by_path: dict[str, float], timing: Timing) -> Ledger:
-    """`ledger` with measured seconds (per block) beside its rows."""
-    rows = [msgspec.structs.replace(row, seconds=seconds_by_path.get(row.path)) for row in ledger.rows]
-    return msgspec.structs.replace(ledger, rows=tuple(rows), timing=timing)
-
-
-def growth_exponent(cost: int, cost_of_more: int, factor: float) -> float | None:
-    """The exponent in N between two costs, N having grown by `factor`; None where either is zero."""
-    if not cost or not cost_of_more:
-        return None
-    return math.log(cost_of_more / cost) / math.log(factor)

@@ -15,8 +15,8 @@ from xfcost.comparison import CURVES, counted_at
 from xfcost.errors import SpecError, UsageError
 from xfcost.grid import near_square
 from xfcost.ledger import Ledger
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import Loaded
+from xfcost.spec.walk import Run, place
 
 # Points that a sweep aims at. Windows that don't divide a grid make steps; this many show them as they are.
 _POINTS: Final = 97

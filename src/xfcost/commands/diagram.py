@@ -34,8 +34,8 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.blocks import diagram
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target, write_whole
-    from xfcost.spec.architecture import place
     from xfcost.spec.load import expanded, load
+    from xfcost.spec.walk import place
 
     names = expanded(specs)
     if len(names) > MOST_SYSTEMS:

@@ -18,8 +18,8 @@ from xfcost.report.metrics import METRICS
 if TYPE_CHECKING:
     from xfcost.ledger import Ledger
     from xfcost.report.plot import Chart
-    from xfcost.spec.architecture import Run
     from xfcost.spec.load import Loaded
+    from xfcost.spec.walk import Run
     from xfcost.sweep import Sweep
 
 

@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
+from xfcost.accounts import join, with_seconds
 from xfcost.errors import DeviceError
-from xfcost.ledger import Ledger, join, with_seconds
+from xfcost.ledger import Ledger
 from xfcost.live.build import build
 from xfcost.live.clock import check_device, time_model
 from xfcost.live.memory import check_addressable, check_room, peak_bytes

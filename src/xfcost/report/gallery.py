@@ -11,8 +11,8 @@ from xfcost.counted import count
 from xfcost.report.console import show
 from xfcost.report.export import to_csv, to_markup
 from xfcost.report.output import Format, json_text
-from xfcost.spec.architecture import Run, place
 from xfcost.spec.load import load, preset_files
+from xfcost.spec.walk import Run, place
 
 _QUANTITIES = ("params", "macs")
 

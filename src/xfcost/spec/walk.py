@@ -1,0 +1,242 @@
+"""The walk: a checked spec becomes an `Architecture`, in which every page stands at its place (grid, width, memory)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+from typing import Any, NamedTuple
+
+import msgspec
+
+from xfcost.errors import PageError, UsageError
+from xfcost.grid import Grid, check_tokens, image_sides, sides_text
+from xfcost.layers.base import Enter, Head
+from xfcost.layers.residual import TwoStreams
+from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer
+from xfcost.spec.architecture import Architecture, Block, Execution, Part, Stage, Stream
+from xfcost.spec.checks import check_entrance, check_reading, check_streams
+from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput
+from xfcost.spec.load import Loaded
+from xfcost.spec.reader import YamlPath
+from xfcost.spec.reversible import check_block, check_residual, is_reversible
+from xfcost.spec.schedule import labels, schedule
+
+
+class Run(NamedTuple):
+    """What is asked of a spec beside the spec itself."""
+
+    tokens: tuple[int, ...] | None = None
+    """N of the first stage (one number per stream, or one for all); the spec's own input where it is None."""
+    batch: int = 1
+    dtype: str = "float32"
+    attention: Execution = "eager"
+    scale: tuple[int, int] = (1, 1)
+    """The sides of every input (or of its folded grid), multiplied by a fraction: how costs grow from here."""
+    memory_level: int | None = None
+    """Bytes of on-chip memory for which the main-memory traffic of attention is told."""
+    extra_tokens: bool = True
+    """False leaves out [CLS] and its like, to compare score counts on the grid alone."""
+
+
+def place(loaded: Loaded, run: Run) -> Architecture:
+    """Every page of the spec at its place.
+
+    Raises:
+        SpecError: a page can't stand where it does; with file and line.
+        UsageError: `run.tokens` can't be honoured.
+    """
+    return _Walk(loaded, run).architecture()
+
+
+class _Walk:
+    def __init__(self, loaded: Loaded, run: Run) -> None:
+        self.spec, self.source, self.run = loaded.spec, loaded.source, run
+        self.name, self.settings = loaded.name, loaded.settings
+        self.tables: dict[str, tuple[int, int]] = {}
+        self.tables_from: dict[str, YamlPath] = {}
+        self.memory: tuple[Grid, int] | None = None
+        self.out: tuple[Grid, int] = (Grid((1,)), 1)
+        self.earlier: list[tuple[Grid, int]] = []
+
+    def architecture(self) -> Architecture:
+        spec = self.spec
+        named = [(name, stream) for name in ("encoder", "decoder") if (stream := getattr(spec, name))]
+        check_streams(spec, self.source, self.run.tokens)
+        if named:
+            streams = [self._stream((name,), stream, number) for number, (name, stream) in enumerate(named)]
+        else:
+            streams = [self._stream((), StreamSpec(embed=spec.embed, stages=spec.stages or []), 0)]
+        parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
+        check_reading(spec, self.source, (part.page for part in parts if isinstance(part.page, SubLayer)))
+        return Architecture(
+            spec=spec,
+            source=self.name,
+            streams=tuple(streams),
+            head=self._head(streams[-1]),
+            tables=self.tables,
+            batch=self.run.batch,
+            dtype=self.run.dtype,
+            attention=self.run.attention,
+            memory_level=self.run.memory_level,
+            settings=self.settings,
+            as_written=not self.settings and all(self._is_own(stream) for stream in streams),
+        )
+
+    def _is_own(self, stream: Stream) -> bool:
+        """Is the stream's input the size that the spec gives?"""
+        name = stream.path.rstrip(".")
+        own = (getattr(self.spec, name).input if name else None) or self.spec.input
+        return own.sides == stream.input.sides
+
+    def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
+        entry = self._input(path, stream, number)
+        vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
+        grid, dim = Grid(entry.sides), entry.width
+        check_entrance((*path, "embed"), stream.embed, entry, self.source)
+        embed, grid, dim = self._doors((*path, "embed"), stream.embed, grid, dim, stream.stages[0].dim, vocabulary)
+        stages, self.earlier = [], []
+        for index, stage in enumerate(stream.stages):
+            built, grid, dim = self._stage((*path, "stages", index), stage, grid, dim, len(stream.stages))
+            stages.append(built)
+            self.earlier.append((grid, dim))
+        self.memory = self.out = (grid, dim)
+        return Stream("".join(f"{step}." for step in path), entry, tuple(embed), tuple(stages))
+
+    def _input(self, path: YamlPath, stream: StreamSpec, number: int) -> AnyInput:
+        entry = stream.input or self.spec.input
+        tokens = self.run.tokens[number if len(self.run.tokens) > 1 else 0] if self.run.tokens else None
+        if not isinstance(entry, ImageInput):
+            if tokens is not None:
+                check_tokens(tokens)
+            length = entry.length if tokens is None else tokens
+            for _ in range(max((page.axes for page in stream.embed), default=1)):
+                length = self._scaled(length)
+            return msgspec.structs.replace(entry, length=length)
+        sides = entry.sides
+        if tokens is not None:
+            stride = prod(page.stride for page in (*stream.embed, *stream.stages[0].enter))
+            height, width = image_sides(tokens)
+            sides = height * stride, width * stride
+        return msgspec.structs.replace(entry, size=[self._scaled(side) for side in sides])
+
+    def _scaled(self, side: int) -> int:
+        up, down = self.run.scale
+        if side * up % down:
+            raise UsageError(f"an input of {side} can't be made {up}/{down} as long")
+        return side * up // down
+
+    def _doors(
+        self, path: YamlPath, pages: list[Any], grid: Grid, dim: int, out_dim: int, vocabulary: int | None
+    ) -> tuple[list[Part], Grid, int]:
+        parts = []
+        for index, page in enumerate(pages):
+            spot = Place(grid=grid, dim=dim, out_dim=out_dim, vocabulary=vocabulary, fused=self._fused)
+            if isinstance(page, Enter) and page.reads_stage and page.reads_stage <= len(self.earlier):
+                there, width = self.earlier[page.reads_stage - 1]
+                spot = msgspec.structs.replace(spot, memory=there, memory_dim=width)
+            part = self._part((*path, index), page, spot)
+            out_grid, dim = page.out(spot)
+            if out_grid.extra > grid.extra and not self.run.extra_tokens:
+                continue
+            grid = out_grid
+            parts.append(part)
+        return parts, grid, dim
+
+    @property
+    def _fused(self) -> bool:
+        return self.run.attention == "fused"
+
+    def _part(self, path: YamlPath, page: Page, spot: Place, residual: Joining = "none") -> Part:
+        try:
+            page.check(spot)
+        except PageError as error:
+            raise self.source.error((*path, error.field), error.message) from None
+        for name, shape in page.tables(spot).items():
+            if self.tables.setdefault(name, shape) != shape:
+                known, got = sides_text(self.tables[name]), sides_text(shape)
+                where = self.source.where(self.tables_from[name])
+                raise self.source.error(
+                    (*path, "share"),
+                    f"the table {name!r} is {known} at {where} and {got} here; shared tables must agree",
+                )
+            self.tables_from.setdefault(name, path)
+        return Part(".".join(str(step) for step in path), page, spot, residual)
+
+    def _stage(self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, count: int) -> tuple[Stage, Grid, int]:
+        enter, grid, dim = self._doors((*path, "enter"), stage.enter, grid, dim, stage.dim, None)
+        if dim != stage.dim:
+            door = "embed" if path[-1] == 0 else "enter"
+            raise self.source.error(
+                (*path, "dim"), f"the width is {dim} here and nothing in `{door}` brings it to {stage.dim}"
+            )
+        stream = path[0] if path[0] != "stages" else ""
+        label = " ".join(
+            str(word) for word in (stream, f"stage {int(path[-1]) + 1}" if count > 1 or not stream else "") if word
+        )
+        entrance = grid
+        residual = stage.residual if stage.residual is not None else self.spec.residual
+        check_residual((*(path if stage.residual is not None else ()), "residual"), residual, self.source)
+        blocks, order, grid, dim = self._blocks(path, stage, grid, dim, residual)
+        exit_ = self._exit(path, residual, Place(grid=grid, dim=dim, out_dim=dim), len(order))
+        if exit_:
+            grid, dim = exit_.page.out(exit_.place)
+        text = ".".join(str(step) for step in path)
+        return Stage(text, label, stage.dim, entrance, tuple(enter), blocks, order, exit_), grid, dim
+
+    def _exit(self, path: YamlPath, residual: Joining, spot: Place, blocks: int) -> Part | None:
+        if not (isinstance(residual, Residual) and is_reversible(residual)):
+            return None
+        return self._part((*path, "residual"), TwoStreams(join=residual.join or "concatenate", blocks=blocks), spot)
+
+    def _blocks(
+        self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, residual: Joining
+    ) -> tuple[tuple[Block, ...], tuple[int, ...], Grid, int]:
+        """The blocks in their order. A block that finds another grid or width when it comes again is another block."""
+        written, schedule_ = schedule(path, stage, self.source)
+        names = labels(written)
+        placed: dict[tuple[int, Grid, int], int] = {}
+        blocks: list[Block] = []
+        outs: list[tuple[Grid, int]] = []
+        order = []
+        for index in schedule_:
+            key = (index, grid, dim)
+            if key not in placed:
+                placed[key] = len(blocks)
+                block_path, pages = written[index]
+                again = sum(1 for known, _, _ in placed if known == index)
+                suffix = f"@{again}" if again > 1 else ""
+                parts, out = self._sublayers(block_path, pages, grid, dim, residual, suffix)
+                name = names[index] + suffix
+                blocks.append(Block(".".join(str(step) for step in block_path) + suffix, name, parts, 0))
+                outs.append(out)
+            order.append(placed[key])
+            grid, dim = outs[placed[key]]
+        times = Counter(order)
+        return tuple(block._replace(times=times[at]) for at, block in enumerate(blocks)), tuple(order), grid, dim
+
+    def _sublayers(
+        self, path: YamlPath, pages: list[Any], grid: Grid, dim: int, residual: Joining, suffix: str
+    ) -> tuple[tuple[Part, ...], tuple[Grid, int]]:
+        parts = []
+        for number, page in enumerate(pages):
+            part = self._sublayer((*path, number), page, grid, dim, residual)
+            grid, dim = part.page.out(part.place)
+            words = [*(str(step) for step in path[:-1]), f"{path[-1]}{suffix}", str(number)]
+            parts.append(part._replace(path=".".join(words)))
+        check_block(path, parts, residual, self.source)
+        return tuple(parts), (grid, dim)
+
+    def _sublayer(self, path: YamlPath, page: SubLayer, grid: Grid, dim: int, residual: Joining) -> Part:
+        decoder = path[0] == "decoder"
+        memory, memory_dim = self.memory if decoder and self.memory else (None, None)
+        spot = Place(grid=grid, dim=dim, out_dim=dim, memory=memory, memory_dim=memory_dim, fused=self._fused)
+        joining = page.residual if page.residual is not None else residual
+        return self._part(path, page.in_stream(decoder=decoder), spot, joining)
+
+    def _head(self, stream: Stream) -> Part | None:
+        if self.spec.head is None:
+            return None
+        grid, dim = self.out
+        vocabulary = stream.input.vocabulary if isinstance(stream.input, TokenInput) else None
+        head: Head = self.spec.head if self.run.extra_tokens else self.spec.head.without_extra_tokens()
+        return self._part(("head",), head, Place(grid=grid, dim=dim, out_dim=dim, vocabulary=vocabulary))
