@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from bert import assert_alike, put_embeddings, put_layer
+from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.live.build import Live
@@ -40,21 +39,9 @@ def bert(folder: Path, **run: Any) -> tuple[Architecture, Live]:
 def copied(theirs: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them."""
     weights, stream = weights_of(theirs), ours.streams[0]
-    token, position, kinds, normed = stream.embed
-    put(token.lookup, weights, "embeddings.word_embeddings")
-    put(position.table, weights, "embeddings.position_embeddings")
-    put(kinds.lookup, weights, "embeddings.token_type_embeddings")
-    put(normed.norm, weights, "embeddings.LayerNorm")
+    put_embeddings(stream.embed, weights)
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
-        layer = f"encoder.layer.{number}."
-        for kind in ("weight", "bias"):
-            parts = [take(weights, f"{layer}attention.self.{name}.{kind}") for name in ("query", "key", "value")]
-            getattr(mixer.inner.qkv, kind).copy_(torch.cat(parts))
-        put(mixer.inner.out, weights, f"{layer}attention.output.dense")
-        put(mixer.residual_norm, weights, f"{layer}attention.output.LayerNorm")
-        put(mlp.inner.fc1, weights, f"{layer}intermediate.dense")
-        put(mlp.inner.fc2, weights, f"{layer}output.dense")
-        put(mlp.residual_norm, weights, f"{layer}output.LayerNorm")
+        put_layer(mixer, mlp, weights, f"encoder.layer.{number}.", mixer.inner)
     put(ours.head.linear, weights, "pooler.dense")
     assert not weights
 
@@ -75,13 +62,7 @@ def test_bert_with_their_weights(tmp_path: Path) -> None:
     architecture, live = bert(tmp_path, batch=2, dtype="float64")
     theirs = scrambled(theirs.double())
     copied(theirs, live.model)
-    totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = theirs(*live.inputs).pooler_output
-        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=1e-6, atol=1e-6)
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    assert_alike(theirs, architecture, live, "pooler_output")
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from bert import put_embeddings, put_layer
+from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
@@ -168,21 +169,9 @@ def their_bigbird() -> nn.Module:
 def copied(theirs: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them."""
     weights, stream = weights_of(theirs), ours.streams[0]
-    token, position, kinds, normed = stream.embed
-    put(token.lookup, weights, "embeddings.word_embeddings")
-    put(position.table, weights, "embeddings.position_embeddings")
-    put(kinds.lookup, weights, "embeddings.token_type_embeddings")
-    put(normed.norm, weights, "embeddings.LayerNorm")
+    put_embeddings(stream.embed, weights)
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
-        layer, attention = f"encoder.layer.{number}.", mixer.inner.inner
-        for kind in ("weight", "bias"):
-            parts = [take(weights, f"{layer}attention.self.{name}.{kind}") for name in ("query", "key", "value")]
-            getattr(attention.qkv, kind).copy_(torch.cat(parts))
-        put(attention.out, weights, f"{layer}attention.output.dense")
-        put(mixer.residual_norm, weights, f"{layer}attention.output.LayerNorm")
-        put(mlp.inner.fc1, weights, f"{layer}intermediate.dense")
-        put(mlp.inner.fc2, weights, f"{layer}output.dense")
-        put(mlp.residual_norm, weights, f"{layer}output.LayerNorm")
+        put_layer(mixer, mlp, weights, f"encoder.layer.{number}.", mixer.inner.inner)
     put(ours.head.linear, weights, "pooler")
     assert not weights
 

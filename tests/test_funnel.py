@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
+from bert import assert_alike, put_joined
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.accounts import join
 from xfcost.counted import count
@@ -170,9 +169,7 @@ def copied_layer(weights: dict[str, Tensor], block: str, number: int, mixer: Any
     layer, inner, core = f"{block}{number}.", mixer.inner, mixer.inner.core
     theirs = f"{layer}attention."
     put(inner.q, weights, f"{theirs}q_head")
-    for kind in ("weight", "bias"):
-        parts = [take(weights, f"{theirs}{letter}_head.{kind}") for letter in "kv"]
-        getattr(inner.kv, kind).copy_(torch.cat(parts))
+    put_joined(inner.kv, weights, *(f"{theirs}{letter}_head" for letter in "kv"))
     core.r.weight.copy_(take(weights, f"{theirs}r_kernel").flatten(1).T)
     core.content_bias.weight.copy_(take(weights, f"{theirs}r_w_bias").reshape(1, -1))
     core.position_bias.weight.copy_(take(weights, f"{theirs}r_r_bias").reshape(1, -1))
@@ -227,13 +224,7 @@ def compared(theirs: nn.Module, architecture: Architecture, live: Live) -> None:
     """Parameters and MACs of both, and their outputs with the same weights."""
     theirs = scrambled(theirs.double())
     copied(theirs, live.model)
-    totals = count(architecture).totals()
-    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
-    with torch.no_grad():
-        with FlopCounterMode(display=False) as counter:
-            answer = theirs(*live.inputs).last_hidden_state
-        torch.testing.assert_close(live.model(*live.inputs), answer, rtol=1e-6, atol=1e-6)  # their scores: float32
-    assert 2 * totals["macs"] == counter.get_total_flops()
+    assert_alike(theirs, architecture, live, "last_hidden_state")
 
 
 @pytest.mark.parametrize("batch", [1, 3])

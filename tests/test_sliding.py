@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from bert import put_embeddings, put_joined, put_layer
+from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
@@ -173,24 +174,14 @@ def their_longformer() -> nn.Module:
 def copied(theirs: nn.Module, ours: Any) -> None:
     """Their weights into ours, every one of them; their positions begin with row 2."""
     weights, stream = weights_of(theirs), ours.streams[0]
-    token, position, kinds, normed = stream.embed
-    put(token.lookup, weights, "embeddings.word_embeddings")
-    position.table.weight.copy_(take(weights, "embeddings.position_embeddings.weight").roll(-2, dims=0))
-    put(kinds.lookup, weights, "embeddings.token_type_embeddings")
-    put(normed.norm, weights, "embeddings.LayerNorm")
+    put_embeddings(stream.embed, weights, first=2)
     for number, (mixer, mlp) in enumerate(stream.stages[0].run):
         layer = f"encoder.layer.{number}."
-        parts = {"qkv": ["query", "key", "value"], "global_q": ["query_global"]}
-        parts["global_kv"] = ["key_global", "value_global"]
-        for ours_name, names in parts.items():
-            for kind in ("weight", "bias"):
-                whole = torch.cat([take(weights, f"{layer}attention.self.{name}.{kind}") for name in names])
-                getattr(getattr(mixer.inner, ours_name), kind).copy_(whole)
-        put(mixer.inner.out, weights, f"{layer}attention.output.dense")
-        put(mixer.residual_norm, weights, f"{layer}attention.output.LayerNorm")
-        put(mlp.inner.fc1, weights, f"{layer}intermediate.dense")
-        put(mlp.inner.fc2, weights, f"{layer}output.dense")
-        put(mlp.residual_norm, weights, f"{layer}output.LayerNorm")
+        put(mixer.inner.global_q, weights, f"{layer}attention.self.query_global")
+        put_joined(
+            mixer.inner.global_kv, weights, *(f"{layer}attention.self.{name}_global" for name in ("key", "value"))
+        )
+        put_layer(mixer, mlp, weights, layer, mixer.inner)
     put(ours.head.linear, weights, "pooler.dense")
     assert not weights
 
