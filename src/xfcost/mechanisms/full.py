@@ -47,16 +47,21 @@ class Full(Causal, frozen=True, kw_only=True, tag="full"):
         n, d = place.grid.total, place.dim
         inner = self.inner(d)
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        yield from attention_core(
+        yield from self.core(place)
+        if self.output_projection:
+            yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def core(self, place: Place) -> Iterator[Operation]:
+        """The rows between the projections."""
+        n = place.grid.total
+        return attention_core(
             queries=n,
             keys=n,
             heads=self.heads,
-            inner=inner,
+            inner=self.inner(place.dim),
             mixing="global",
             reads="N",
             pairs=self.pairs(place.grid),
             fused=place.fused,
             masked=bool(self.causal),
         )
-        if self.output_projection:
-            yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

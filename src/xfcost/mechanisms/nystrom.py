@@ -12,8 +12,8 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, NeverCausal, Place
+from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.rows import elementwise, linear, move, product
 
 
@@ -82,23 +82,13 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
         if not self.exact(place.grid):
             yield move("pad", "Pad to whole segments", padded * d if padded != n else 0)
         yield linear("qkv", "Q, K, V projections", padded, d, 3 * inner, bias=self.projection_bias)
-        yield from self._exact(place, inner) if self.exact(place.grid) else self._approximate(padded, inner)
+        if self.exact(place.grid):
+            yield from Full(heads=self.heads, head_dim=self.head_dim).core(place)
+        else:
+            yield from self._approximate(padded, inner)
         if self.conv is not None:
             yield from self._convolution(padded, inner, self.conv)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
-
-    def _exact(self, place: Place, inner: Number) -> Iterator[Operation]:
-        n = place.grid.total
-        yield from attention_core(
-            queries=n,
-            keys=n,
-            heads=self.heads,
-            inner=inner,
-            mixing="global",
-            reads="N",
-            pairs=self.pairs(place.grid),
-            fused=place.fused,
-        )
 
     def _approximate(self, tokens: Number, inner: Number) -> Iterator[Operation]:
         m, h = self.landmarks, self.heads
