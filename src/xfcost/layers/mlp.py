@@ -32,7 +32,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     """H."""
     act: Literal["gelu", "gelu_quick", "gelu_tanh", "relu"] = "gelu"
     bias: bool = True
-    chunks: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
+    chunks: Annotated[int, msgspec.Meta(ge=1, le=2**12)] = 1
     """k."""
 
     def check(self, place: Place) -> None:

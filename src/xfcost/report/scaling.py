@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from xfcost.errors import UsageError
 from xfcost.ledger import Facts, Ledger
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, Line, Points, slope_text
 from xfcost.sweep import Sweep, slope, traced
+
+# Of more systems a footnote doesn't say which ones it is about.
+_MOST_NAMED: Final = 4
 
 
 def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], metric: str, *, mark: int | None) -> Chart:
@@ -90,7 +94,8 @@ def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
     padded = [name for name, said in notes.items() if any("padded" in note for note in said)]
     parts = []
     if padded and metric != "params":
-        parts.append(f"Steps of {', '.join(padded)}: padding to whole windows or blocks, counted as it runs.")
+        whose = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
+        parts.append(f"Steps{whose}: padding to whole windows or blocks, counted as it runs.")
     parts += [f"{one.name} ends at N = {one.tokens[-1]:,}." for one in sweeps if one.ended]
     return " ".join(parts)
 
