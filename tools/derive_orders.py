@@ -247,9 +247,11 @@ def orders() -> dict[tuple[str, str], str]:
         LookupError: a page of the written lists has no example above, or options change an order under one key.
     """
     found: dict[tuple[str, str], set[str]] = {}
-    for page in (*MECHANISMS, *SUBLAYERS, *EMBEDS, *ENTERS, *HEADS):
+    pages = (*MECHANISMS, *SUBLAYERS, *EMBEDS, *ENTERS, *HEADS)
+    for page in pages:
         if page not in EXAMPLES:
             raise LookupError(f"{page.__name__} has no example in tools/derive_orders.py")
+    for page in pages:
         for example, place in EXAMPLES[page]:
             shortcut = example.shortcut(place) if isinstance(example, SubLayer) else ()
             for row in (*example.operations(place), *shortcut):
