@@ -88,7 +88,10 @@ class Normalize(nn.Module):
 
 
 class Distances(nn.Module):
-    """Cosines to the centroids: (B, H, N, K) -> (B, H, N, C). No gradient passes: they choose, and choose alone."""
+    """Cosines to the centroids: (B, H, N, K) -> (B, H, N, C). No gradient passes: they choose, and choose alone.
+
+    They lie in memory a list per centroid, as they are then searched: a copy turned round costs more than the search.
+    """
 
     centroids_HCK: Tensor
 
@@ -97,7 +100,7 @@ class Distances(nn.Module):
         self.register_buffer("centroids_HCK", F.normalize(torch.randn(heads, count, width), dim=-1))
 
     def forward(self, x_BHNK: Tensor) -> Tensor:
-        return x_BHNK.detach() @ self.centroids_HCK.transpose(-2, -1)
+        return (self.centroids_HCK @ x_BHNK.detach().transpose(-2, -1)).transpose(-2, -1)
 
     @torch.no_grad()
     def update(self, *sides: tuple[Tensor, Tensor]) -> None:
