@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -131,23 +131,10 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     Dai et al. 2019, §3.3. `terms` are rows of what else is added to the position scores. Fused, the position scores are
     the kernel's bias, and are made as ever.
     """
-    mixing = {"mixing": "global", "reads": reads, "reads_tokens": keys}
+    mixing: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
     yield msgspec.structs.replace(project, once=True)
-    bias = {"params": 0 if share else inner, "shared": share}
-    yield elementwise("content_bias", "Queries + u, for the content", "add", queries * inner, **bias)
-    yield elementwise("position_bias", "Queries + v, for the positions", "add", queries * inner, **bias)
-    yield elementwise("position_scale", "Scale queries 1/√d_k, for the positions", "multiply", queries * inner)
-    yield product(
-        "position_scores",
-        "Position scores QRᵀ",
-        queries * encodings * inner,
-        attention_entries=heads * queries * encodings,
-        heads=heads,
-        content_dependent=True,
-        **mixing,
-    )
-    yield move("position_shift", "Relative shift", **mixing)
+    yield from _position_scores(queries, encodings, heads, inner, share, mixing)
     yield from terms
     if masked and fused:
         yield Operation(path="mask", title="Mask", **mixing)
@@ -163,3 +150,23 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
         biased=True,
         masked=masked,
     )
+
+
+def _position_scores(
+    queries: Number, encodings: Number, heads: Number, inner: Number, share: str | None, mixing: dict[str, Any]
+) -> Iterator[Operation]:
+    """Q+u, Q+v, and (Q+v)(R·W_R)ᵀ brought to the places of its keys."""
+    bias = {"params": 0 if share else inner, "shared": share}
+    yield elementwise("content_bias", "Queries + u, for the content", "add", queries * inner, **bias)
+    yield elementwise("position_bias", "Queries + v, for the positions", "add", queries * inner, **bias)
+    yield elementwise("position_scale", "Scale queries 1/√d_k, for the positions", "multiply", queries * inner)
+    yield product(
+        "position_scores",
+        "Position scores QRᵀ",
+        queries * encodings * inner,
+        attention_entries=heads * queries * encodings,
+        heads=heads,
+        content_dependent=True,
+        **mixing,
+    )
+    yield move("position_shift", "Relative shift", **mixing)
