@@ -88,6 +88,17 @@ class WeightedSum(nn.Module):
         return weights @ v
 
 
+class Pad(nn.Module):
+    """`more` zeros after the tokens: (…, N, D) -> (…, N + more, D)."""
+
+    def __init__(self, more: int) -> None:
+        super().__init__()
+        self.more = more
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x, (0, 0, 0, self.more)) if self.more else x
+
+
 class CausalMask(nn.Module):
     """-∞ where a key comes after its query; the first `memory` keys come before all queries."""
 

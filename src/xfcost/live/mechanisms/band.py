@@ -52,17 +52,6 @@ class BandCore(nn.Module):
         return y_BHRTK
 
 
-class Pad(nn.Module):
-    """Zeros after the tokens: (…, N, D) -> (…, P, D)."""
-
-    def __init__(self, more: int) -> None:
-        super().__init__()
-        self.more = more
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x, (0, 0, 0, self.more)) if self.more else x
-
-
 class ChunkScores(nn.Module):
     """QKᵀ in chunks of 2S tokens, C - 1 of them, that overlap by S; laid out block by block, 3S keys per query.
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.live.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
-from xfcost.live.mechanisms.band import Pad
+from xfcost.live.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
 from xfcost.live.mechanisms.core import Core
 from xfcost.live.mechanisms.full import FullAttention
 from xfcost.mechanisms.base import Place

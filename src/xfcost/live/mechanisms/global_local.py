@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from xfcost.live.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
-from xfcost.live.mechanisms.band import BandCore, BandMask, Pad
+from xfcost.live.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
+from xfcost.live.mechanisms.band import BandCore, BandMask
 from xfcost.live.mechanisms.core import Core
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.global_local import GlobalLocal

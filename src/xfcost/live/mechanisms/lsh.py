@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from xfcost.live.leaves import NO_TABLES, Linear, Scores, Softmax, Tables, WeightedSum, join_heads, split_heads
+from xfcost.live.leaves import NO_TABLES, Linear, Pad, Scores, Softmax, Tables, WeightedSum, join_heads, split_heads
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.lsh import Lsh
 
@@ -76,17 +75,6 @@ class LshAttention(nn.Module):
         logits_BHPR = self.undo(logits_BHGC1, undo_BHPR).unflatten(2, (-1, self.rounds)).flatten(3)
         y_BHPK = y_BHSK.unflatten(2, (-1, self.rounds)).flatten(3)  # a token's answers beside each other: R·K
         return self.combine(y_BHPK, self.round_weights(logits_BHPR))
-
-
-class Pad(nn.Module):
-    """(B, N, D) -> (B, P, D), zeros after the tokens."""
-
-    def __init__(self, more: int) -> None:
-        super().__init__()
-        self.more = more
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return F.pad(x_BND, (0, 0, 0, self.more))
 
 
 class Rotate(nn.Module):

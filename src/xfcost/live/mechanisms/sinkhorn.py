@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.live.leaves import NO_TABLES, Linear, Scores, Softmax, Tables, join_heads, split_heads
+from xfcost.live.leaves import NO_TABLES, Linear, Pad, Scores, Softmax, Tables, join_heads, split_heads
 from xfcost.live.mechanisms.core import Core
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.sinkhorn import Sinkhorn
@@ -58,17 +58,6 @@ class SinkhornAttention(nn.Module):
         else:
             y_BHPK = self.core(q, self.beside(sorted_k, k), self.beside(sorted_v, v)).flatten(2, 3)
         return self.out(join_heads(y_BHPK.narrow(2, 0, self.tokens)))
-
-
-class Pad(nn.Module):
-    """Zeros after the tokens: (B, N, 3I) -> (B, P, 3I)."""
-
-    def __init__(self, more: int) -> None:
-        super().__init__()
-        self.more = more
-
-    def forward(self, x_BNI: Tensor) -> Tensor:
-        return F.pad(x_BNI, (0, 0, 0, self.more)) if self.more else x_BNI
 
 
 class Pool(nn.Module):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.live.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
-from xfcost.live.mechanisms.band import BandCore, BandMask, ChunkScores, Pad
+from xfcost.live.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
+from xfcost.live.mechanisms.band import BandCore, BandMask, ChunkScores
 from xfcost.live.mechanisms.core import Core
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.sliding import Sliding

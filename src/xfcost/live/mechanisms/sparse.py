@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from xfcost.live.leaves import NO_TABLES, Add, Linear, Scale, Scores, Softmax, Tables, WeightedSum, split_groups
+from xfcost.live.leaves import NO_TABLES, Add, Linear, Pad, Scale, Scores, Softmax, Tables, WeightedSum, split_groups
 from xfcost.live.mechanisms.blocks import MemoryBlocks
 from xfcost.live.mechanisms.core import Core
 from xfcost.live.mechanisms.sparse_masks import (
@@ -32,7 +31,7 @@ class SparseAttention(nn.Module):
         super().__init__()
         inner, keys, self.tokens = page.inner(place.dim), page.key_inner(place.dim), place.grid.total
         self.qkv = Linear(place.dim, 2 * keys + inner, bias=page.projection_bias)
-        self.pad = PadTokens(page.blocks(place.grid).padded - self.tokens)
+        self.pad = Pad(page.blocks(place.grid).padded - self.tokens)
         self.factors = {"heads": ("local", "long"), "merged": ("core",)}.get(page.integration, (page.integration,))
         made = {"local": LocalFactor, "long": LongFactor, "core": MergedFactors}
         for name in self.factors:
@@ -45,17 +44,6 @@ class SparseAttention(nn.Module):
         answers = [self.get_submodule(name)(part) for name, part in zip(self.factors, parts, strict=True)]
         y_BPI = answers[0] if self.join_heads is None else self.join_heads(*answers)
         return self.out(y_BPI.narrow(1, 0, self.tokens))
-
-
-class PadTokens(nn.Module):
-    """Zeros after the sequence: (B, N, I) -> (B, P, I)."""
-
-    def __init__(self, more: int) -> None:
-        super().__init__()
-        self.more = more
-
-    def forward(self, x_BNI: Tensor) -> Tensor:
-        return F.pad(x_BNI, [0, 0, 0, self.more]) if self.more else x_BNI
 
 
 class JoinHeads(nn.Module):
