@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -614,6 +615,7 @@ def test_causal_pages_read_no_later_token(page: Mixer) -> None:
 @functools.cache
 def derivation() -> Any:
     file = Path(__file__).parents[1] / "tools" / "derive_orders.py"
+    sys.path.insert(0, str(file.parent))  # as running it does, for the folder of examples beside it
     spec = importlib.util.spec_from_file_location("derive_orders", file)
     assert spec is not None
     assert spec.loader is not None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from published import PUBLISHED
+from published.judged import MILLION, Without
 from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.ledger import Ledger
@@ -24,78 +25,6 @@ for _file in sorted(Path(__file__).with_name("data").glob("exact*.csv")):
         EXACT |= {row["preset"]: row for row in csv.DictReader(_stream)}
 
 ALIASES = {"vit": "vit-s8", "swin": "swin-t"}
-
-# Every published figure, with the unit its paper rounds to (so that ours must be within half of it), or, where the
-# exact count can't give the printed one, the reason, or the parameters that are left out of an exact one. Key: preset,
-# quantity, the printed figure.
-MILLION, TENTH_OF_A_BILLION = 1e6, 1e8
-
-
-class Without(NamedTuple):
-    """The exact count of public code, of which the spec leaves a part out."""
-
-    parameters: int
-
-
-PUBLISHED: dict[tuple[str, str, float], float | str | Without] = {
-    ("vit-b16", "params", 86e6): "86M leaves out the 1000-class head (0.77M): 85.80M",
-    ("vit-b16", "macs", 17.564e9): MILLION,
-    ("vit-b16-384", "params", 86e6): "printed once for ViT-Base, whatever its patch, resolution and head",
-    ("vit-b16-384", "macs", 55.5e9): TENTH_OF_A_BILLION,
-    (
-        "vit-b32",
-        "params",
-        86e6,
-    ): "printed once for ViT-Base; patches of 32 make a projection of 2.36M in place of 0.59M",
-    ("vit-b32", "macs", 4.409e9): MILLION,
-    ("vit-l16", "params", 307e6): "printed once for ViT-Large; 307M is L/32",
-    ("vit-l16", "macs", 61.555e9): MILLION,
-    ("vit-l16-384", "params", 307e6): "printed once for ViT-Large; 307M is L/32",
-    ("vit-l16-384", "macs", 190.7e9): "0.2 % below the exact 191.07e9; the printing paper's method is unknown",
-    ("vit-l32", "params", 307e6): MILLION,
-    ("vit-l32", "macs", 15.378e9): MILLION,
-    ("vit-h14", "params", 632e6): MILLION,
-    ("vit-h14", "macs", 167.295e9): MILLION,
-    ("swin-t", "params", 28e6): MILLION,
-    ("swin-t", "macs", 4.5e9): TENTH_OF_A_BILLION,
-    ("swin", "params", 28e6): MILLION,
-    ("swin", "macs", 4.5e9): TENTH_OF_A_BILLION,
-    ("swin-s", "params", 50e6): MILLION,
-    ("swin-s", "macs", 8.7e9): TENTH_OF_A_BILLION,
-    ("swin-b", "params", 88e6): MILLION,
-    ("swin-b", "macs", 15.4e9): TENTH_OF_A_BILLION,
-    ("swin-b-384", "params", 88e6): MILLION,
-    ("swin-b-384", "macs", 47.1e9): TENTH_OF_A_BILLION,
-    ("swin-l", "params", 197e6): MILLION,
-    ("swin-l", "macs", 34.5e9): TENTH_OF_A_BILLION,
-    ("swin-l-384", "params", 197e6): MILLION,
-    ("swin-l-384", "macs", 103.9e9): TENTH_OF_A_BILLION,
-    ("gpt2", "params", 117e6): "the paper's table; no count of the released model gives it",
-    ("gpt2", "params", 124e6): MILLION,
-    ("gpt2-medium", "params", 345e6): "the paper's table; no count of the released model gives it",
-    ("gpt2-medium", "params", 355e6): MILLION,
-    ("gpt2-large", "params", 762e6): "the paper's table; no count of the released model gives it",
-    ("gpt2-large", "params", 774e6): MILLION,
-    ("gpt2-xl", "params", 1542e6): "the paper's table; no count of the released model gives it",
-    ("gpt2-xl", "params", 1558e6): MILLION,
-    ("gpt3", "params", 174.6e9): TENTH_OF_A_BILLION,
-    ("transformer-xl-enwik8", "params", 41e6): MILLION,
-    ("transformer-xl-enwik8-24l", "params", 277e6): MILLION,
-    ("transformer-xl-wt103", "params", 151e6): MILLION,
-    ("reformer-enwik8", "params", 149182722): 1,
-    ("sparse-transformer-enwik8", "params", 95e6): MILLION,
-    ("sparse-transformer-cifar10", "params", 59e6): MILLION,
-    ("sparse-transformer-imagenet64", "params", 152e6): MILLION,
-    ("transformer-base", "params", 65e6): "wants a vocabulary of about 40k; the text says about 37k",
-    ("transformer-big", "params", 213e6): "wants a vocabulary of about 36k; the text says about 37k",
-    ("routing-lm", "params", 38_621_216): Without(6 * 768),
-    ("routing-lm", "macs", 60_481_863_680): 1.0,
-    ("etc-base", "params", 166e6): "relative position labels, about 0.6M, are left out",
-    ("etc-base-shared", "params", 109e6): MILLION,
-    ("etc-large", "params", 558e6): "relative position labels are left out",
-    ("sinkhorn-lm", "params", 39_479_840): Without((16 + 128) * 512 + 6 * 512),
-    ("sinkhorn-lm", "macs", 63_049_564_160): 1.0,
-}
 
 
 def counted(name: str) -> Ledger:

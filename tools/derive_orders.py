@@ -14,248 +14,40 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import sympy
+from order_examples import examples
+from order_examples.letters import LETTERS, SYMBOLS, N, place, s
 
-from xfcost.grid import Grid
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
-from xfcost.layers.axis_position import AxisPosition
-from xfcost.layers.class_token import ClassToken
-from xfcost.layers.dense import Dense
-from xfcost.layers.fold import Fold
-from xfcost.layers.fourier import Fourier, Pixels
-from xfcost.layers.heads import Classifier, LanguageModel, Pooler
-from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
-from xfcost.layers.norm import Norm
-from xfcost.layers.patch import Patch
-from xfcost.layers.patch_merging import PatchMerging
-from xfcost.layers.pooling_attention import PoolingAttention
-from xfcost.layers.position import Position
-from xfcost.layers.projection import Projection
 from xfcost.layers.residual import TwoStreams, wrapped
-from xfcost.layers.shift import Context, Shift
-from xfcost.layers.token import Token
-from xfcost.layers.token_type import TokenType
-from xfcost.layers.upsample import Upsample
 from xfcost.ledger import Operation
-from xfcost.mechanisms import (
-    MECHANISMS,
-    Axial,
-    BlockSparse,
-    Blockwise,
-    Compressed,
-    Compressive,
-    Cross,
-    Full,
-    Funnel,
-    GlobalLocal,
-    Inducing,
-    Kernel,
-    LowRank,
-    Lsh,
-    Nystrom,
-    Relative,
-    Routing,
-    Sinkhorn,
-    Sliding,
-    Sparse,
-    Synthesizer,
-    Window,
-)
-from xfcost.mechanisms.base import Page, Place, Residual, SubLayer
-from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
+from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.base import Residual, SubLayer
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
 COMMAND = "python tools/derive_orders.py"
 
-# The letters, in the order in which a product is written: O(h·N²), O(N·W²·d).
-LETTERS = {
-    "h": "heads",
-    "N": "tokens",
-    "M": "tokens of the memory (cross-attention)",
-    "W": "side of a window",
-    "w": "tokens of a sliding window or of a cluster",
-    "b": "tokens of a block, chunk or bucket",
-    "l": "stride of a pattern",
-    "c": "compression: tokens per compressed one; or summary cells of a block",
-    "g": "global tokens",
-    "r": "random blocks per block, or rounds of hashing",
-    "k": "rank, landmarks, random features, inducing points, clusters or buckets",
-    "m": "memory tokens, positions beside a block that it reads, or positions kept from earlier segments",
-    "P": "side of a patch",
-    "C": "channels of the image",
-    "V": "entries of the vocabulary",
-    "L": "rows of a position table that is not as long as the input",
-    "K": "classes",
-    "d": "width",
-    "dₖ": "width of a head",
-}
-SYMBOLS: dict[str, Any] = {letter: sympy.Symbol(letter, integer=True, positive=True) for letter in LETTERS}
-h, N, M, W, w, b, stride, c, g, r, k, m, P, C, V, L, K, d, dk = SYMBOLS.values()
 LOG = sympy.Symbol("log N", positive=True)  # ⌈log₂ of any list that grows with N⌉
-# s = √N, the side of the square grid: formulas round it, so it is an integer of its own.
-s = sympy.Symbol("s", integer=True, positive=True)
-S = sympy.Symbol("S", integer=True, positive=True)  # a shift
-
-SQUARE = Grid((s, s))
-
-
-def _place(**given: Any) -> Place:
-    return Place(**({"grid": SQUARE, "dim": d, "out_dim": d} | given))
-
-
-def _both(place: Place, *pages: Page) -> list[tuple[Page, Place]]:
-    """`pages` at `place`, eager and fused."""
-    return [(page, spot) for page in pages for spot in (place, msgspec.structs.replace(place, fused=True))]
-
-
-CHUNKED = {"causal": True, "form": "chunked", "chunk": b}
-
-# Every page in letters, with the options that bring other rows. A page that is missing here fails the derivation.
-EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
-    Full: _both(_place(), Full(heads=h), Full(heads=h, causal=True)),
-    Cross: _both(_place(memory=Grid((M,)), memory_dim=d), Cross(heads=h)),
-    # half a window is a whole number, here w
-    Sliding: [
-        (Sliding(heads=h, window=2 * w), _place()),
-        (Sliding(heads=h, window=2 * w, global_projections=True), _place()),
-        (Sliding(heads=h, window=2 * w, dilation=2, global_tokens=g), _place()),
-        (Sliding(heads=h, window=2 * w, causal=True), _place()),
-    ],
-    BlockSparse: _both(_place(), BlockSparse(heads=h, block=b, random_blocks=r)),
-    GlobalLocal: [
-        (GlobalLocal(heads=h, radius=w, **projections), _place(grid=grid))
-        for projections in ({}, {"share_projections": False, "share_output": False})
-        for grid in (SQUARE, Grid((s, s), g))
-    ],
-    Window: [
-        *_both(_place(), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
-        *_both(_place(grid=Grid((s * s,))), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
-    ],
-    Inducing: _both(_place(), Inducing(heads=h, points=k)),
-    Axial: [
-        *_both(_place(), Axial(heads=h, axis="row"), Axial(heads=h, axis="column", causal=True)),
-        *_both(_place(), Axial(heads=h, axis="all")),
-    ],
-    Blockwise: [
-        *_both(_place(), Blockwise(heads=h, block=b), Blockwise(heads=h, block=b, before=m, causal=True)),
-        *_both(_place(), Blockwise(heads=h, block=[W, W], above=W, beside=W)),
-    ],
-    Relative: _both(_place(), Relative(heads=h, memory=m), Relative(heads=h, memory=m, causal=True)),
-    Lsh: [
-        (Lsh(heads=h, bucket=b, rounds=r, buckets=buckets, causal=causal), _place())
-        for buckets in (None, 2 * k, [2 * k, 2 * k])
-        for causal in (False, "approximate")
-    ]
-    + [(Lsh(heads=h, bucket=2 * s * s, rounds=r), _place())],
-    Kernel: [
-        (Kernel(heads=h, features=features, **way), _place(dim=h * dk))
-        for features in (EluPlusOne(), RandomFeatures(count=k), RandomFeatures(count=k, function="relu"))
-        for way in ({}, *({"causal": True, "form": form} for form in ("parallel", "recurrent")), CHUNKED)
-    ],
-    Compressive: _both(
-        _place(),
-        *(
-            Compressive(heads=h, memory=m, compressed_memory=m, compression=c, function=function, causal=True)
-            for function in ("conv", "mean", "max")
-        ),
-    ),
-    LowRank: _both(_place(), *(LowRank(heads=h, rank=k, share=share) for share in ("none", "key_value"))),
-    Nystrom: _both(_place(), *(Nystrom(heads=h, landmarks=landmarks, conv=w) for landmarks in (k, 2 * s * s))),
-    Compressed: _both(
-        _place(),
-        Compressed(heads=h, compression=c),
-        Compressed(heads=h, compression=c, causal=True),
-        Compressed(heads=h, compression=c, function="mean"),
-        Compressed(heads=h, compression=c, function="max"),
-    ),
-    Funnel: _both(
-        _place(),
-        Funnel(heads=h, token_types=True),
-        Funnel(heads=h, stride=2, token_types=True),
-        Funnel(heads=h, stride=2, pool="max", token_types=True),
-        Funnel(heads=h, stride=2, pool_q_only=False, separate_cls=False, truncate_seq=False),
-    ),
-    Synthesizer: [
-        (Synthesizer(heads=h, **form), _place(dim=h * dk))
-        for form in (
-            {"form": "dense"},
-            {"form": "random"},
-            {"form": "random", "trainable": False},
-            {"form": "factorized_random", "rank": k},
-            {"form": "factorized_dense"},
-            {"form": "factorized_dense", "factor": k},
-        )
-    ],
-    Sparse: _both(
-        _place(dim=2 * d, out_dim=2 * d),
-        *(
-            Sparse(heads=2 * h, stride=stride, causal=True, integration=way, **pattern)
-            for way in ("local", "long", "merged", "heads")
-            for pattern in ({"pattern": "strided"}, {"pattern": "fixed", "summary": c})
-        ),
-    ),
-    Mlp: [(Mlp(), _place())],
-    Dense: [(Dense(), _place())],
-    Patch: [(Patch(size=P, norm="layer_norm"), _place(grid=Grid((P * s, P * s)), dim=C))],
-    Token: [(Token(scale="sqrt_dim"), _place(dim=V, vocabulary=V))],
-    ClassToken: [(ClassToken(), _place())],
-    MemoryTokens: [(MemoryTokens(count=m), _place())],
-    Position: [
-        (Position(), _place()),
-        (Position(length=L), _place()),
-        (Position(form="axial", shape=[L] * 4, widths=[d] * 4), _place()),
-    ],
-    TokenType: [(TokenType(types=2), _place())],
-    Norm: [(Norm(), _place())],
-    AxisPosition: [(AxisPosition(), _place())],
-    Shift: [(Shift(axis="row"), _place())],
-    Context: [(Context(), _place(memory=SQUARE, memory_dim=d))],
-    Fold: [(Fold(), _place(grid=Grid((s * s,))))],
-    Pixels: [(Pixels(), _place(dim=C, out_dim=d))],
-    Fourier: [(Fourier(), _place(dim=C, out_dim=d))],
-    Projection: [(Projection(), _place(dim=C))],
-    PoolingAttention: [
-        spot
-        for where in ("pre", "post", "res_post")
-        for spot in _both(_place(), PoolingAttention(heads=h, count=k, residual=Residual(place=where)))
-    ],
-    Routing: [
-        pair
-        for sizes in ({}, {"window": w}, {"clusters": k}, {"window": w, "clusters": k})
-        for options in ({"causal": "approximate"}, {"shared_qk": True}, {"local_heads": h, "local_window": b})
-        for pair in _both(_place(dim=2 * h * dk), Routing(heads=2 * h, head_dim=dk, **sizes, **options))
-    ],
-    Sinkhorn: [
-        pair
-        for options in ({}, {"causal": True}, {"sortcut": k})
-        for pair in _both(_place(dim=h * dk), Sinkhorn(heads=h, head_dim=dk, block=b, **options))
-    ],
-    PatchMerging: [(PatchMerging(), _place(out_dim=2 * d))],
-    Upsample: [(Upsample(factor=4), _place(memory=Grid((4 * s * s,)), memory_dim=d))],
-    Classifier: [(Classifier(pool=pool, classes=K), _place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],
-    LanguageModel: [(LanguageModel(), _place(vocabulary=V))],
-    Pooler: [(Pooler(), _place())],
-}
 
 
 def orders() -> dict[tuple[str, str], str]:
     """(page's order key or "residual", row) -> order, for every row that costs something.
 
     Raises:
-        LookupError: a page of the written lists has no example above, or options change an order under one key.
+        LookupError: a page of the written lists has no example, or options change an order under one key.
     """
     found: dict[tuple[str, str], set[str]] = {}
+    known = examples()
     pages = (*MECHANISMS, *SUBLAYERS, *EMBEDS, *ENTERS, *HEADS)
     for page in pages:
-        if page not in EXAMPLES:
-            raise LookupError(f"{page.__name__} has no example in tools/derive_orders.py")
+        if page not in known:
+            raise LookupError(f"{page.__name__} has no example in tools/order_examples/")
     for page in pages:
-        for example, place in EXAMPLES[page]:
-            shortcut = example.shortcut(place) if isinstance(example, SubLayer) else ()
-            for row in (*example.operations(place), *shortcut):
-                _note(found, (example.order_key(place), row.path), row)
+        for example, spot in known[page]:
+            shortcut = example.shortcut(spot) if isinstance(example, SubLayer) else ()
+            for row in (*example.operations(spot), *shortcut):
+                _note(found, (example.order_key(spot), row.path), row)
     for row in _residual_rows():
         _note(found, ("residual", row.path), row)
     for key, texts in found.items():
@@ -265,9 +57,9 @@ def orders() -> dict[tuple[str, str], str]:
 
 
 def _residual_rows() -> Iterator[Operation]:
-    inner = {row.path for row in Mlp().operations(_place())}
-    yield from (row for row in wrapped(Mlp(), Residual(), _place()) if row.path not in inner)
-    yield from TwoStreams(join="mean", blocks=1).operations(_place())
+    inner = {row.path for row in Mlp().operations(place())}
+    yield from (row for row in wrapped(Mlp(), Residual(layer_scale=1, factor=1), place()) if row.path not in inner)
+    yield from TwoStreams(join="mean", blocks=1).operations(place())
 
 
 def _note(found: dict[tuple[str, str], set[str]], key: tuple[str, str], row: Operation) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import sympy
-from derive_orders import SQUARE, b, c, d, dk, g, h, k, m, order, r, s, stride, w
+from derive_orders import order
+from order_examples.letters import SQUARE, b, c, d, dk, g, h, k, m, r, s, stride, w
 
 from xfcost.grid import Grid
 from xfcost.mechanisms import (

@@ -21,7 +21,12 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "clamp": 1,  # one bound
     "softmax": 5,  # maximum, subtract, exponential, sum, divide
     "layer_norm": 5,  # fvcore's figure, affine included: mean, variance, subtract, scale, affine
+    "rms_norm": 4,  # square, mean, scale, gain
+    "batch_norm": 2,  # fvcore's figure, with running statistics: scale and shift are folded into two numbers
+    "group_norm": 5,  # as layer norm
+    "affine": 2,  # scale, shift
     "relu": 1,
+    "silu": 4,  # x·sigmoid(x)
     "elu": 2,  # exp(x) - 1 below zero
     "sigmoid": 3,  # 1/(1 + exp(-x)), the sign for free
     "tanh": 5,  # (exp(2x) - 1)/(exp(2x) + 1)

@@ -54,6 +54,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Of sorting and choosing (argmax, top-k, maxima); neither MACs nor FLOPs."""
     moved: int = 0
     """Elements that gathers, scatters, rolls, pads, concatenations and look-ups write."""
+    bound: bool = False
+    """Are its weights' shapes bound to the input's size (a row per token, say), so that another N needs new ones?"""
     once: bool = False
     """Is it done once for the whole batch, because it works on weights alone?"""
     core: Core | None = None
@@ -220,6 +222,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         counted = {name: self.total(name) for name in (*COUNTED, *TRAFFIC)}
         bytes_ = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
         return counted | bytes_ | {name: self.total(name) for name in TRACED}
+
+    @property
+    def bound_params(self) -> int:
+        """Parameters that are bound to the input's size."""
+        return self.part(row for row in self.rows if row.bound).total("params") or 0
 
     def published_beside_ours(self) -> list[dict[str, Any]]:
         """Published figures with ours: {quantity, published, ours, difference (of the published), source, …}."""

@@ -3,13 +3,14 @@
 from xfcost.layers.axis_position import AxisPosition
 from xfcost.layers.base import Embed, Enter, Head, PerToken
 from xfcost.layers.class_token import ClassToken
+from xfcost.layers.conv import Conv, Pool
 from xfcost.layers.dense import Dense
 from xfcost.layers.fold import Fold
 from xfcost.layers.fourier import Fourier, Pixels
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
-from xfcost.layers.norm import Norm
+from xfcost.layers.norm import Norm, NormLayer
 from xfcost.layers.patch import Patch
 from xfcost.layers.patch_merging import PatchMerging
 from xfcost.layers.pooling_attention import PoolingAttention
@@ -35,9 +36,21 @@ EMBEDS: tuple[type[Embed], ...] = (
     Projection,
     AxisPosition,
     Shift,
+    Conv,
+    Pool,
 )
-ENTERS: tuple[type[Enter], ...] = (PatchMerging, PoolingAttention, Upsample)
-SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Dense, Context)
+# A stage's door takes what stands behind the first step of the model's door too.
+ENTERS: tuple[type[Embed | Enter], ...] = (
+    PatchMerging,
+    PoolingAttention,
+    Upsample,
+    Conv,
+    Pool,
+    Norm,
+    ClassToken,
+    Position,
+)
+SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Dense, Context, NormLayer)
 HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, Pooler)
 
 AnyEmbed = (
@@ -54,9 +67,11 @@ AnyEmbed = (
     | Projection
     | AxisPosition
     | Shift
+    | Conv
+    | Pool
 )
-AnyEnter = PatchMerging | PoolingAttention | Upsample
-AnySubLayer = Mlp | Dense | Context
+AnyEnter = PatchMerging | PoolingAttention | Upsample | Conv | Pool | Norm | ClassToken | Position
+AnySubLayer = Mlp | Dense | Context | NormLayer
 AnyHead = Classifier | LanguageModel | Pooler
 
 __all__ = [
@@ -72,6 +87,7 @@ __all__ = [
     "ClassToken",
     "Classifier",
     "Context",
+    "Conv",
     "Dense",
     "Fold",
     "Fourier",
@@ -79,9 +95,11 @@ __all__ = [
     "MemoryTokens",
     "Mlp",
     "Norm",
+    "NormLayer",
     "Patch",
     "PatchMerging",
     "Pixels",
+    "Pool",
     "Pooler",
     "PoolingAttention",
     "Position",

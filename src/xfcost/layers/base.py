@@ -14,6 +14,8 @@ class Embed(Page, frozen=True):
 
     takes: ClassVar[Takes] = "embedded"
     """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
+    anywhere: ClassVar[bool] = False
+    """Can it stand first, on the pixels of an image, as well as behind other doors?"""
     axes: ClassVar[int] = 1
     """Axes of the grid that it lays a sequence out on."""
 

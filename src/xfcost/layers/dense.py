@@ -7,7 +7,7 @@ from typing import Literal
 
 from xfcost.layers.base import PerToken
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.base import ActKind, Place
 from xfcost.mechanisms.rows import elementwise, linear
 
 
@@ -18,7 +18,7 @@ class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
     act      N·d elements
     """
 
-    act: Literal["relu", "gelu", "gelu_tanh", "none"] = "relu"
+    act: ActKind | Literal["none"] = "relu"
     bias: bool = True
 
     def operations(self, place: Place) -> Iterator[Operation]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 
@@ -11,7 +11,7 @@ from xfcost.arithmetic import Number, ceil_div
 from xfcost.errors import PageError
 from xfcost.layers.base import PerToken
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place, Width
+from xfcost.mechanisms.base import ActKind, Place, Width
 from xfcost.mechanisms.rows import elementwise, linear, move
 
 
@@ -30,7 +30,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     """H/d, where `hidden` isn't given."""
     hidden: Width | None = None
     """H."""
-    act: Literal["gelu", "gelu_quick", "gelu_tanh", "relu"] = "gelu"
+    act: ActKind = "gelu"
     bias: bool = True
     chunks: Annotated[int, msgspec.Meta(ge=1, le=2**12)] = 1
     """k."""

@@ -1,17 +1,36 @@
-"""A layer norm at the door, over what the embeddings add up to."""
+"""A normalisation of its own: at a door, or between the sub-layers of a block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
-from xfcost.layers.base import Embed
+from xfcost.layers.base import Embed, PerToken
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.base import NormKind, Place
 from xfcost.mechanisms.rows import norm
 
 
 class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
-    """Layer norm after the embeddings (BERT's public implementation; Devlin et al. 2019). 2d parameters."""
+    """A norm at a door: after the embeddings (BERT's public implementation), before a convolution (ConvNeXt's)."""
+
+    norm: NormKind = "layer_norm"
+
+    def order_key(self, place: Place) -> str:
+        return f"norm/{self.norm}"
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        yield from norm("layer_norm", "norm", place.grid.total, place.dim)
+        yield from norm(self.norm, "norm", place.grid.total, place.dim)
+
+
+class NormLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
+    """A norm on the stream itself, in a block: the last step of a Conformer's (Gulati et al. 2020, equation 1)."""
+
+    residual: Literal["none"] = "none"
+    norm: NormKind = "layer_norm"
+
+    def order_key(self, place: Place) -> str:
+        return f"norm/{self.norm}"
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        yield from norm(self.norm, "norm", place.grid.total, place.dim)

@@ -27,9 +27,8 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     norm: NormKind = "none"
     bias: bool = True
 
-    @property
-    def stride(self) -> int:
-        return self.size
+    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(side * self.size for side in sides)
 
     def check(self, place: Place) -> None:
         bad = [side for side in place.grid.sides if side % self.size]

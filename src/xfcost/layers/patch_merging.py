@@ -22,9 +22,8 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
     Odd sides are padded by one, as in the public implementation. Groups are disjoint and become new tokens: per-token.
     """
 
-    @property
-    def stride(self) -> int:
-        return 2
+    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(2 * side for side in sides)
 
     def check(self, place: Place) -> None:
         if len(place.grid.sides) != 2 or place.grid.extra:  # noqa: PLR2004 - height and width

@@ -76,7 +76,8 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     def operations(self, place: Place) -> Iterator[Operation]:
         add = elementwise("add", "Add positions", "add", place.grid.total * place.dim)
         if self.form == "learned":
-            yield Operation(path="table", title="Position table", params=self.rows(place) * place.dim)
+            bound = self.length is None
+            yield Operation(path="table", title="Position table", params=self.rows(place) * place.dim, bound=bound)
         for axis, (side, width) in enumerate(zip(self.shape or [], self.widths or [], strict=True)):
             yield Operation(path=f"axes_{axis}", title=f"Position table of axis {axis + 1}", params=side * width)
         if self.shape:

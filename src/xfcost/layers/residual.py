@@ -5,27 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+import msgspec
+
 from xfcost.arithmetic import Number
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Joining, Page, Place, SubLayer
+from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer
 from xfcost.mechanisms.rows import elementwise, move, norm
 
 
 def wrapped(page: SubLayer, residual: Joining, place: Place) -> Iterator[Operation]:
-    """The rows of `page` inside its residual: `residual_norm` where it stands, and `residual_add`."""
+    """The rows of `page` inside its residual: `residual_norm` where it stands, its scales, and `residual_add`."""
     if residual == "none":
         yield from page.operations(place)
         return
-    entering, leaving = place.grid.total, page.out(place)[0].total
-    add = elementwise("residual_add", "Residual add", "add", leaving * place.dim)
-    normed = list(norm(residual.norm, "residual_norm", entering if residual.place == "pre" else leaving, place.dim))
+    grid, width = page.out(place)
+    elements = grid.total * width
+    add = elementwise("residual_add", "Residual add", "add", elements)
+    scaled = [*_scales(residual, width, elements)]
     if residual.place == "pre":
-        yield from normed
+        yield from norm(residual.norm, "residual_norm", place.grid.total, place.dim)
+        normed = []
+    else:
+        normed = list(norm(residual.norm, "residual_norm", grid.total, width))
     yield from page.operations(place)
     yield from page.shortcut(place)
-    yield from {"pre": [add], "post": [add, *normed], "res_post": [*normed, add]}[residual.place]
+    after = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
+    yield from after[residual.place]
+
+
+def _scales(residual: Residual, width: Number, elements: Number) -> Iterator[Operation]:
+    """What f(x) is multiplied by: d learned numbers, a fixed one, both or neither."""
+    if residual.layer_scale is not None:
+        row = elementwise("residual_layer_scale", "LayerScale", "multiply", elements)
+        yield msgspec.structs.replace(row, params=width)
+    if residual.factor is not None:
+        yield elementwise("residual_factor", f"Scale by {residual.factor:g}", "multiply", elements)
 
 
 class TwoStreams(Page, frozen=True, kw_only=True, tag="two_streams"):

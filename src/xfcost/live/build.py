@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from xfcost.layers.base import Enter
 from xfcost.layers.residual import TwoStreams
 from xfcost.live import layers, mechanisms
-from xfcost.live.leaves import Add, Table, Tables, norm
+from xfcost.live.leaves import Add, Scale, Table, Tables
+from xfcost.live.norms import LayerScale, norm
 from xfcost.live.reversible import ReversibleRun, StreamsJoined
 from xfcost.mechanisms.base import Page, SubLayer
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
@@ -161,9 +162,12 @@ class SubLayerModel(nn.Module):
         self.inner = twin(part, tables)
         self.joins = part.residual != "none"
         if part.residual != "none":
-            self.place = part.residual.place
-            self.residual_norm = norm(part.residual.norm, part.place.dim)
+            joining, width = part.residual, part.page.out(part.place)[1]
+            self.place = joining.place
+            self.residual_norm = norm(joining.norm, part.place.dim if joining.place == "pre" else width)
             self.residual_pool = self.inner.residual_pool() if isinstance(self.inner, Shortens) else None
+            self.residual_layer_scale = LayerScale(width, joining.layer_scale) if joining.layer_scale else None
+            self.residual_factor = Scale(joining.factor) if joining.factor else None
             self.residual_add = Add()
         # in a tuple: a sub-layer that merely uses a table must not own it
         self.borrowed = tuple(tables[name] for name in part.page.tables(part.place))
@@ -174,15 +178,15 @@ class SubLayerModel(nn.Module):
             return self.inner(x_BND, *memory)
         kept_BND = x_BND if self.residual_pool is None else self.residual_pool(x_BND)
         if self.place == "post":
-            return self._normed(self.residual_add(kept_BND, self.inner(x_BND, *memory)))
+            return self._normed(self.residual_add(kept_BND, self._scaled(self.inner(x_BND, *memory))))
         return self.residual_add(kept_BND if onto_BND is None else onto_BND, self.branch(x_BND, memory_BMD))
 
     def branch(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
-        """f(norm(x)) or norm(f(x)): what is added to a stream."""
+        """f(norm(x)) or norm(f(x)), scaled: what is added to a stream."""
         memory = (memory_BMD,) if self.crosses else ()
         if self.place == "pre":
-            return self.inner(self._normed(x_BND), *memory)
-        return self._normed(self.inner(x_BND, *memory))
+            return self._scaled(self.inner(self._normed(x_BND), *memory))
+        return self._scaled(self._normed(self.inner(x_BND, *memory)))
 
     def weights(self) -> list[Tensor]:
         """All that it learns: its own, and the shared tables that it uses."""
@@ -190,3 +194,8 @@ class SubLayerModel(nn.Module):
 
     def _normed(self, x_BND: Tensor) -> Tensor:
         return x_BND if self.residual_norm is None else self.residual_norm(x_BND)
+
+    def _scaled(self, y_BND: Tensor) -> Tensor:
+        if self.residual_layer_scale is not None:
+            y_BND = self.residual_layer_scale(y_BND)
+        return y_BND if self.residual_factor is None else self.residual_factor(y_BND)

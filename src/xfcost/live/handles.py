@@ -212,6 +212,8 @@ COUNTED: dict[str, Handle] = {
     "aten::avg_pool2d": average_pool,
     "aten::max_pool1d": max_pool,
     "aten::max_pool2d": max_pool,
+    "aten::avg_pool3d": average_pool,
+    "aten::max_pool3d": max_pool,
     "aten::sort": sort,
     "aten::argsort": sort,
     "aten::topk": sort,
@@ -219,8 +221,12 @@ COUNTED: dict[str, Handle] = {
 }
 _BY_WORK: Final = {
     "layer_norm": "layer_norm",
+    "rms_norm": "rms_norm",
+    "batch_norm": "batch_norm",
+    "group_norm": "group_norm",
     "softmax": "softmax",
     "relu": "relu relu_",
+    "silu": "silu silu_",
     "elu": "elu",
     "sigmoid": "sigmoid",
     "tanh": "tanh",
@@ -252,7 +258,7 @@ FREE: Final[frozenset[str]] = frozenset(
         copy_ detach diagonal dropout empty eq expand expand_as eye fill_ flatten full full_like ge gt le lift_fresh
         logical_and logical_not logical_or lt mT masked_fill masked_fill_ movedim narrow ne new_empty new_full new_ones
         new_zeros numpy_T ones ones_like permute rand randn reshape select size slice split split_with_sizes squeeze
-        swapaxes t tensor to transpose tril triu type_as unbind unflatten unfold unsqueeze view where zeros
+        swapaxes t tensor to transpose tril triu type_as unbind unflatten unfold unsqueeze view view_as where zeros
         zeros_like any""",
     )
 )

@@ -12,19 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.mechanisms.base import NormKind
+from xfcost.mechanisms.base import ActKind
 
 
 class Linear(nn.Linear):
     """nn.Linear that leaves `meta` weights as they are (there is nothing to initialise there, and it takes time)."""
-
-    def reset_parameters(self) -> None:
-        if not self.weight.is_meta:
-            super().reset_parameters()
-
-
-class LayerNorm(nn.LayerNorm):
-    """nn.LayerNorm, likewise."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
@@ -196,16 +188,12 @@ class GeluQuick(nn.Module):
         return x * (1.702 * x).sigmoid()
 
 
-def norm(kind: NormKind, width: int) -> LayerNorm | None:
-    """The normalisation `kind`, None where there is none."""
-    return LayerNorm(width) if kind == "layer_norm" else None
-
-
-ACTIVATIONS: Final[dict[str, type[nn.Module]]] = {
+ACTIVATIONS: Final[dict[ActKind, type[nn.Module]]] = {
     "gelu": nn.GELU,
     "gelu_quick": GeluQuick,
     "gelu_tanh": GeluTanh,
     "relu": nn.ReLU,
+    "silu": nn.SiLU,
 }
 
 

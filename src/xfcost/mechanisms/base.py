@@ -24,8 +24,10 @@ Rows = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 Share = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-# What a normalisation can be; "none" leaves it out.
-NormKind = Literal["layer_norm", "none"]
+# What a normalisation can be; "none" leaves it out. `rows.norm` says what each costs.
+NormKind = Literal["layer_norm", "rms_norm", "batch_norm", "group_norm", "affine", "none"]
+# The activations that layers offer.
+ActKind = Literal["gelu", "gelu_quick", "gelu_tanh", "relu", "silu"]
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,6 +43,10 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     form: Literal["ordinary", "reversible"] = "ordinary"
     join: Literal["concatenate", "mean"] | None = None
     """How two streams end: beside each other, 2d wide (the default, as trax and transformers), or as their mean."""
+    layer_scale: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    """LayerScale: f(x) is multiplied by d learned numbers, which start at this one (Touvron et al. 2021, §2)."""
+    factor: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    """f(x) is multiplied by this fixed number (½ in a Conformer's feed-forwards; Gulati et al. 2020, §2.3)."""
 
 
 # "approximate": no later token is read, yet later tokens sway what is read (they are hashed, clustered, sorted too).
@@ -57,6 +63,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     dim: Number
     """Width d (channels of the image, entries of the vocabulary at a model's door)."""
     out_dim: Number
+    """Width that the stage is to have: what a door must bring, and what a sub-layer that widens brings."""
     memory: Grid | None = None
     """The tokens of the other stream (the encoder's output), for cross-attention; or of an earlier stage."""
     memory_dim: Number = None
@@ -69,10 +76,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """A named thing in a spec. Subclasses are pages; `kind`, their tag, is what YAML calls them."""
 
-    @property
-    def stride(self) -> int:
-        """Positions that come in per token that goes out, along one side; more than 1 at doors alone."""
-        return 1
+    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """The grid that must come in for a grid of `sides` to go out; other than it at doors alone."""
+        return sides
 
     def check(self, place: Place) -> None:
         """Raise PageError, naming the field, where the page can't stand at `place`."""
@@ -106,12 +112,17 @@ class SubLayer(Page, frozen=True):
 
     residual: Joining | None = None
 
+    @property
+    def widens(self) -> bool:
+        """Does it bring the width to its stage's, whatever comes in?"""
+        return False
+
     def in_stream(self, *, decoder: bool) -> Self:
         """Itself, with what it leaves open (causality, say) taken from its stream."""
         return self
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
-        """What a residual does to x, so that f(x) can be added where f changes the grid; nothing by default."""
+        """What a residual does to x, so that f(x) can be added where f changes grid or width; nothing by default."""
         return iter(())
 
 

@@ -5,10 +5,13 @@ Each is one formula in one place; pages say which rows they have and how large. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, Final, NamedTuple
 
-from xfcost.arithmetic import Number, ceil_log2
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_log2, surely
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import NormKind
@@ -34,11 +37,74 @@ def product(path: str, title: str, macs: Number, **more: Any) -> Operation:
     return Operation(path=path, title=title, macs=macs, flops=2 * macs, **more)
 
 
+class _Norm(NamedTuple):
+    title: str
+    tables: int
+    """Learned vectors of width d."""
+    mixing: dict[str, Any] = {}  # noqa: RUF012 - never written to
+
+
+_NORMS: Final[dict[NormKind, _Norm]] = {
+    "layer_norm": _Norm("Layer norm", 2),
+    "rms_norm": _Norm("RMS norm", 1),
+    "batch_norm": _Norm("Batch norm", 2),
+    "affine": _Norm("Affine", 2),
+    "group_norm": _Norm("Group norm", 2, {"mixing": "global", "reads": "N", "content_dependent": True}),
+}
+
+
 def norm(kind: NormKind, path: str, tokens: Number, width: Number) -> Iterator[Operation]:
-    """The normalisation `kind`, if any: layer norm with scale and shift has 2d parameters (Ba et al. 2016)."""
-    if kind == "layer_norm":
-        flops = tokens * width * FLOPS_PER_ELEMENT["layer_norm"]
-        yield Operation(path=path, title="Layer norm", params=2 * width, flops=flops)
+    """The normalisation `kind`, if any, of N tokens of width d.
+
+    layer_norm   2d parameters (Ba et al. 2016)
+    rms_norm     d parameters (Zhang and Sennrich 2019)
+    batch_norm   2d parameters; its running mean and variance are none, and it applies them (Ioffe and Szegedy 2015)
+    affine       2d parameters: a scale and a shift, no statistics (Touvron et al. 2021, ResMLP, §2)
+    group_norm   2d parameters; one group, whose mean and variance are over all tokens: it mixes them (Wu and He 2018)
+    """
+    if kind == "none":
+        return
+    known = _NORMS[kind]
+    read = {"reads_tokens": tokens} if known.mixing else {}
+    flops = tokens * width * FLOPS_PER_ELEMENT[kind]
+    yield Operation(path=path, title=known.title, params=known.tables * width, flops=flops, **known.mixing, **read)
+
+
+def convolution(  # noqa: PLR0913 - one formula, in its letters
+    path: str,
+    title: str,
+    *,
+    outputs: Number,
+    kernel: Sequence[Number],
+    width: Number,
+    out_width: Number,
+    groups: Number = 1,
+    bias: bool = True,
+    overlaps: bool = True,
+) -> Operation:
+    """A convolution of `outputs` positions, each of which reads `kernel` neighbours of width d.
+
+        N·k·(d/g)·d' MACs, k·(d/g)·d' (+ d') parameters, k the kernel's positions, g groups
+
+    It mixes locally with static weights, but where the kernel is one position, or where kernels don't overlap (the
+    stride is the kernel: disjoint groups become new tokens).
+    """
+    reach = prod(kernel)
+    weights = reach * (width // groups) * out_width
+    row = linear(path, title, outputs, weights, 1, bias=False)
+    row = msgspec.structs.replace(
+        row,
+        params=weights + (out_width if bias else 0),
+        flops=row.flops + (outputs * out_width * FLOPS_PER_ELEMENT["add"] if bias else 0),
+    )
+    if not overlaps or all(surely(side == 1) for side in kernel):
+        return row
+    return msgspec.structs.replace(row, mixing="local", reads=power("W", len(kernel)), reads_tokens=reach)
+
+
+def power(letter: str, rank: int) -> str:
+    """`W`, `W²`, `W³`: tokens of a window or kernel along `rank` axes."""
+    return letter + {1: "", 2: "²", 3: "³"}.get(rank, f"^{rank}")
 
 
 def elementwise(path: str, title: str, work: str, elements: Number, **more: Any) -> Operation:

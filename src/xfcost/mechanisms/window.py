@@ -15,7 +15,7 @@ from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
-from xfcost.mechanisms.rows import linear, move
+from xfcost.mechanisms.rows import linear, move, power
 
 
 class Window(Mixer, frozen=True, kw_only=True, tag="window"):
@@ -97,7 +97,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         padded = self.padded(place.grid).tokens
         window = prod(sides)
         biased, masked = self.bias == "relative", self.shift > 0
-        reads = "W" + {1: "", 2: "²", 3: "³"}.get(len(sides), f"^{len(sides)}")
+        reads = power("W", len(sides))
         rolled = padded * d if any(self.shifts(place.grid)) else 0
         filled = padded * d if self.padded(place.grid).sides != place.grid.sides else 0
         yield move("partition", "Pad, roll, cut into windows", filled + rolled)

@@ -38,6 +38,11 @@ def schedule(path: YamlPath, stage: StageSpec, source: Source) -> tuple[Written,
     return written, [number % len(pattern) for number in range(stage.depth)]
 
 
+def widens(path: YamlPath, stage: StageSpec, source: Source) -> bool:
+    """Does a sub-layer of the stage bring the width to the stage's, so that its door need not?"""
+    return any(page.widens for _, block in schedule(path, stage, source)[0] for page in block)
+
+
 def _nested(path: YamlPath, blocks: list[Any], source: Source) -> tuple[Written, list[int]]:
     written: Written = []
     order: list[int] = []

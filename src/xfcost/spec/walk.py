@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from math import prod
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,7 +18,7 @@ from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, Tok
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.reversible import check_block, check_residual, is_reversible
-from xfcost.spec.schedule import labels, schedule
+from xfcost.spec.schedule import labels, schedule, widens
 
 
 class Run(NamedTuple):
@@ -112,12 +111,23 @@ class _Walk:
             for _ in range(max((page.axes for page in stream.embed), default=1)):
                 length = self._scaled(length)
             return msgspec.structs.replace(entry, length=length)
-        sides = entry.sides
+        sides: tuple[int, ...] = entry.sides
         if tokens is not None:
-            stride = prod(page.stride for page in (*stream.embed, *stream.stages[0].enter))
-            height, width = image_sides(tokens)
-            sides = height * stride, width * stride
+            sides = self._entering(path, stream, image_sides(tokens))
         return msgspec.structs.replace(entry, size=[self._scaled(side) for side in sides])
+
+    def _entering(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """The input of which the first stage gets `sides`."""
+        doors: list[tuple[YamlPath, Page]] = [
+            ((*path, "embed", number), page) for number, page in enumerate(stream.embed)
+        ]
+        doors += [((*path, "stages", 0, "enter", number), page) for number, page in enumerate(stream.stages[0].enter)]
+        for here, page in reversed(doors):
+            try:
+                sides = page.entering(sides)
+            except PageError as error:
+                raise self.source.error((*here, error.field), error.message) from None
+        return sides
 
     def _scaled(self, side: int) -> int:
         up, down = self.run.scale
@@ -164,7 +174,7 @@ class _Walk:
 
     def _stage(self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, count: int) -> tuple[Stage, Grid, int]:
         enter, grid, dim = self._doors((*path, "enter"), stage.enter, grid, dim, stage.dim, None)
-        if dim != stage.dim:
+        if dim != stage.dim and not widens(path, stage, self.source):
             door = "embed" if path[-1] == 0 else "enter"
             raise self.source.error(
                 (*path, "dim"), f"the width is {dim} here and nothing in `{door}` brings it to {stage.dim}"
@@ -173,13 +183,17 @@ class _Walk:
         label = " ".join(
             str(word) for word in (stream, f"stage {int(path[-1]) + 1}" if count > 1 or not stream else "") if word
         )
-        entrance = grid
+        entrance, entering = grid, dim
         residual = stage.residual if stage.residual is not None else self.spec.residual
         check_residual((*(path if stage.residual is not None else ()), "residual"), residual, self.source)
         blocks, order, grid, dim = self._blocks(path, stage, grid, dim, residual)
         exit_ = self._exit(path, residual, Place(grid=grid, dim=dim, out_dim=dim), len(order))
         if exit_:
             grid, dim = exit_.page.out(exit_.place)
+        if entering != stage.dim != dim:
+            raise self.source.error(
+                (*path, "dim"), f"the stage's blocks bring the width {entering} to {dim}, not to {stage.dim}"
+            )
         text = ".".join(str(step) for step in path)
         return Stage(text, label, stage.dim, entrance, tuple(enter), blocks, order, exit_), grid, dim
 
@@ -205,7 +219,9 @@ class _Walk:
                 block_path, pages = written[index]
                 again = sum(1 for known, _, _ in placed if known == index)
                 suffix = f"@{again}" if again > 1 else ""
-                parts, out = self._sublayers(block_path, pages, grid, dim, residual, suffix)
+                parts, out = self._sublayers(
+                    block_path, pages, Place(grid=grid, dim=dim, out_dim=stage.dim), residual, suffix
+                )
                 name = names[index] + suffix
                 blocks.append(Block(".".join(str(step) for step in block_path) + suffix, name, parts, 0))
                 outs.append(out)
@@ -215,21 +231,22 @@ class _Walk:
         return tuple(block._replace(times=times[at]) for at, block in enumerate(blocks)), tuple(order), grid, dim
 
     def _sublayers(
-        self, path: YamlPath, pages: list[Any], grid: Grid, dim: int, residual: Joining, suffix: str
+        self, path: YamlPath, pages: list[Any], spot: Place, residual: Joining, suffix: str
     ) -> tuple[tuple[Part, ...], tuple[Grid, int]]:
         parts = []
         for number, page in enumerate(pages):
-            part = self._sublayer((*path, number), page, grid, dim, residual)
+            part = self._sublayer((*path, number), page, spot, residual)
             grid, dim = part.page.out(part.place)
+            spot = msgspec.structs.replace(spot, grid=grid, dim=dim)
             words = [*(str(step) for step in path[:-1]), f"{path[-1]}{suffix}", str(number)]
             parts.append(part._replace(path=".".join(words)))
         check_block(path, parts, residual, self.source)
-        return tuple(parts), (grid, dim)
+        return tuple(parts), (spot.grid, spot.dim)
 
-    def _sublayer(self, path: YamlPath, page: SubLayer, grid: Grid, dim: int, residual: Joining) -> Part:
+    def _sublayer(self, path: YamlPath, page: SubLayer, spot: Place, residual: Joining) -> Part:
         decoder = path[0] == "decoder"
         memory, memory_dim = self.memory if decoder and self.memory else (None, None)
-        spot = Place(grid=grid, dim=dim, out_dim=dim, memory=memory, memory_dim=memory_dim, fused=self._fused)
+        spot = msgspec.structs.replace(spot, memory=memory, memory_dim=memory_dim, fused=self._fused)
         joining = page.residual if page.residual is not None else residual
         return self._part(path, page.in_stream(decoder=decoder), spot, joining)
 

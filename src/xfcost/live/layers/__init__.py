@@ -7,6 +7,7 @@ from xfcost.layers import (
     Classifier,
     ClassToken,
     Context,
+    Conv,
     Dense,
     Fold,
     Fourier,
@@ -14,9 +15,11 @@ from xfcost.layers import (
     MemoryTokens,
     Mlp,
     Norm,
+    NormLayer,
     Patch,
     PatchMerging,
     Pixels,
+    Pool,
     Pooler,
     PoolingAttention,
     Position,
@@ -27,6 +30,7 @@ from xfcost.layers import (
     Upsample,
 )
 from xfcost.live.layers.axis_position import AxisPositionDoor
+from xfcost.live.layers.conv import ConvDoor, PoolDoor
 from xfcost.live.layers.dense import DenseLayer
 from xfcost.live.layers.doors import (
     ClassTokenDoor,
@@ -57,12 +61,15 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Position: PositionDoor,
     TokenType: TokenTypeDoor,
     Norm: NormDoor,
+    NormLayer: NormDoor,
     Fold: FoldDoor,
     Pixels: PixelsDoor,
     Fourier: FourierDoor,
     Projection: ProjectionDoor,
     AxisPosition: AxisPositionDoor,
     Shift: ShiftDoor,
+    Conv: ConvDoor,
+    Pool: PoolDoor,
     PatchMerging: PatchMergingDoor,
     PoolingAttention: PoolingAttentionDoor,
     Upsample: UpsampleDoor,

@@ -15,6 +15,7 @@ from xfcost.layers import (
     Fourier,
     MemoryTokens,
     Norm,
+    NormLayer,
     Patch,
     PatchMerging,
     Pixels,
@@ -23,7 +24,8 @@ from xfcost.layers import (
     Token,
     TokenType,
 )
-from xfcost.live.leaves import NO_TABLES, Add, LayerNorm, Linear, Lookup, Scale, Table, Tables, norm
+from xfcost.live.leaves import NO_TABLES, Add, Linear, Lookup, Scale, Table, Tables
+from xfcost.live.norms import LayerNorm, norm
 from xfcost.mechanisms.base import Place
 
 
@@ -160,12 +162,12 @@ class TokenTypeDoor(nn.Module):
 class NormDoor(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Norm, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, page: Norm | NormLayer, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.norm = LayerNorm(place.dim)
+        self.norm = norm(page.norm, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return self.norm(x_BND)
+        return x_BND if self.norm is None else self.norm(x_BND)
 
 
 class FoldDoor(nn.Module):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.layers import Classifier, LanguageModel, Pooler
-from xfcost.live.leaves import NO_TABLES, Linear, Scoring, Tables, norm
+from xfcost.live.leaves import NO_TABLES, Linear, Scoring, Tables
+from xfcost.live.norms import norm
 from xfcost.mechanisms.base import Place
 
 

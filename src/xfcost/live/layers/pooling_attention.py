@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.layers import PoolingAttention
-from xfcost.live.leaves import NO_TABLES, Add, Table, Tables, norm
+from xfcost.live.leaves import NO_TABLES, Add, Table, Tables
 from xfcost.live.mechanisms.reading import Reading
+from xfcost.live.norms import norm
 from xfcost.mechanisms.base import Place
 
 

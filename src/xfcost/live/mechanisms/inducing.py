@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from xfcost.live.leaves import NO_TABLES, Add, Linear, Table, Tables, norm
+from xfcost.live.leaves import NO_TABLES, Add, Linear, Table, Tables
 from xfcost.live.mechanisms.reading import Reading
+from xfcost.live.norms import norm
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.inducing import Inducing
 

@@ -1,0 +1,120 @@
+"""Convolutions and pools at a door: a strided one turns pixels or tokens into fewer tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid, sides_text
+from xfcost.layers.base import Embed
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import ActKind, NormKind, Place, Width
+from xfcost.mechanisms.conv_kernel import Kernel, Paddings, Sides, kernel_of, left_out, pooling
+from xfcost.mechanisms.rows import convolution, elementwise, norm
+
+
+class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
+    """A convolution, then a norm and an activation if any: a stem, an overlapping patch embedding, a down-sampling.
+
+        conv   N'·k·(d/g)·d' MACs, N' positions that leave, k of the kernel, g groups
+        norm   N'·d' elements
+        act    N'·d' elements
+
+    It stands first in `embed`, on the pixels, or behind other doors, on a grid of one, two or three axes.
+    """
+
+    anywhere: ClassVar[bool] = True
+
+    size: Sides
+    stride: Sides = 1
+    padding: Paddings | None = None
+    """Before and after, along every axis; half the kernel where it isn't given, none where kernels don't overlap."""
+    channels: Width | None = None
+    """d'; the stage's width where it isn't given."""
+    groups: Width = 1
+    bias: bool = True
+    norm: NormKind = "none"
+    act: ActKind | Literal["none"] = "none"
+
+    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)
+
+    def kernel(self, place: Place) -> Kernel:
+        """The kernel on the place's grid."""
+        return kernel_of(place.grid, self.size, self.stride, self.padding)
+
+    def check(self, place: Place) -> None:
+        self.kernel(place).check(place.grid)
+        for name, width in (("width", place.dim), ("channels", self.out(place)[1])):
+            if width % self.groups:
+                raise PageError("groups", f"{self.groups} does not divide the {name} {width}")
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        width = place.out_dim if self.channels is None else self.channels
+        return Grid(self.kernel(place).out(place.grid.sides)), width
+
+    def order_key(self, place: Place) -> str:
+        kernel = self.kernel(place)
+        return "conv" if kernel.overlaps else "conv/disjoint"
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, width = self.out(place)
+        kernel = self.kernel(place)
+        yield convolution(
+            "conv",
+            "Convolution" if self.groups == 1 else "Grouped convolution",
+            outputs=grid.tokens,
+            kernel=kernel.sides,
+            width=place.dim,
+            out_width=width,
+            groups=self.groups,
+            bias=self.bias,
+            overlaps=kernel.overlaps,
+        )
+        yield from norm(self.norm, "norm", grid.tokens, width)
+        if self.act != "none":
+            yield elementwise("act", "Activation", self.act, grid.tokens * width)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from left_out(self.kernel(place), place.grid)
+
+
+class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
+    """The maximum or the mean of `size` neighbours, every `stride` of them: static local mixing, no parameters.
+
+    Per position that leaves, k comparisons (max) or additions (mean), k the kernel's positions, padding included.
+    """
+
+    anywhere: ClassVar[bool] = True
+
+    form: Literal["max", "mean"] = "max"
+    size: Sides = 2
+    stride: Sides = 2
+    padding: Paddings | None = None
+
+    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)
+
+    def kernel(self, place: Place) -> Kernel:
+        """The kernel on the place's grid."""
+        return kernel_of(place.grid, self.size, self.stride, self.padding)
+
+    def check(self, place: Place) -> None:
+        kernel = self.kernel(place)
+        kernel.check(place.grid)
+        if any(2 * more > side for side, more in zip(kernel.sides, kernel.padding, strict=True)):
+            raise PageError("padding", f"expected at most half the kernel {sides_text(kernel.sides)}")
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return Grid(self.kernel(place).out(place.grid.sides)), place.dim
+
+    def order_key(self, place: Place) -> str:
+        return "pool" if self.kernel(place).overlaps else "pool/disjoint"
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from left_out(self.kernel(place), place.grid)

@@ -1,0 +1,62 @@
+"""Convolutions and pools along one, two or three axes, as leaves.
+
+B batch, N tokens, C channels, D width, Y and X the grid's sides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.mechanisms.conv_kernel import Kernel
+
+TOKENS: Final = 3
+
+
+def on_grid(x: Tensor, sides: tuple[int, ...]) -> Tensor:
+    """Tokens laid out on their grid, (B, N, D) -> (B, D, Y, X); pixels lie so already."""
+    return x if x.dim() > TOKENS else x.transpose(1, 2).unflatten(2, sides)
+
+
+def in_rows(x_BDYX: Tensor) -> Tensor:
+    """The way back: (B, D, Y, X) -> (B, N, D)."""
+    return x_BDYX.flatten(2).transpose(1, 2)
+
+
+class Convolution(nn.Module):
+    """(B, C, *sides) -> (B, D, *sides'); weights (D, C/groups, *kernel), initialised as torch's own, not on `meta`."""
+
+    def __init__(self, width: int, out_width: int, kernel: Kernel, *, groups: int = 1, bias: bool = True) -> None:
+        super().__init__()
+        self.kernel, self.groups = kernel, groups
+        self.weight = nn.Parameter(torch.empty(out_width, width // groups, *kernel.sides))
+        self.bias = nn.Parameter(torch.zeros(out_width)) if bias else None
+        if not self.weight.is_meta:
+            nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[len(self.kernel.sides) - 1]
+        return convolve(
+            x, self.weight, self.bias, stride=self.kernel.stride, padding=self.kernel.padding, groups=self.groups
+        )
+
+
+class Pooling(nn.Module):
+    """The maximum or the mean of a kernel's positions: (B, D, Y, X) -> (B, D, Y', X')."""
+
+    def __init__(self, form: str, kernel: Kernel) -> None:
+        super().__init__()
+        self.form, self.kernel = form, kernel
+
+    def forward(self, x_BDYX: Tensor) -> Tensor:
+        rank = len(self.kernel.sides)
+        forms = {
+            "max": (F.max_pool1d, F.max_pool2d, F.max_pool3d),
+            "mean": (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d),
+        }
+        pool = forms[self.form][rank - 1]
+        return pool(x_BDYX, self.kernel.sides, self.kernel.stride, self.kernel.padding)  # type: ignore[operator]

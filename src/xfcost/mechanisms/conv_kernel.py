@@ -1,0 +1,114 @@
+"""A kernel that slides over a grid of any rank (convolutions, pools): its sizes, what it gives, its rows' formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Annotated, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number, surely
+from xfcost.errors import PageError
+from xfcost.grid import Grid, sides_text
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Side
+from xfcost.mechanisms.rows import elementwise, power
+
+# One number for every axis of the grid, or one each. A list and not a tuple: see `spec/grammar.ImageInput`.
+Sides = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=3)]
+Paddings = (
+    Annotated[int, msgspec.Meta(ge=0, le=2**16)]
+    | Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2**16)]], msgspec.Meta(min_length=1, max_length=3)]
+)
+
+
+def along(value: int | list[int], rank: int) -> tuple[int, ...]:
+    """`value` for each of `rank` axes."""
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """A kernel on a grid: its sides, its stride and the padding before and after, axis by axis."""
+
+    sides: tuple[Number, ...]
+    stride: tuple[Number, ...]
+    padding: tuple[Number, ...]
+
+    def out(self, sides: tuple[Number, ...]) -> tuple[Number, ...]:
+        """⌊(side + 2·padding - kernel) / stride⌋ + 1 along each axis."""
+        return tuple(
+            (side + 2 * more - kernel) // step + 1
+            for side, kernel, step, more in zip(sides, self.sides, self.stride, self.padding, strict=True)
+        )
+
+    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """The sides that give `sides`: as many strides, where that does, else the fewest."""
+        whole = tuple(side * step for side, step in zip(sides, self.stride, strict=True))
+        if self.out(whole) == sides:
+            return whole
+        return tuple(
+            max(1, (side - 1) * step + kernel - 2 * more)
+            for side, kernel, step, more in zip(sides, self.sides, self.stride, self.padding, strict=True)
+        )
+
+    @property
+    def overlaps(self) -> bool:
+        """Does a position go into two outputs? Not where the stride is at least the kernel."""
+        return any(surely(step < kernel) for kernel, step in zip(self.sides, self.stride, strict=True))
+
+    def check(self, grid: Grid) -> None:
+        """Raise PageError where it can't stand on `grid`."""
+        if grid.extra:
+            raise PageError(
+                "kind", f"a kernel slides over a grid, and {grid.extra} extra token(s) stand outside it here"
+            )
+        for side, kernel, more in zip(grid.sides, self.sides, self.padding, strict=True):
+            if side + 2 * more < kernel:
+                raise PageError(
+                    "size",
+                    f"a kernel of {sides_text(self.sides)} with padding {sides_text(self.padding)} does not fit the "
+                    f"grid {sides_text(grid.sides)}; expected a smaller kernel, more padding or a larger input",
+                )
+
+
+def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], padding: int | list[int] | None) -> Kernel:
+    """The kernel on `grid`; padding is half the kernel where it isn't given, and none where kernels don't overlap.
+
+    Raises:
+        PageError: a list has another length than the grid has axes.
+    """
+    rank = len(grid.sides)
+    for field, value in (("size", size), ("stride", stride), ("padding", padding)):
+        if isinstance(value, list) and len(value) != rank:
+            raise PageError(field, f"expected one number, or {rank} for the grid {sides_text(grid.sides)}; got {value}")
+    sides, steps = along(size, rank), along(stride, rank)
+    if padding is not None:
+        return Kernel(sides, steps, along(padding, rank))
+    halves = tuple(side // 2 if surely(step < side) else 0 for side, step in zip(sides, steps, strict=True))
+    return Kernel(sides, steps, halves)
+
+
+def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: Number) -> Operation:
+    """Of `elements` that leave, each the maximum or the mean of a kernel's."""
+    work = elements * prod(kernel.sides)
+    row = Operation(path=path, title="Max-pool", comparisons=work)
+    if form == "mean":
+        row = elementwise(path, "Average pool", "mean", work)
+    if not kernel.overlaps:
+        return row
+    reads = {"reads": power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
+    return msgspec.structs.replace(row, mixing="local", **reads)
+
+
+def left_out(kernel: Kernel, grid: Grid) -> Iterator[str]:
+    """A note where the last rows or columns of a grid fill no kernel and go into no output."""
+    rest = tuple(
+        max(0, (side + 2 * more - size) % step - more)
+        for side, size, step, more in zip(grid.sides, kernel.sides, kernel.stride, kernel.padding, strict=True)
+    )
+    if any(rest):
+        yield (
+            f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} does not tile the grid "
+            f"{sides_text(grid.sides)}: the last {sides_text(rest)} positions along its axes go into no output"
+        )

@@ -1,0 +1,12 @@
+"""Every published figure of a preset: one file per family, each with its PUBLISHED."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from published.judged import Judged
+
+PUBLISHED: Judged = {}
+for _module in iter_modules(__path__):
+    PUBLISHED |= getattr(import_module(f"{__name__}.{_module.name}"), "PUBLISHED", {})

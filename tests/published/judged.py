@@ -1,0 +1,18 @@
+"""How a published figure is judged."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MILLION, TENTH_OF_A_MILLION, TENTH_OF_A_BILLION = 1e6, 1e5, 1e8
+
+
+class Without(NamedTuple):
+    """The exact count of public code, of which the spec leaves a part out."""
+
+    parameters: int
+
+
+# (preset, quantity, the printed figure) -> the unit its paper rounds to (so that ours must be within half of it), or,
+# where the exact count can't give the printed one, the reason, or the parameters that are left out of an exact one.
+Judged = dict[tuple[str, str, float], float | str | Without]

@@ -1,0 +1,70 @@
+"""Doors, heads and feed-forward networks, with the options that bring other rows."""
+
+from __future__ import annotations
+
+from order_examples.letters import SQUARE, C, K, L, P, V, W, both, d, h, k, m, place, s
+from xfcost.grid import Grid
+from xfcost.layers.axis_position import AxisPosition
+from xfcost.layers.class_token import ClassToken
+from xfcost.layers.conv import Conv, Pool
+from xfcost.layers.dense import Dense
+from xfcost.layers.fold import Fold
+from xfcost.layers.fourier import Fourier, Pixels
+from xfcost.layers.heads import Classifier, LanguageModel, Pooler
+from xfcost.layers.memory_tokens import MemoryTokens
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.norm import Norm, NormLayer
+from xfcost.layers.patch import Patch
+from xfcost.layers.patch_merging import PatchMerging
+from xfcost.layers.pooling_attention import PoolingAttention
+from xfcost.layers.position import Position
+from xfcost.layers.projection import Projection
+from xfcost.layers.shift import Context, Shift
+from xfcost.layers.token import Token
+from xfcost.layers.token_type import TokenType
+from xfcost.layers.upsample import Upsample
+from xfcost.mechanisms.base import Page, Place, Residual
+
+NORMS = ("layer_norm", "rms_norm", "batch_norm", "affine", "group_norm")
+
+EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
+    Mlp: [(Mlp(), place())],
+    Dense: [(Dense(), place())],
+    Patch: [(Patch(size=P, norm="layer_norm"), place(grid=Grid((P * s, P * s)), dim=C))],
+    Token: [(Token(scale="sqrt_dim"), place(dim=V, vocabulary=V))],
+    ClassToken: [(ClassToken(), place())],
+    MemoryTokens: [(MemoryTokens(count=m), place())],
+    Position: [
+        (Position(), place()),
+        (Position(length=L), place()),
+        (Position(form="axial", shape=[L] * 4, widths=[d] * 4), place()),
+    ],
+    TokenType: [(TokenType(types=2), place())],
+    Norm: [(Norm(norm=kind), place()) for kind in NORMS],
+    NormLayer: [(NormLayer(norm=kind), place()) for kind in NORMS],
+    Conv: [
+        (Conv(size=[2 * W + 1, 2 * W + 1], norm="batch_norm", act="relu"), place(dim=C)),
+        (Conv(size=[P, P], stride=[P, P], norm="layer_norm", act="relu"), place(grid=Grid((P * s, P * s)), dim=C)),
+    ],
+    Pool: [
+        (Pool(size=[2 * W + 1, 2 * W + 1], stride=[1, 1], form="mean"), place()),
+        (Pool(size=[P, P], stride=[P, P], form="mean"), place(grid=Grid((P * s, P * s)))),
+    ],
+    AxisPosition: [(AxisPosition(), place())],
+    Shift: [(Shift(axis="row"), place())],
+    Context: [(Context(), place(memory=SQUARE, memory_dim=d))],
+    Fold: [(Fold(), place(grid=Grid((s * s,))))],
+    Pixels: [(Pixels(), place(dim=C, out_dim=d))],
+    Fourier: [(Fourier(), place(dim=C, out_dim=d))],
+    Projection: [(Projection(), place(dim=C))],
+    PoolingAttention: [
+        spot
+        for where in ("pre", "post", "res_post")
+        for spot in both(place(), PoolingAttention(heads=h, count=k, residual=Residual(place=where)))
+    ],
+    PatchMerging: [(PatchMerging(), place(out_dim=2 * d))],
+    Upsample: [(Upsample(factor=4), place(memory=Grid((4 * s * s,)), memory_dim=d))],
+    Classifier: [(Classifier(pool=pool, classes=K), place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],
+    LanguageModel: [(LanguageModel(), place(vocabulary=V))],
+    Pooler: [(Pooler(), place())],
+}
