@@ -634,7 +634,8 @@ def test_the_orders_are_what_the_formulas_give() -> None:
 def test_a_mechanism_without_an_example_stops_the_derivation(
     mechanism: type[Mixer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(derivation().EXAMPLES, mechanism)
+    left = {page: spots for page, spots in derivation().examples().items() if page is not mechanism}
+    monkeypatch.setattr(derivation(), "examples", lambda: left)
     with pytest.raises(LookupError, match=mechanism.__name__):
         derivation().orders()
 
