@@ -194,5 +194,5 @@ def test_growth_of_a_folded_sequence_is_measured_on_squares():
     assert growth["factor"] == 4
     assert growth["mixing_macs"] == pytest.approx(1.5)
     ledgers = sweep("common-axial", loaded, Run(), (128, 65536))
-    assert slope(ledgers.tokens, ledgers.values("mixing_macs")) == pytest.approx(1.5)
+    assert slope(ledgers.xs, ledgers.values("mixing_macs")) == pytest.approx(1.5)
     assert ledgers.ended is None

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from helpers import xf
 from xfcost.api import make_run
-from xfcost.commands.plot import run, token_range
+from xfcost.commands.plot import run
+from xfcost.commands.ranges import axis_of
 from xfcost.comparison import distinct
 from xfcost.errors import OutputError, SpecError, UsageError
 from xfcost.ledger import Timing
@@ -93,15 +94,15 @@ def test_every_counted_metric_is_the_ledgers_own_figure():
 
 def test_image_specs_take_square_grids_and_sequences_both_ends():
     vit, gpt = swept("vit", "gpt2", span=(50, 1000))
-    assert all(math.isqrt(n) ** 2 == n for n in vit.tokens)
-    assert (vit.tokens[0], vit.tokens[-1]) == (64, 961)
-    assert (gpt.tokens[0], gpt.tokens[-1]) == (50, 1000)
-    assert vit.tokens == sorted(set(vit.tokens))
+    assert all(math.isqrt(n) ** 2 == n for n in vit.xs)
+    assert (vit.xs[0], vit.xs[-1]) == (64, 961)
+    assert (gpt.xs[0], gpt.xs[-1]) == (50, 1000)
+    assert list(vit.xs) == sorted(set(vit.xs))
 
 
 def test_a_position_table_ends_its_line_at_its_last_row_and_says_so(tmp_path):
     (one,) = swept("gpt2", span=(16, 4000))
-    assert one.tokens[-1] == 1024
+    assert one.xs[-1] == 1024
     assert "1024" in one.ended
     result = xf("plot", "gpt2", "--N", "16:4096", "-o", tmp_path / "a.csv")
     assert result.returncode == 0
@@ -112,10 +113,10 @@ def test_a_position_table_ends_its_line_at_its_last_row_and_says_so(tmp_path):
 
 def test_the_marked_n_is_one_of_the_points_of_a_grid_that_can_be():
     plain, marked = swept("vit", "gpt2")[0], swept("vit", "gpt2", extra=[113, 10_816])
-    assert 10_816 not in plain.tokens  # 104×104, between two steps
-    assert 10_816 in marked[0].tokens
-    assert 113 not in marked[0].tokens  # a prime makes no grid, and is no error
-    assert 113 in marked[1].tokens
+    assert 10_816 not in plain.xs  # 104×104, between two steps
+    assert 10_816 in marked[0].xs
+    assert 113 not in marked[0].xs  # a prime makes no grid, and is no error
+    assert 113 in marked[1].xs
 
 
 def test_slope_is_the_least_squares_line_in_logarithms():
@@ -148,14 +149,14 @@ def test_few_keeps_both_ends():
 )
 def test_bad_ranges_are_refused(text, expected):
     with pytest.raises(UsageError, match=expected) as caught:
-        token_range(text)
+        axis_of(text, None)
     assert len(str(caught.value)) < 200
 
 
 def test_a_range_without_two_square_grids_is_refused_with_one_that_has():
     with pytest.raises(UsageError, match=r"try --N 49:81"):
         swept("vit", span=(50, 60))
-    assert swept("vit", span=(49, 81))[0].tokens == [49, 64, 81]
+    assert swept("vit", span=(49, 81))[0].xs == (49, 64, 81)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +266,7 @@ def test_measured_seconds_are_drawn_with_their_spread():
         timing = Timing(device="cpu", machine="abacus", seconds=seconds, spread=seconds / 10, runs=3, threads=1)
         live.append(msgspec.structs.replace(ledger, timing=timing))
     chart = scaling_chart([one], [live], "time", mark=None)
-    assert list(chart.points[0].tokens) == [49, 196]
+    assert list(chart.points[0].xs) == [49, 196]
     assert list(chart.points[0].values) == [0.01, 0.08]
     assert chart.points[0].spread == [0.001, 0.008]
     # log 8 / log 4

@@ -9,7 +9,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, get_args
 
 from xfcost.comparison import Comparison, compared
-from xfcost.counted import count
+from xfcost.counted import count, with_rebuilt
 from xfcost.errors import UsageError, nearest
 from xfcost.ledger import Ledger
 from xfcost.spec.architecture import Execution
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 MOST_BATCH = 2**24
+MOST_SIDE = 2**16
 
 
 def analyze(  # noqa: PLR0913 - the options of the command
     spec: str | os.PathLike[str],
     *,
     N: int | str | Sequence[int] | None = None,
+    size: int | str | Sequence[int] | None = None,
     batch: int = 1,
     dtype: str = "float32",
     attention: Execution = "eager",
@@ -44,6 +46,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     Args:
         spec: a preset's name or a path to a YAML file.
         N: tokens of the first stage (for an encoder-decoder one number for both, or two); the spec's own by default.
+        size: pixels of the image's side, or height and width (`224x320`), in place of N.
         batch: samples; costs scale with it, parameters don't.
         dtype: float32, float64, bfloat16 or float16 (fp32, fp64, bf16, fp16).
         attention: `eager` keeps the matrix of scores, `fused` runs one kernel that doesn't.
@@ -61,13 +64,14 @@ def analyze(  # noqa: PLR0913 - the options of the command
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     loaded = load(spec_name(spec), settings_texts(settings))
-    run = make_run(N=N, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level)
+    run = make_run(N=N, size=size, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level)
     return account(loaded, run, trace=trace, device=device, progress=progress)
 
 
 def compare(  # noqa: PLR0913 - the options of the command
     *specs: str | os.PathLike[str],
     N: int | str | Sequence[int] | None = None,
+    size: int | str | Sequence[int] | None = None,
     batch: int = 1,
     dtype: str = "float32",
     attention: Execution = "eager",
@@ -85,7 +89,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     names = expanded([spec_name(spec) for spec in specs])
     if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
-    run = make_run(N=N, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level)
+    run = make_run(N=N, size=size, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level)
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)
@@ -101,7 +105,7 @@ def account(
 
         check_device(str(device))
     architecture = place(loaded, run)
-    ledger = count(architecture)
+    ledger = with_rebuilt(count(architecture), loaded, architecture)
     if trace:
         from xfcost.live.account import traced
 
@@ -122,9 +126,15 @@ def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
 
 
 def make_run(
-    *, N: Any = None, batch: int = 1, dtype: str = "float32", attention: str = "eager", memory_level: Any = None
+    *,
+    N: Any = None,
+    size: Any = None,
+    batch: int = 1,
+    dtype: str = "float32",
+    attention: str = "eager",
+    memory_level: Any = None,
 ) -> Run:
-    """The checked run: N as one number or one per stream, a batch, a dtype by any of its names, an execution.
+    """The checked run: N (one number or one per stream) or the image's size, a batch, a dtype, an execution.
 
     Raises:
         UsageError: any of them can't be.
@@ -142,7 +152,30 @@ def make_run(
     if not 1 <= samples <= MOST_BATCH:
         raise UsageError(f"--batch {batch}: expected a whole number from 1 to {MOST_BATCH}")
     level = None if memory_level is None else byte_number(memory_level)
-    return Run(token_numbers(N), samples, name, attention, memory_level=level)  # type: ignore[arg-type]
+    if N is not None and size is not None:
+        raise UsageError("--N and --size: both say how large the input is; give one of them")
+    return Run(token_numbers(N), image_size(size), samples, name, attention, memory_level=level)  # type: ignore[arg-type]
+
+
+def image_size(given: Any) -> tuple[int, int] | None:
+    """384, "384", "224x320" or (224, 320) -> (height, width); None stays None.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if given is None:
+        return None
+    parts = re.split(r"[x×,]", given) if isinstance(given, str) else given if isinstance(given, Iterable) else [given]
+    try:
+        sides = tuple(int(part) if isinstance(part, str) else _whole(part) for part in parts)
+    except (TypeError, ValueError):
+        sides = ()
+    if len(sides) not in (1, 2) or not all(1 <= side <= MOST_SIDE for side in sides):
+        raise UsageError(
+            f"--size {given}: expected the image's side in pixels, or its height and width, from 1 to {MOST_SIDE}; "
+            "as in --size 384 or --size 224x320"
+        )
+    return sides[0], sides[-1]
 
 
 def byte_number(given: Any) -> int:

@@ -12,6 +12,7 @@ from xfcost.accounts import growth_exponent
 from xfcost.counted import count
 from xfcost.errors import XfcostError
 from xfcost.ledger import MIXINGS, Ledger
+from xfcost.spec.grammar import ImageInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.walk import Run, place
 
@@ -21,6 +22,8 @@ _SIDES: Final = (4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 7
 
 # More systems than this are compared with the first alone, and stand below each other in reports.
 MOST_PAIRED: Final = 4
+# Image sizes at which systems stand beside each other: those that ImageNet models come in, and a detector's.
+SIZES: Final = (224, 384, 512, 1024)
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +38,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """System -> quantity -> its value over the first system's."""
     growth: dict[str, dict[str, float | None]]
     """System -> quantity -> exponent in N, between N and N·`factor` (4 on a grid, 2 in a sequence, in all streams)."""
+    by_size: dict[str, dict[int, dict[str, int] | None]]
+    """System -> side of a square image -> its tokens and costs, None where it can't have it; {} without images."""
     crossovers: tuple[dict[str, Any], ...]
     """{quantity, systems, N, cheaper_below, cheaper_above}; of many systems only those against the first."""
     searched: tuple[int, int]
@@ -95,6 +100,7 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> C
         figures=figures,
         ratios=ratios,
         growth={name: _growth(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)},
+        by_size=_by_size(names, loaded, run),
         crossovers=tuple(found),
         searched=(sides[0] ** 2, sides[-1] ** 2) if sides else (0, 0),
         grids=len(sides),
@@ -121,7 +127,9 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     extra = any(stream["extra_tokens"] for stream in ledger.facts.streams)
     on_grid = count(place(loaded, eager_run._replace(extra_tokens=False))) if extra else eager
     memory = ledger.attention_memory()
-    figures: dict[str, int | float | None] = {"params": ledger.total("params"), "macs": ledger.total("macs")}
+    tokens = ledger.facts.grid_tokens
+    figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens * tokens}
+    figures |= {"params": ledger.total("params"), "macs": ledger.total("macs")}
     for kind in MIXINGS:
         figures[f"macs_{kind}"] = ledger.total("macs", lambda row, kind=kind: row.mixing == kind) or 0  # type: ignore[misc]
     figures["mixing_macs"] = mixing_macs(ledger)
@@ -151,6 +159,21 @@ def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]
         exponents = {name: growth_exponent(here, there, factor) for name, (here, there) in costs.items()}
         return exponents | {"factor": factor}
     return dict.fromkeys([*CURVES, "factor"])
+
+
+def _by_size(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> dict[str, dict[int, dict[str, int] | None]]:
+    """Every system at usual image sizes, where all of them take images."""
+    if not all(isinstance(one.spec.input, ImageInput) for one in loaded) or len(loaded) > MOST_PAIRED:
+        return {}
+
+    def at(one: Loaded, side: int) -> dict[str, int] | None:
+        try:
+            ledger = count(place(one, run._replace(tokens=None, size=(side, side))))
+        except XfcostError:  # patches don't tile it, or a table holds fewer positions
+            return None
+        return {"tokens": ledger.facts.grid_tokens} | {name: curve(ledger) for name, curve in CURVES.items()}
+
+    return {name: {side: at(one, side) for side in SIZES} for name, one in zip(names, loaded, strict=True)}
 
 
 def _crossovers(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> tuple[list[dict[str, Any]], list[int]]:

@@ -14,8 +14,10 @@ from xfcost.layers.residual import wrapped
 from xfcost.ledger import COUNTED, Facts, Ledger, Operation
 from xfcost.mechanisms.base import SubLayer
 from xfcost.mechanisms.orders import ORDERS
-from xfcost.spec.architecture import Architecture, Part, Stream
+from xfcost.spec.architecture import Architecture, Part, Stage, Stream
+from xfcost.spec.load import Loaded
 from xfcost.spec.reversible import is_reversible
+from xfcost.spec.walk import Run, place
 from xfcost.traffic import plain, tiled
 from xfcost.units import BYTES_PER_ELEMENT
 
@@ -32,13 +34,26 @@ def count(architecture: Architecture) -> Ledger:
 
 def _rows(architecture: Architecture) -> Iterator[Operation]:
     for name, (rows, columns) in architecture.tables.items():
-        title = f"Shared table {name!r}"
-        yield Operation(
-            path=f"shared.{name}", title=title, params=rows * columns, stage="shared", block="shared", shared=name
-        )
+        title, bound = f"Shared table {name!r}", name in architecture.bound_tables
+        table = Operation(path=f"shared.{name}", title=title, params=rows * columns, bound=bound, shared=name)
+        yield msgspec.structs.replace(table, stage="shared", block="shared")
     for part, stage, block, times in architecture.parts():
         for row in _of_part(part):
             yield _with_traffic(_placed(row, part, architecture, stage=stage, block=block, times=times), architecture)
+
+
+def with_rebuilt(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> Ledger:
+    """`ledger`, told where weights are bound to an input of another size than the spec's own: they had to be new."""
+    if architecture.own_size or not ledger.bound_params:
+        return ledger
+    own = count(place(loaded, Run(batch=architecture.batch)))
+    note = (
+        f"rebuilt for {ledger.facts.tokens} tokens: {ledger.bound_params:,} parameters are bound to the input's size "
+        f"({own.bound_params:,} at the spec's own {own.facts.tokens}), and trained ones do not carry over as they are"
+    )
+    return msgspec.structs.replace(
+        ledger, facts=msgspec.structs.replace(ledger.facts, notes=(note, *ledger.facts.notes))
+    )
 
 
 def _of_part(part: Part) -> Iterator[Operation]:
@@ -115,6 +130,7 @@ def facts(architecture: Architecture) -> Facts:
         paper=spec.paper,
         notes=tuple(_notes(architecture)),
         streams=tuple(_stream_facts(stream) for stream in streams),
+        stages=tuple(_stage_facts(stage) for stream in streams for stage in stream.stages),
         settings=architecture.settings,
         published_left_out=0 if architecture.as_written else len(spec.published),
         versions={"xfcost": __version__},
@@ -126,6 +142,12 @@ def _stream_facts(stream: Stream) -> dict[str, Any]:
     grid = stream.grid
     name = stream.path.rstrip(".") or None
     return {"name": name, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
+
+
+def _stage_facts(stage: Stage) -> dict[str, Any]:
+    grid, width = stage.leaves
+    named = {"stage": stage.label, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
+    return named | {"width": width, "blocks": len(stage.order)}
 
 
 def _notes(architecture: Architecture) -> Iterator[str]:

@@ -123,6 +123,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     published: tuple[dict[str, Any], ...] = ()
     streams: tuple[dict[str, Any], ...] = ()
     """{name, tokens, extra_tokens, grid} of every stream's first stage."""
+    stages: tuple[dict[str, Any], ...] = ()
+    """{stage, tokens, extra_tokens, grid, width, blocks} of every stage, as they leave it."""
     settings: tuple[str, ...] = ()
     """What `--set` changed, `key=value` each."""
     published_left_out: int = 0
@@ -221,7 +223,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         memory = self.attention_memory()
         counted = {name: self.total(name) for name in (*COUNTED, *TRAFFIC)}
         bytes_ = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
-        return counted | bytes_ | {name: self.total(name) for name in TRACED}
+        return counted | {"bound_params": self.bound_params} | bytes_ | {name: self.total(name) for name in TRACED}
+
+    def by_stage(self) -> list[dict[str, Any]]:
+        """What leaves every stage (tokens, grid, width, blocks), and what it costs: parameters, MACs."""
+        groups = self.by("stage")
+        parts = [(stage, self.part(groups.get(stage["stage"], ()))) for stage in self.facts.stages]
+        return [stage | {name: part.total(name) for name in ("params", "macs")} for stage, part in parts]
 
     @property
     def bound_params(self) -> int:

@@ -1,22 +1,24 @@
-"""Counted ledgers over a range of N: the numbers behind a scaling plot.
+"""Counted ledgers over a range of N or of image sizes: the numbers behind a scaling plot.
 
-Image specs are swept over square grids, sequence specs over any N; both in about equal ratios, as log axes want it.
+Over N, image specs are swept over square grids, sequence specs over any N; over sizes, image specs over square images.
+All in about equal ratios, as log axes want it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.comparison import CURVES, counted_at
+from xfcost.comparison import CURVES
+from xfcost.counted import count
 from xfcost.errors import SpecError, UsageError
 from xfcost.grid import near_square
 from xfcost.ledger import Ledger
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, place
+from xfcost.spec.walk import Run, input_for, place
 
 # Points that a sweep aims at. Windows that don't divide a grid make steps; this many show them as they are.
 _POINTS: Final = 97
@@ -28,76 +30,120 @@ QUANTITIES: Final[dict[str, Callable[[Ledger], int]]] = {
 """Name of a figure (as in the CSV) -> how a ledger answers it."""
 
 
+class Axis(NamedTuple):
+    """What costs are swept over."""
+
+    option: str
+    word: str
+    """As in `at N = 784`."""
+    label: str
+    guides: tuple[tuple[int, str], tuple[int, str]]
+    """(slope, words) of a cost that is quadratic in N, and of a linear one."""
+
+    def run(self, run: Run, x: int) -> Run:
+        """`run` at one point."""
+        return run._replace(tokens=(x,), size=None) if self is TOKENS else run._replace(tokens=None, size=(x, x))
+
+
+TOKENS: Final = Axis("--N", "N", "N, tokens of the first stage", ((2, "slope 2 (quadratic)"), (1, "slope 1 (linear)")))
+PIXELS: Final = Axis(
+    "--size", "side", "side of the image, pixels", ((4, "slope 4 (quadratic in N)"), (2, "slope 2 (linear in N)"))
+)
+
+
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """One system, counted at ascending N."""
+    """One system, counted at ascending N or image sizes."""
 
     name: str
     loaded: Loaded
+    xs: tuple[int, ...]
+    """The N, or the image sides, of its points."""
     ledgers: tuple[Ledger, ...]
+    axis: Axis = TOKENS
     ended: str | None = None
     """Why the sweep stops short of the range, where it does."""
 
-    @property
-    def tokens(self) -> list[int]:
-        """The N of its points."""
-        return [ledger.facts.grid_tokens for ledger in self.ledgers]
+    def at(self, ledger: Ledger) -> int:
+        """Where a ledger of this system stands on the axis (one of its own, or measured at the same tokens)."""
+        tokens = [one.facts.grid_tokens for one in self.ledgers]
+        return self.xs[tokens.index(ledger.facts.grid_tokens)]
 
     def values(self, quantity: str) -> list[int]:
-        """One figure at every N."""
+        """One figure at every point."""
         return [QUANTITIES[quantity](ledger) for ledger in self.ledgers]
 
 
-def sweep(name: str, loaded: Loaded, run: Run, span: tuple[int, int], extra: Iterable[int] = ()) -> Sweep:
-    """`loaded` counted at every N of `span` that it can have, and at those of `extra`.
+def sweep(
+    name: str, loaded: Loaded, run: Run, span: tuple[int, int], extra: Iterable[int] = (), axis: Axis = TOKENS
+) -> Sweep:
+    """`loaded` counted at every point of `span` that it can have, and at those of `extra`.
 
-    Where N outgrows the spec (a learned position table), the sweep ends at the largest N that fits, and says why.
+    Where N outgrows the spec (a learned position table), the sweep ends at the largest that fits, and says why.
 
     Raises:
-        SpecError: not even two N of the range can be.
-        UsageError: the range holds fewer than two square grids.
+        SpecError: not even two points of the range can be.
+        UsageError: the range holds fewer than two square grids or images; or sizes are asked of what has no image.
     """
-    root = 2 if len(place(loaded, run).grid.sides) > 1 else 1
-    steps = _steps(span, root)
-    ledgers: list[Ledger] = []
+    grain, root = _grid_of(loaded, run, axis)
+    steps = _steps(span, grain, root, axis)
+    found: dict[int, Ledger] = {}
     ended: SpecError | None = None
+
+    def at(x: int) -> Ledger:
+        return count(place(loaded, axis.run(run, x)))
+
     try:
         for step in steps:
-            ledgers.append(counted_at(loaded, run, step**root))  # noqa: PERF401 - what came before an error is kept
+            x = (step * grain) ** root
+            found[x] = at(x)
     except SpecError as error:
         ended = error
-        if ledgers:
-            ledgers += _to_the_limit(loaded, run, steps[len(ledgers) - 1], steps[len(ledgers)], root)
-        if len(ledgers) < 2:  # noqa: PLR2004 - a line has two ends
+        if found:
+            found |= _to_the_limit(at, steps[len(found) - 1], steps[len(found)], lambda step: (step * grain) ** root)
+        if len(found) < 2:  # noqa: PLR2004 - a line has two ends
             raise
-    known = {ledger.facts.grid_tokens for ledger in ledgers}
-    more = [n for n in extra if n not in known and min(known) < n < max(known) and (root == 1 or near_square(n))]
-    ledgers += [counted_at(loaded, run, n) for n in more]
-    ledgers.sort(key=lambda ledger: ledger.facts.grid_tokens)
-    return Sweep(name=name, loaded=loaded, ledgers=tuple(ledgers), ended=str(ended) if ended else None)
+    for x in extra:
+        if x not in found and min(found) < x < max(found) and x % grain == 0 and (root == 1 or near_square(x)):
+            found[x] = at(x)
+    xs = tuple(sorted(found))
+    ledgers = tuple(found[x] for x in xs)
+    return Sweep(name=name, loaded=loaded, xs=xs, ledgers=ledgers, axis=axis, ended=str(ended) if ended else None)
 
 
-def _steps(span: tuple[int, int], root: int) -> list[int]:
-    """Whole numbers in about equal ratios whose `root`-th power lies in `span`: sides of square grids, or N itself."""
-    low, high = span
+def _grid_of(loaded: Loaded, run: Run, axis: Axis) -> tuple[int, int]:
+    """(g, r): the points that a system can have are (g·1)ʳ, (g·2)ʳ, …; g pixels per token, N = side² on a grid."""
+    if axis is PIXELS:
+        return max(input_for(loaded, run, (1, 1))), 1
+    return 1, 2 if len(place(loaded, run).grid.sides) > 1 else 1
+
+
+def _steps(span: tuple[int, int], grain: int, root: int, axis: Axis) -> list[int]:
+    """Whole numbers in about equal ratios whose points lie in `span`.
+
+    Raises:
+        UsageError: there are fewer than two.
+    """
+    low, high = -(-span[0] // grain), span[1] // grain
     if root > 1:
         low, high = math.isqrt(low - 1) + 1, math.isqrt(high)
-        if low >= high:
-            near = f"{max(low - 1, 1) ** 2}:{(max(low, high) + 1) ** 2}"
-            raise UsageError(
-                f"--N {span[0]}:{span[1]}: image specs are swept over square grids, and there are fewer than two "
-                f"in this range; try --N {near}"
-            )
+    if low >= high:
+        near = [(number * grain) ** root for number in (max(low - 1, 1), max(low, high) + 1)]
+        what = "square grids" if axis is TOKENS else f"images whose sides are multiples of {grain} pixels"
+        raise UsageError(
+            f"{axis.option} {span[0]}:{span[1]}: image specs are swept over {what}, and there are fewer than two "
+            f"in this range; try {axis.option} {near[0]}:{near[1]}"
+        )
     ratio = high / low
     return sorted({round(low * ratio ** (number / (_POINTS - 1))) for number in range(_POINTS)})
 
 
-def _to_the_limit(loaded: Loaded, run: Run, fits: int, fails: int, root: int) -> list[Ledger]:
-    """The ledger at the largest N that fits, between a step that does and one that doesn't."""
-    best: list[Ledger] = []
+def _to_the_limit(at: Callable[[int], Ledger], fits: int, fails: int, point: Callable[[int], int]) -> dict[int, Ledger]:
+    """The largest point that fits, between a step that does and one that doesn't, with its ledger."""
+    best: dict[int, Ledger] = {}
     while fails - fits > 1:
         middle = (fits + fails) // 2
         try:
-            best = [counted_at(loaded, run, middle**root)]
+            best = {point(middle): at(point(middle))}
             fits = middle
         except SpecError:
             fails = middle
@@ -125,12 +171,13 @@ def few(tokens: Sequence[int], most: int) -> list[int]:
 
 
 def records(one: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, Any]]:
-    """One plain dict per N, as in the CSV: counts exact, bytes, seconds; what wasn't measured is None."""
+    """One plain dict per point, as in the CSV: counts exact, bytes, seconds; what wasn't measured is None."""
     live = {ledger.facts.grid_tokens: ledger for ledger in measured}
     result = []
-    for ledger in one.ledgers:
+    for x, ledger in zip(one.xs, one.ledgers, strict=True):
         facts, other = ledger.facts, live.get(ledger.facts.grid_tokens)
         row: dict[str, Any] = {"system": one.name, "spec": facts.source, "N": facts.grid_tokens}
+        row |= {"size": x} if one.axis is PIXELS else {}
         row |= {name: getattr(facts, name) for name in ("extra_tokens", "batch", "dtype", "attention")}
         row |= {quantity: answer(ledger) for quantity, answer in QUANTITIES.items()}
         row |= {f"traced_{name}": traced(other, name) if other else None for name in ("params", "macs", "mixing_macs")}

@@ -17,6 +17,7 @@ from xfcost.commands.options import (
     MemoryLevel,
     Output,
     Settings,
+    Size,
     Tokens,
     Trace,
 )
@@ -29,6 +30,7 @@ VIEWS: Final = get_args(View)
 def run(  # noqa: PLR0913 - options
     spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
     N: Tokens = None,
+    size: Size = None,
     batch: Batch = 1,
     dtype: Dtype = "float32",
     attention: Attention = "eager",
@@ -54,6 +56,7 @@ def run(  # noqa: PLR0913 - options
     ledger = analyze(
         spec,
         N=N,
+        size=size,
         batch=batch,
         dtype=dtype,
         attention=attention,  # type: ignore[arg-type]

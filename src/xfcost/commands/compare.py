@@ -17,6 +17,7 @@ from xfcost.commands.options import (
     MemoryLevel,
     Output,
     Settings,
+    Size,
     Tokens,
     Trace,
 )
@@ -25,6 +26,7 @@ from xfcost.commands.options import (
 def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], typer.Argument(help="Two presets or paths, or more; `common-*` for several presets.")],
     N: Tokens = None,
+    size: Size = None,
     batch: Batch = 1,
     dtype: Dtype = "float32",
     attention: Attention = "eager",
@@ -49,6 +51,7 @@ def run(  # noqa: PLR0913 - options
     comparison = compare(
         *specs,
         N=N,
+        size=size,
         batch=batch,
         dtype=dtype,
         attention=attention,  # type: ignore[arg-type]

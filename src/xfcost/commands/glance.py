@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from xfcost.commands import options
-from xfcost.commands.options import Attention, Batch, Dtype, Force, FormatOption, Output, Settings, Tokens
+from xfcost.commands.options import Attention, Batch, Dtype, Force, FormatOption, Output, Settings, Size, Tokens
 
 
 def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], typer.Argument(help="Presets or paths.")],
     N: Tokens = None,
+    size: Size = None,
     batch: Batch = 1,
     dtype: Dtype = "float32",
     attention: Attention = "eager",
@@ -32,7 +33,7 @@ def run(  # noqa: PLR0913 - options
 
     form = options.chosen_format(format_, output)
     check_target(output, force=force)
-    run_ = make_run(N=N, batch=batch, dtype=dtype, attention=attention)
+    run_ = make_run(N=N, size=size, batch=batch, dtype=dtype, attention=attention)
     page = glance([account(load(spec, settings or ()), run_, trace=False) for spec in expanded(specs)])
     if form == "table" and output is None:
         print_glance(page)

@@ -25,6 +25,10 @@ Tokens = Annotated[
     str | None,
     typer.Option("--N", metavar="INT", help="Tokens of the first stage; image specs take the grid nearest to square."),
 ]
+Size = Annotated[
+    str | None,
+    typer.Option("--size", metavar="PIXELS", help="Image size in place of N: 384, or 224x320 (height x width)."),
+]
 Batch = Annotated[int, typer.Option("--batch", help="Samples.")]
 Dtype = Annotated[str, typer.Option("--dtype", help="float32, float16, bfloat16 or float64.")]
 Attention = Annotated[str, typer.Option("--attention", help="eager (keeps the score matrix) or fused (one kernel).")]

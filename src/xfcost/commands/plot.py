@@ -11,8 +11,8 @@ import typer
 
 from xfcost.commands import options
 from xfcost.commands.options import Attention, Batch, Dtype, Force, Settings
+from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.errors import DeviceError, UsageError, nearest
-from xfcost.grid import MOST_TOKENS
 from xfcost.report.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -20,13 +20,9 @@ if TYPE_CHECKING:
     from xfcost.report.plot import Chart
     from xfcost.spec.load import Loaded
     from xfcost.spec.walk import Run
-    from xfcost.sweep import Sweep
+    from xfcost.sweep import Axis, Sweep
 
 
-DEFAULT_RANGE: Final = "49:12544"
-MARK: Final = 784
-# More than any number of tokens has; Python refuses to read thousands of them.
-_MOST_DIGITS: Final = 40
 # Traced and measured points per system, and the seconds above which a forward is not waited for.
 _TRACED_POINTS: Final = 5
 _TIMED_POINTS: Final = 5
@@ -36,12 +32,17 @@ _MOST_SECONDS: Final = 20.0
 def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], typer.Argument(help="Presets (`common-*` for several) or paths.")],
     N: Annotated[
-        str, typer.Option("--N", metavar="LOW:HIGH", help="Range of N; image specs take square grids.")
-    ] = DEFAULT_RANGE,
+        str | None,
+        typer.Option("--N", metavar="LOW:HIGH", help=f"Range of N ({DEFAULT_RANGE}); image specs take square grids."),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option("--size", metavar="LOW:HIGH", help="Range of image sizes in place of N, as in 224:1024."),
+    ] = None,
     metric: Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}.")] = "mixing",
     mark: Annotated[
         int | None,
-        typer.Option("--mark", metavar="INT", help=f"Dotted line at this N; {MARK} where it is in the range."),
+        typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range."),
     ] = None,
     batch: Batch = 1,
     dtype: Dtype = "float32",
@@ -56,9 +57,10 @@ def run(  # noqa: PLR0913 - options
     ] = None,
     force: Force = False,
 ) -> None:
-    """How costs grow with N, log-log.
+    """How costs grow with N or with the image's size, log-log.
 
-    One line per system with its fitted slope, beside slopes 2 and 1, and a mark at N = 784 where it is in range.
+    One line per system with its fitted slope, beside those of a quadratic and a linear cost, and a mark at N = 784
+    where it is in range. Over image sizes (--size) every system takes the square images that its patches fit.
     With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time.
     """
     from xfcost.api import make_run
@@ -70,15 +72,15 @@ def run(  # noqa: PLR0913 - options
     if metric not in METRICS:
         raise UsageError(f"--metric {metric}: {nearest(metric, METRICS)}")
     _check_device(metric, device)
-    span = token_range(N)
+    axis, span = axis_of(N, size)
     target = output or _default_target(specs, metric)
     form = ending(target, (".csv",))
     check_target(target, force=force)
-    marked = _mark(mark, span)
+    at = marked(mark, axis, span)
     how = make_run(batch=batch, dtype=dtype, attention=attention)
-    sweeps = _sweeps([load(spec, settings or ()) for spec in expanded(specs)], how, span, marked)
+    sweeps = _sweeps([load(spec, settings or ()) for spec in expanded(specs)], how, axis, span, at)
     live = [_live(one, how, metric, device) if device else [] for one in sweeps]
-    chart = scaling_chart(sweeps, live, metric, mark=marked)
+    chart = scaling_chart(sweeps, live, metric, mark=at)
     _deliver(chart, _csv(sweeps, live) if form == ".csv" else None, target, force=force)
 
 
@@ -102,71 +104,40 @@ def _default_target(specs: Sequence[str], metric: str) -> Path:
     return Path("-".join([*(re.sub(r"[*?\[\]]", "", Path(spec).stem).strip("-") for spec in specs), metric]) + ".svg")
 
 
-def _mark(mark: int | None, span: tuple[int, int]) -> int | None:
-    if mark is None:
-        return MARK if span[0] <= MARK <= span[1] else None
-    if not span[0] <= mark <= span[1]:
-        raise UsageError(f"--mark {mark}: is outside the range; expected an N from {span[0]} to {span[1]}")
-    return mark
-
-
-def token_range(text: str) -> tuple[int, int]:
-    """`49:12544` -> (49, 12544).
-
-    Raises:
-        UsageError: it is no range of at least two numbers of tokens.
-    """
-    low, colon, high = text.partition(":")
-    if not colon or not low.strip().isdecimal() or not high.strip().isdecimal():
-        raise UsageError(f"--N {text}: expected a range of tokens LOW:HIGH, as in --N {DEFAULT_RANGE}")
-    if max(len(low), len(high)) > _MOST_DIGITS:
-        raise UsageError(f"--N {text[:_MOST_DIGITS]}…: expected LOW and HIGH to be at most {MOST_TOKENS} (2³²)")
-    first, last = int(low), int(high)
-    if first < 1:
-        raise UsageError(f"--N {text}: a log axis has no 0; expected LOW to be at least 1, as in --N 1:{max(last, 2)}")
-    if first > last:
-        raise UsageError(f"--N {text}: LOW is above HIGH; turn them round: --N {last}:{first}")
-    if first == last:
-        raise UsageError(f"--N {text}: one point makes no line; expected LOW below HIGH, as in --N {DEFAULT_RANGE}")
-    if last > MOST_TOKENS:
-        raise UsageError(f"--N {text}: expected HIGH to be at most {MOST_TOKENS} (2³²)")
-    return first, last
-
-
-def _sweeps(loaded: Sequence[Loaded], run: Run, span: tuple[int, int], mark: int | None) -> list[Sweep]:
+def _sweeps(loaded: Sequence[Loaded], run: Run, axis: Axis, span: tuple[int, int], mark: int | None) -> list[Sweep]:
     """Each system counted over the range, and at the mark; where a line ends early, that is said."""
     from xfcost.comparison import distinct
     from xfcost.sweep import sweep
 
     names = distinct([one.spec.name for one in loaded])
     extra = [] if mark is None else [mark]
-    sweeps = [sweep(name, one, run, span, extra) for name, one in zip(names, loaded, strict=True)]
+    sweeps = [sweep(name, one, run, span, extra, axis) for name, one in zip(names, loaded, strict=True)]
     for one in sweeps:
         if one.ended:
-            options.progress(f"{one.name}: its line ends at N = {one.tokens[-1]:,}: {one.ended}")
+            options.progress(f"{one.name}: its line ends at {axis.word} = {one.xs[-1]:,}: {one.ended}")
     return sweeps
 
 
 def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
-    """The real model at a few N of the sweep: timed, ascending, until a forward would take too long; else traced."""
+    """The real model at a few points: timed, ascending, until a forward would take too long; else traced."""
     from xfcost.api import account
     from xfcost.sweep import few
 
     timed = metric == "time"
     ledgers: list[Ledger] = []
-    for tokens in few(one.tokens, _TIMED_POINTS if timed else _TRACED_POINTS):
-        counted = next(ledger for ledger in one.ledgers if ledger.facts.grid_tokens == tokens)
+    for x in few(one.xs, _TIMED_POINTS if timed else _TRACED_POINTS):
+        counted, word = one.ledgers[one.xs.index(x)], one.axis.word
         if timed and (why := _too_long(counted, ledgers)):
-            options.progress(f"{one.name}: measured up to N = {ledgers[-1].facts.grid_tokens:,}: at {tokens:,} {why}")
+            options.progress(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: at {x:,} {why}")
             break
-        options.progress(f"{one.name}, N = {tokens:,}")
+        options.progress(f"{one.name}, {word} = {x:,}")
         try:
-            at, on = run._replace(tokens=(tokens,)), device if timed else None
+            at, on = one.axis.run(run, x), device if timed else None
             ledgers.append(account(one.loaded, at, trace=not timed, device=on, progress=options.progress))
         except DeviceError as error:
             if not ledgers:
                 raise
-            options.progress(f"{one.name}: measured up to N = {ledgers[-1].facts.grid_tokens:,}: {error}")
+            options.progress(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: {error}")
             break
     return ledgers
 

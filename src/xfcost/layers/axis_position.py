@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, ClassVar
 
 from xfcost.errors import PageError
 from xfcost.layers.base import Embed
@@ -17,6 +18,8 @@ class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
     (H + W)·d parameters; R + C is worked out once, whatever the batch. With `share: name` the tables (`name_rows`,
     `name_columns`) are counted once, in rows of their own, whoever else uses them.
     """
+
+    binds_tables: ClassVar[bool] = True
 
     share: Share | None = None
 
@@ -36,10 +39,9 @@ class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         work, d = place.grid.tokens * place.dim, place.dim
-        params = 0 if self.share else sum(place.grid.sides) * d
-        yield elementwise(
-            "tables", "Row and column positions", "add", work, params=params, shared=self.share, once=True
-        )
+        own: dict[str, Any] = {"params": sum(place.grid.sides) * d, "bound": True}
+        used: dict[str, Any] = {"shared": self.share} if self.share else own
+        yield elementwise("tables", "Row and column positions", "add", work, once=True, **used)
         yield elementwise("add", "Add positions", "add", work)
 
     def notes(self, place: Place) -> Iterator[str]:

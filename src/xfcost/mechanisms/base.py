@@ -76,6 +76,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """A named thing in a spec. Subclasses are pages; `kind`, their tag, is what YAML calls them."""
 
+    binds_tables: ClassVar[bool] = False
+    """Are the shapes of its shared tables bound to the input's size?"""
+
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The grid that must come in for a grid of `sides` to go out; other than it at doors alone."""
         return sides

@@ -32,6 +32,8 @@ class LowRank(NeverCausal, frozen=True, kw_only=True, tag="low_rank"):
     same. (The package linformer also projects tokens once for both under `share_kv`; the paper shares E and F alone.)
     """
 
+    binds_tables: ClassVar[bool] = True
+
     because: ClassVar[str] = "every projected key and value is a mixture of all tokens"
 
     rank: Length = 256
@@ -77,11 +79,11 @@ class LowRank(NeverCausal, frozen=True, kw_only=True, tag="low_rank"):
         if self.share in ("key_value", "layerwise"):
             shared = self.table(place)
             row = product("projection", "Project keys and values along the sequence EᵀK, EᵀV", 2 * macs, **static)
-            yield msgspec.structs.replace(row, params=0 if shared else n * self.rank, shared=shared)
+            yield msgspec.structs.replace(row, params=0 if shared else n * self.rank, bound=not shared, shared=shared)
             return
-        params = n * self.rank * (self.heads if self.share == "none" else 1)
-        yield product("key_projection", "Project keys along the sequence EᵀK", macs, params=params, **static)
-        yield product("value_projection", "Project values along the sequence FᵀV", macs, params=params, **static)
+        static |= {"params": n * self.rank * (self.heads if self.share == "none" else 1), "bound": True}
+        yield product("key_projection", "Project keys along the sequence EᵀK", macs, **static)
+        yield product("value_projection", "Project values along the sequence FᵀV", macs, **static)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total

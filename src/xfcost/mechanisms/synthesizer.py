@@ -103,11 +103,12 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         yield elementwise("relu", "ReLU", "relu", n * inner)
         if self.form == "dense":
             row = self._per_head("synthesis", "Weights W₂·relu(W₁x)", n, inner, n)
-            yield msgspec.structs.replace(row, **kept)
+            yield msgspec.structs.replace(row, bound=True, **kept)
             return
         a, b = self.factors(place.grid)
-        yield self._per_head("factor_a", "First factors", n, inner, a)
-        yield self._per_head("factor_b", "Second factors", n, inner, b)
+        first = self._per_head("factor_a", "First factors", n, inner, a)
+        yield msgspec.structs.replace(first, bound=self.factor is None)
+        yield msgspec.structs.replace(self._per_head("factor_b", "Second factors", n, inner, b), bound=True)
         yield elementwise("synthesis", "Products of factors", "multiply", self.heads * n * n, **kept)
 
     def _per_head(self, path: str, title: str, tokens: Number, inner: Number, outputs: Number) -> Operation:
@@ -120,11 +121,12 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         """B learned or drawn."""
         if self.form == "random":
             params = self.heads * n * n if self.trainable else 0
-            yield Operation(path="synthesis", title="Table of weights", params=params, once=True, **kept, **reach)
+            row = Operation(path="synthesis", title="Table of weights", params=params, once=True, **kept, **reach)
+            yield msgspec.structs.replace(row, bound=self.trainable)
             return
         rank = self.rank or RANK
         macs, params = self.heads * n * n * rank, 2 * self.heads * n * rank
-        yield product("synthesis", "Weights R₁R₂ᵀ", macs, params=params, once=True, **kept | reach)
+        yield product("synthesis", "Weights R₁R₂ᵀ", macs, params=params, bound=True, once=True, **kept | reach)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total

@@ -13,6 +13,7 @@ from xfcost import units
 from xfcost.comparison import MOST_PAIRED, Comparison
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.remarks import agreement_texts
+from xfcost.report.stages import size_parts, stage_parts
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION, circumstances
 
@@ -20,6 +21,8 @@ _EXTRA: Final = "score_dot_products_with_extra_tokens"
 _EXPONENTS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
 # quantity -> (words, style)
 _LINES: Final[dict[str, tuple[str, str]]] = {
+    "tokens": ("tokens N", ""),
+    "token_pairs": ("pairs of tokens, N²", ""),
     "params": ("parameters", ""),
     "macs": ("MACs", "bold"),
     "macs_per-token": ("  per-token", TERMINAL["per-token"]),
@@ -33,7 +36,9 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "attention_peak_bytes": ("attention memory, peak", ""),
     "seconds": ("time of a forward", ""),
 }
-_EXACT: Final = ("score_dot_products", _EXTRA)
+_EXACT: Final = ("tokens", "token_pairs", "score_dot_products", _EXTRA)
+# Said only where systems differ in them.
+_SAME: Final = ("tokens", "token_pairs")
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -63,6 +68,8 @@ def report(comparison: Comparison, width: int) -> Group:
         figures_table(comparison, width),
         Text(),
         *growth_texts(comparison),
+        *stage_parts(comparison, width),
+        *size_parts(comparison),
     ]
     parts += [Text(), *crossover_texts(comparison), Text(), *endnotes(comparison)]
     return Group(*parts)
@@ -92,6 +99,8 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
     for quantity, (words, _) in _LINES.items():
         values = [comparison.figures[name][quantity] for name in comparison.names]
         if all(value is None for value in values) or (quantity.startswith("macs_") and not any(values)):
+            continue
+        if quantity in _SAME and len(set(values)) == 1:
             continue
         plain = [comparison.figures[name]["score_dot_products"] for name in comparison.names]
         if quantity == _EXTRA and values == plain:

@@ -16,7 +16,7 @@ from xfcost.report.output import Format, View, json_text
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
-    "times", "params", "macs", "flops", "attention_entries", "comparisons", "moved",
+    "times", "params", "bound", "macs", "flops", "attention_entries", "comparisons", "moved",
     "plain_traffic_bytes", "tiled_traffic_bytes", "heads", "pairs", "shared",
     "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "seconds",
 )  # fmt: skip
@@ -54,6 +54,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "memory_level": facts.memory_level,
         "totals": ledger.totals(),
         "attention_memory": ledger.attention_memory(),
+        "by_stage": ledger.by_stage(),
         "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},
         "operations": records(ledger),
         "agreement": msgspec.to_builtins(ledger.agreement),
@@ -74,6 +75,7 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
         "figures": comparison.figures,
         "ratios": comparison.ratios,
         "growth": comparison.growth,
+        "by_size": comparison.by_size,
         "crossovers": list(comparison.crossovers),
         "crossovers_searched": {"N": list(comparison.searched), "grids": comparison.grids},
     }

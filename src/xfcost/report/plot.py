@@ -1,4 +1,4 @@
-"""The scaling chart: cost over N on log-log axes, a line per system, its fitted slope, and slopes 1 and 2 beside it."""
+"""The scaling chart: cost over N on log-log axes, a line per system, its fitted slope, and two slopes beside it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from xfcost.report.ends import End, label_ends
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.metrics import Unit
 from xfcost.report.style import SYSTEMS
+from xfcost.sweep import TOKENS, Axis
 from xfcost.units import DASH
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Drawing
     from matplotlib.figure import Figure
 
 _STYLES: Final = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P")
-_GUIDES: Final = ((2, "slope 2 (quadratic)"), (1, "slope 1 (linear)"))
 # Inches: width, the axes' height and margins, a line of the subtitle, a row of the legend.
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _BELOW = 8.4, 4.1, 0.85, 0.25, 0.75
 # More lines than this are named at their ends, in a wider margin beside taller axes, and not in a legend.
@@ -33,15 +33,15 @@ _TITLE, _SUBTITLE_LINE, _LEGEND_ROW = 0.42, 0.19, 0.22
 _SUBTITLE_CHARACTERS = 114
 # A guide shorter than its name is not drawn.
 _SHORTEST_GUIDE = 130
-_NARROW = 300
+_NARROW, _CLOSE = 300, 33
 """Axes with less than this ratio of top to bottom get ticks at 1, 2 and 5."""
 
 
 class Line(NamedTuple):
-    """A formula over N."""
+    """A formula over N or image sizes."""
 
     name: str
-    tokens: Sequence[float]
+    xs: Sequence[float]
     values: Sequence[float]
     slope: float | None
     scaled: bool = False
@@ -49,11 +49,11 @@ class Line(NamedTuple):
 
 
 class Points(NamedTuple):
-    """What was traced or measured at a few N, of the system number `system`."""
+    """What was traced or measured at a few points, of the system number `system`."""
 
     name: str
     system: int
-    tokens: Sequence[float]
+    xs: Sequence[float]
     values: Sequence[float]
     spread: Sequence[float] | None = None
     """Whole height of the error bars (interquartile range)."""
@@ -68,6 +68,7 @@ class Chart(NamedTuple):
     unit: Unit
     lines: Sequence[Line]
     points: Sequence[Points] = ()
+    axis: Axis = TOKENS
     mark: int | None = None
     footnote: str = ""
     summary: Sequence[str] = ()
@@ -106,7 +107,7 @@ def chart_figure(chart: Chart) -> Figure:
     _limits(axes, chart)
     _axis_texts(axes, chart)
     _guides(axes, chart)
-    _mark(axes, chart.mark)
+    _mark(axes, chart)
     left = _LEFT / width
     figure.text(left, 1 - 0.33 / height, chart.title, fontsize=13, fontweight="bold")
     for number, text in enumerate(subtitle):
@@ -122,11 +123,11 @@ def chart_figure(chart: Chart) -> Figure:
     return figure
 
 
-def _name_ends(axes: Axes, lines: Sequence[Line], gap: float) -> None:
+def _name_ends(axes: Drawing, lines: Sequence[Line], gap: float) -> None:
     ends = [
         End(
             f"{_shortened(line.name)}  {slope_text(line.slope)}",
-            (line.tokens[-1], line.values[-1]),
+            (line.xs[-1], line.values[-1]),
             SYSTEMS[at % len(SYSTEMS)],
         )
         for at, line in enumerate(lines)
@@ -143,21 +144,22 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _LABEL_LETTERS else f"{name[: _LABEL_LETTERS - 1].rstrip()}…"
 
 
-def _mark(axes: Axes, mark: int | None) -> None:
+def _mark(axes: Drawing, chart: Chart) -> None:
+    mark = chart.mark
     if mark is None:
         return
     axes.axvline(mark, color=INK, linestyle=":", linewidth=1.2, gid="mark", zorder=1)
     low, high = axes.get_xlim()
     late = math.log(mark / low) > 0.85 * math.log(high / low)
     axes.annotate(
-        f"N = {mark:,}", (mark, 0), xycoords=("data", "axes fraction"), xytext=(-4 if late else 4, 5),
+        f"{chart.axis.word} = {mark:,}", (mark, 0), xycoords=("data", "axes fraction"), xytext=(-4 if late else 4, 5),
         textcoords="offset points", ha="right" if late else "left", fontsize=9, color=INK,
     )  # fmt: skip
 
 
-def _draw_line(axes: Axes, line: Line, number: int) -> None:
+def _draw_line(axes: Drawing, line: Line, number: int) -> None:
     axes.plot(
-        line.tokens,
+        line.xs,
         line.values,
         color=SYSTEMS[number % len(SYSTEMS)],
         linestyle=_STYLES[number % len(_STYLES)],
@@ -174,9 +176,9 @@ def slope_text(slope: float | None) -> str:
     return DASH if slope is None else f"{slope:.2f}".replace("-0.00", "0.00")
 
 
-def _draw_points(axes: Axes, points: Points) -> None:
+def _draw_points(axes: Drawing, points: Points) -> None:
     axes.errorbar(
-        points.tokens,
+        points.xs,
         points.values,
         # Half the spread each way, and never down to 0, which log axes haven't got.
         yerr=None if points.spread is None else _bars(points.values, points.spread),
@@ -197,10 +199,10 @@ def _bars(values: Sequence[float], spread: Sequence[float]) -> list[list[float]]
     return [below, [height / 2 for height in spread]]
 
 
-def _limits(axes: Axes, chart: Chart) -> None:
+def _limits(axes: Drawing, chart: Chart) -> None:
     """Room around the data: a little at the sides, more above and below, where the guides run."""
     drawn: list[Line | Points] = [*chart.lines, *chart.points]
-    tokens = [n for one in drawn for n in one.tokens]
+    tokens = [n for one in drawn for n in one.xs]
     values = [value for one in drawn for value in one.values]
     low, high = min(tokens), max(tokens)
     side = (high / low) ** 0.03
@@ -210,12 +212,13 @@ def _limits(axes: Axes, chart: Chart) -> None:
     axes.set_ylim(bottom / 10 ** (0.1 * room), top * 10 ** (0.1 * room))
 
 
-def _axis_texts(axes: Axes, chart: Chart) -> None:
+def _axis_texts(axes: Drawing, chart: Chart) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axes.get_xlim()
     subs = (1.0, 2.0, 5.0) if high / low < 3e4 else (1.0,)  # noqa: PLR2004 - labels would touch
-    axes.xaxis.set_major_locator(LogLocator(base=10, subs=subs, numticks=30))
+    close = high / low < _CLOSE  # 256, 512, 1,024 say more of it than 200, 500, 1,000
+    axes.xaxis.set_major_locator(LogLocator(base=2 if close else 10, subs=(1.0,) if close else subs, numticks=30))
     axes.xaxis.set_major_formatter(FuncFormatter(_plain))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -224,7 +227,7 @@ def _axis_texts(axes: Axes, chart: Chart) -> None:
         axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=30))
     if top / bottom < _NARROW or chart.unit == "second":
         axes.yaxis.set_major_formatter(FuncFormatter(_TICKS[chart.unit]))
-    axes.set_xlabel("N, tokens of the first stage")
+    axes.set_xlabel(chart.axis.label)
     axes.set_ylabel(chart.value_label)
     axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6, zorder=0)
     for name in ("top", "right"):
@@ -250,18 +253,18 @@ def _second_tick(value: float, _position: object = None) -> str:
 _TICKS: Final = {"count": _count_tick, "byte": _byte_tick, "second": _second_tick}
 
 
-def _guides(axes: Axes, chart: Chart) -> None:
-    """Thin grey lines of slope 2 and 1, beside the data and not on it, named along their way."""
+def _guides(axes: Drawing, chart: Chart) -> None:
+    """Thin grey lines of the axis's two slopes, beside the data and not on it, named along their way."""
     low, high = axes.get_xlim()
     bottom, top = axes.get_ylim()
     drawn: list[Line | Points] = [*chart.lines, *chart.points]
-    for power, name in _GUIDES:
-        # Slope 2 above everything, slope 1 below everything: the least offset at which no line is crossed.
+    for number, (power, name) in enumerate(chart.axis.guides):
+        # The steeper above everything, the other below everything: the least offset at which no line is crossed.
         offsets = [
             math.log10(value) - power * math.log10(n)
-            for one in drawn for n, value in zip(one.tokens, one.values, strict=True)
+            for one in drawn for n, value in zip(one.xs, one.values, strict=True)
         ]  # fmt: skip
-        offset = max(offsets) + 0.25 if power > 1 else min(offsets) - 0.2
+        offset = min(offsets) - 0.2 if number else max(offsets) + 0.25
         start, end = _visible(power, offset, (low, high), (bottom, top))
         if start >= end or _pixels(axes, power, offset, (start, end))[0] < _SHORTEST_GUIDE:
             continue
@@ -269,7 +272,7 @@ def _guides(axes: Axes, chart: Chart) -> None:
             [start, end], [10**offset * n**power for n in (start, end)],
             color="#999999", linewidth=1, linestyle=(0, (4, 3)), gid=name, zorder=1,
         )  # fmt: skip
-        _name_guide(axes, name, power, offset, (start, end))
+        _name_guide(axes, (power, name), offset, (start, end), above=not number)
 
 
 def _visible(power: int, offset: float, xlim: tuple[float, float], ylim: tuple[float, float]) -> tuple[float, float]:
@@ -279,16 +282,17 @@ def _visible(power: int, offset: float, xlim: tuple[float, float], ylim: tuple[f
     return max(xlim[0], enters), min(xlim[1], leaves)
 
 
-def _pixels(axes: Axes, power: int, offset: float, ends: tuple[float, float]) -> tuple[float, float]:
+def _pixels(axes: Drawing, power: int, offset: float, ends: tuple[float, float]) -> tuple[float, float]:
     """Length (pixels) and angle (degrees) of the guide on the figure."""
     (x0, y0), (x1, y1) = axes.transData.transform([(n, 10**offset * n**power) for n in ends])
     return math.hypot(x1 - x0, y1 - y0), math.degrees(math.atan2(y1 - y0, x1 - x0))
 
 
-def _name_guide(axes: Axes, name: str, power: int, offset: float, ends: tuple[float, float]) -> None:
-    start, end = ends
+def _name_guide(
+    axes: Drawing, guide: tuple[int, str], offset: float, ends: tuple[float, float], *, above: bool
+) -> None:
+    (power, name), (start, end) = guide, ends
     at = start * (end / start) ** 0.62
-    above = power > 1
     axes.annotate(
         name, (at, 10**offset * at**power), xytext=(0, 4 if above else -4), textcoords="offset points",
         rotation=_pixels(axes, power, offset, ends)[1], rotation_mode="anchor",

@@ -9,7 +9,7 @@ from xfcost.errors import UsageError
 from xfcost.ledger import Facts, Ledger
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, Line, Points, slope_text
-from xfcost.sweep import Sweep, slope, traced
+from xfcost.sweep import TOKENS, Sweep, slope, traced
 
 # Of more systems a footnote doesn't say which ones it is about.
 _MOST_NAMED: Final = 4
@@ -21,14 +21,15 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
     Raises:
         UsageError: the metric is 0 for every system, and log axes have no 0.
     """
-    chosen = METRICS[metric]
+    chosen, axis = METRICS[metric], sweeps[0].axis
     lines, points = _timed(sweeps, live) if metric == "time" else _counted(sweeps, live, chosen.quantity)
     if not lines:
         names = ", ".join(one.name for one in sweeps)
-        raise UsageError(f"--metric {metric}: is 0 at every N for {names}; nothing to draw on log axes")
+        raise UsageError(f"--metric {metric}: is 0 everywhere for {names}; nothing to draw on log axes")
     facts = sweeps[0].ledgers[0].facts
     return Chart(
-        title=f"{chosen.title} over N (log–log)",
+        title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
+        axis=axis,
         subtitle=_subtitle(metric, facts, live),
         value_label=chosen.label + (f" ({facts.dtype})" if metric == "attention-memory" else ""),
         unit=chosen.unit,
@@ -47,13 +48,13 @@ def _counted(
     lines: list[Line] = []
     points: list[Points] = []
     for one, ledgers in zip(sweeps, live, strict=True):
-        pairs = [(n, value) for n, value in zip(one.tokens, one.values(quantity), strict=True) if value > 0]
+        pairs = [(x, value) for x, value in zip(one.xs, one.values(quantity), strict=True) if value > 0]
         if not pairs:
             continue
         number = len(lines)
-        tokens, values = zip(*pairs, strict=True)
-        lines.append(Line(one.name, tokens, values, slope(tokens, values)))
-        seen = [(ledger.facts.grid_tokens, value) for ledger in ledgers if (value := traced(ledger, quantity))]
+        xs, values = zip(*pairs, strict=True)
+        lines.append(Line(one.name, xs, values, slope(xs, values)))
+        seen = [(one.at(ledger), value) for ledger in ledgers if (value := traced(ledger, quantity))]
         if seen:
             points.append(Points(f"{one.name}, traced", number, *zip(*seen, strict=True)))
     return lines, points
@@ -64,15 +65,15 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
     lines, points = [], []
     for number, (one, ledgers) in enumerate(zip(sweeps, live, strict=True)):
         timings = [(ledger, ledger.timing) for ledger in ledgers if ledger.timing]
-        tokens = [ledger.facts.grid_tokens for ledger, _ in timings]
+        xs = [one.at(ledger) for ledger, _ in timings]
         seconds = [timing.seconds for _, timing in timings]
         spread = [timing.spread for _, timing in timings]
-        name = f"{one.name}, measured, slope {slope_text(slope(tokens, seconds))}"
-        points.append(Points(name, number, tokens, seconds, spread))
+        name = f"{one.name}, measured, slope {slope_text(slope(xs, seconds))}"
+        points.append(Points(name, number, xs, seconds, spread))
         rate = seconds[0] / (timings[0][0].total("macs") or 1)
         values = [macs * rate for macs in one.values("macs")]
-        fitted = slope(one.tokens, values)
-        lines.append(Line(f"{one.name}, its MACs at the first point's rate", one.tokens, values, fitted, scaled=True))
+        fitted = slope(one.xs, values)
+        lines.append(Line(f"{one.name}, its MACs at the first point's rate", one.xs, values, fitted, scaled=True))
     return lines, points
 
 
@@ -96,13 +97,13 @@ def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
     if padded and metric != "params":
         whose = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
         parts.append(f"Steps{whose}: padding to whole windows or blocks, counted as it runs.")
-    parts += [f"{one.name} ends at N = {one.tokens[-1]:,}." for one in sweeps if one.ended]
+    parts += [f"{one.name} ends at {one.axis.word} = {one.xs[-1]:,}." for one in sweeps if one.ended]
     return " ".join(parts)
 
 
 def _summary(sweeps: Sequence[Sweep], quantity: str) -> list[str]:
     result = []
     for one in sweeps:
-        fitted = slope_text(slope(one.tokens, one.values(quantity)))
-        result.append(f"{one.name}: slope {fitted} from N = {one.tokens[0]:,} to {one.tokens[-1]:,}")
+        fitted = slope_text(slope(one.xs, one.values(quantity)))
+        result.append(f"{one.name}: slope {fitted} from {one.axis.word} = {one.xs[0]:,} to {one.xs[-1]:,}")
     return result

@@ -48,6 +48,12 @@ class Stage(NamedTuple):
     exit: Part | None = None
     """Where the two streams of a reversible stage become one."""
 
+    @property
+    def leaves(self) -> tuple[Grid, int]:
+        """The grid and the width that leave it."""
+        last = self.exit or self.blocks[self.order[-1]].parts[-1]
+        return last.page.out(last.place)
+
 
 class Stream(NamedTuple):
     """A door and its stages: the whole model, or an encoder, or a decoder."""
@@ -74,6 +80,8 @@ class Architecture(NamedTuple):
     head: Part | None
     tables: dict[str, tuple[int, int]]
     """Shared tables: name -> (rows, columns)."""
+    bound_tables: frozenset[str]
+    """Those of them whose shapes are bound to the input's size."""
     batch: int
     dtype: str
     attention: Execution
@@ -81,6 +89,8 @@ class Architecture(NamedTuple):
     """Bytes of on-chip memory that attention would be tiled for."""
     settings: tuple[str, ...] = ()
     """What `--set` changed."""
+    own_size: bool = True
+    """Is the input as large as the spec says?"""
     as_written: bool = True
     """Is it the spec at its own size, as its published figures mean it?"""
 

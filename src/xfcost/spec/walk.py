@@ -11,7 +11,7 @@ from xfcost.errors import PageError, UsageError
 from xfcost.grid import Grid, check_tokens, image_sides, sides_text
 from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
-from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer
+from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer, tag_of
 from xfcost.spec.architecture import Architecture, Block, Execution, Part, Stage, Stream
 from xfcost.spec.checks import check_entrance, check_reading, check_streams
 from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput
@@ -26,6 +26,8 @@ class Run(NamedTuple):
 
     tokens: tuple[int, ...] | None = None
     """N of the first stage (one number per stream, or one for all); the spec's own input where it is None."""
+    size: tuple[int, int] | None = None
+    """Height and width of the image, in place of `tokens`."""
     batch: int = 1
     dtype: str = "float32"
     attention: Execution = "eager"
@@ -47,11 +49,31 @@ def place(loaded: Loaded, run: Run) -> Architecture:
     return _Walk(loaded, run).architecture()
 
 
+def input_for(loaded: Loaded, run: Run, sides: tuple[int, ...]) -> tuple[int, ...]:
+    """The sides of the (first) stream's input of which its first stage gets a grid of `sides`.
+
+    Raises:
+        UsageError: the input has no height and width.
+    """
+    walk = _Walk(loaded, run)
+    path, stream = walk.streams()[0]
+    entry = stream.input or loaded.spec.input
+    if not isinstance(entry, ImageInput):
+        raise _no_size(loaded.spec.name, entry)
+    return walk.entering(path, stream, sides)
+
+
+def _no_size(name: str, entry: AnyInput) -> UsageError:
+    """What is said where `--size` is given and the input has none."""
+    return UsageError(f"--size: {name} takes {tag_of(type(entry))}, which have no height and width; give --N")
+
+
 class _Walk:
     def __init__(self, loaded: Loaded, run: Run) -> None:
         self.spec, self.source, self.run = loaded.spec, loaded.source, run
         self.name, self.settings = loaded.name, loaded.settings
         self.tables: dict[str, tuple[int, int]] = {}
+        self.bound_tables: set[str] = set()
         self.tables_from: dict[str, YamlPath] = {}
         self.memory: tuple[Grid, int] | None = None
         self.out: tuple[Grid, int] = (Grid((1,)), 1)
@@ -59,27 +81,34 @@ class _Walk:
 
     def architecture(self) -> Architecture:
         spec = self.spec
-        named = [(name, stream) for name in ("encoder", "decoder") if (stream := getattr(spec, name))]
         check_streams(spec, self.source, self.run.tokens)
-        if named:
-            streams = [self._stream((name,), stream, number) for number, (name, stream) in enumerate(named)]
-        else:
-            streams = [self._stream((), StreamSpec(embed=spec.embed, stages=spec.stages or []), 0)]
+        streams = [self._stream(path, stream, number) for number, (path, stream) in enumerate(self.streams())]
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
         check_reading(spec, self.source, (part.page for part in parts if isinstance(part.page, SubLayer)))
+        own_size = all(self._is_own(stream) for stream in streams)
         return Architecture(
             spec=spec,
             source=self.name,
             streams=tuple(streams),
             head=self._head(streams[-1]),
             tables=self.tables,
+            bound_tables=frozenset(self.bound_tables),
             batch=self.run.batch,
             dtype=self.run.dtype,
             attention=self.run.attention,
             memory_level=self.run.memory_level,
             settings=self.settings,
-            as_written=not self.settings and all(self._is_own(stream) for stream in streams),
+            own_size=own_size,
+            as_written=own_size and not self.settings,
         )
+
+    def streams(self) -> list[tuple[YamlPath, StreamSpec]]:
+        """The encoder and the decoder; or the one stream that the spec itself is."""
+        spec = self.spec
+        named: list[tuple[YamlPath, StreamSpec]] = [
+            ((name,), stream) for name in ("encoder", "decoder") if (stream := getattr(spec, name))
+        ]
+        return named or [((), StreamSpec(embed=spec.embed, stages=spec.stages or []))]
 
     def _is_own(self, stream: Stream) -> bool:
         """Is the stream's input the size that the spec gives?"""
@@ -105,6 +134,8 @@ class _Walk:
         entry = stream.input or self.spec.input
         tokens = self.run.tokens[number if len(self.run.tokens) > 1 else 0] if self.run.tokens else None
         if not isinstance(entry, ImageInput):
+            if self.run.size is not None:
+                raise _no_size(self.spec.name, entry)
             if tokens is not None:
                 check_tokens(tokens)
             length = entry.length if tokens is None else tokens
@@ -113,10 +144,12 @@ class _Walk:
             return msgspec.structs.replace(entry, length=length)
         sides: tuple[int, ...] = entry.sides
         if tokens is not None:
-            sides = self._entering(path, stream, image_sides(tokens))
+            sides = self.entering(path, stream, image_sides(tokens))
+        elif self.run.size is not None:
+            sides = self.run.size
         return msgspec.structs.replace(entry, size=[self._scaled(side) for side in sides])
 
-    def _entering(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
+    def entering(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The input of which the first stage gets `sides`."""
         doors: list[tuple[YamlPath, Page]] = [
             ((*path, "embed", number), page) for number, page in enumerate(stream.embed)
@@ -170,6 +203,8 @@ class _Walk:
                     f"the table {name!r} is {known} at {where} and {got} here; shared tables must agree",
                 )
             self.tables_from.setdefault(name, path)
+            if page.binds_tables:
+                self.bound_tables.add(name)
         return Part(".".join(str(step) for step in path), page, spot, residual)
 
     def _stage(self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, count: int) -> tuple[Stage, Grid, int]:

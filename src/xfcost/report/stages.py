@@ -1,0 +1,91 @@
+"""Comparison -> the tables of stages (isotropic or hierarchical) and of growing image sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from xfcost import units
+from xfcost.comparison import Comparison
+from xfcost.grid import Grid
+from xfcost.ledger import Ledger
+
+
+def stage_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
+    """Tokens, width and MACs stage by stage, where a system has several stages: does it keep or shrink its grid?"""
+    if all(len(ledger.facts.stages) < 2 for ledger in comparison.ledgers):  # noqa: PLR2004 - one stage is no hierarchy
+        return
+    yield Text()
+    yield Text("stage by stage: tokens that leave it × width, its share of the MACs", style="bold")
+    table = _table(comparison)
+    columns = [_stages(ledger, long=width > 40 * (1 + len(comparison.names))) for ledger in comparison.ledgers]
+    for number in range(max(map(len, columns))):
+        table.add_row(f"stage {number + 1}", *(cells[number] if number < len(cells) else "" for cells in columns))
+    yield table
+    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
+        yield Text(f"  {name}: {shape_text(ledger)}")
+
+
+def _stages(ledger: Ledger, *, long: bool) -> list[str]:
+    total = ledger.total("macs") or 0
+    cells = []
+    for stage in ledger.by_stage():
+        grid = Grid(tuple(stage["grid"]), stage["extra_tokens"])
+        text = grid.shape_text() if long else f"{grid.total:,}"
+        cells.append(f"{text} × {stage['width']:,}  {units.percent(stage['macs'], total)}")
+    return cells
+
+
+def shape_text(ledger: Ledger) -> str:
+    """`isotropic, 196 tokens × 768 throughout`; `hierarchical, 3,136 → 49 tokens (64× fewer), 96 → 768 wide`."""
+    stages = ledger.facts.stages
+    tokens, widths = [stage["tokens"] for stage in stages], [stage["width"] for stage in stages]
+    if len({*zip(tokens, widths, strict=True)}) == 1:
+        return f"isotropic, {tokens[0]:,} tokens × {widths[0]:,} throughout"
+    fewer = f" ({units.ratio(tokens[0] / tokens[-1])} fewer)" if tokens[-1] < tokens[0] else ""
+    wide = f"{widths[0]:,} → {widths[-1]:,} wide" if widths[0] != widths[-1] else f"{widths[0]:,} wide"
+    return f"hierarchical, {tokens[0]:,} → {tokens[-1]:,} tokens{fewer}, {wide}"
+
+
+def size_parts(comparison: Comparison) -> Iterator[RenderableType]:
+    """MACs and attention memory of systems that take images, as images grow."""
+    if not comparison.by_size:
+        return
+    yield Text()
+    yield Text("as images grow: MACs, attention memory of all layers (padding counted as it runs)", style="bold")
+    table = _table(comparison)
+    sides = list(comparison.by_size[comparison.names[0]])
+    for side in sides:
+        table.add_row(f"{side}×{side}", *(_at(comparison, name, side) for name in comparison.names))
+    first, last = sides[0], sides[-1]
+    table.add_row(f"{last} over {first}", *(_over(comparison, name, last, first) for name in comparison.names))
+    yield table
+
+
+def _at(comparison: Comparison, name: str, side: int) -> str:
+    here = comparison.by_size[name][side]
+    if here is None:
+        return units.DASH
+    return f"{units.count(here['macs'])}  {units.size(here['attention_bytes'])}"
+
+
+def _over(comparison: Comparison, name: str, last: int, first: int) -> str:
+    """How many times as much the largest image costs as the smallest."""
+    here, there = comparison.by_size[name][last], comparison.by_size[name][first]
+    if here is None or there is None:
+        return units.DASH
+    ratio: Callable[[str], str] = lambda quantity: (  # noqa: E731 - twice, two lines below
+        units.ratio(float(f"{here[quantity] / there[quantity]:.3g}")) if there[quantity] else units.DASH
+    )
+    return f"{ratio('macs')}  {ratio('attention_bytes')}"
+
+
+def _table(comparison: Comparison) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    for name in comparison.names:
+        table.add_column(name, justify="right", overflow="fold")
+    return table
