@@ -20,8 +20,10 @@ from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
 
-def place_for(page: SubLayer, grid: Grid, *, fused: bool = False, dim: int = DIM) -> Place:
+def place_for(page: SubLayer, grid: Grid, *, fused: bool = False, dim: int | None = None) -> Place:
     """A place for `page`: only what reads another stream is given a memory, a mixer one of another size and width."""
+    if dim is None:
+        dim = CASES[type(page)].dim if isinstance(page, Mixer) else DIM
     memory = {}
     if page.reads_memory:
         mixes = isinstance(page, Mixer)

@@ -66,6 +66,8 @@ class MechanismCase(NamedTuple):
     """Examples whose twin keeps symbolic shapes: torch's counter then gives the closed form in N."""
     length: int = 5
     """Tokens of the whole spec around it."""
+    dim: int = DIM
+    """Width of its places; wide where maxima are taken, so that every token is the largest in some channel."""
     frozen: Callable[[nn.Module, tuple[Tensor, ...]], Frozen] | None = None
     """(twin, inputs) -> its choice held; needed where the page `chooses`, for then `reads` tells what may be read."""
 

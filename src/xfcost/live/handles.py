@@ -113,7 +113,9 @@ def fused_attention(inputs: list[Value], outputs: list[Value]) -> Counts:
     *lead, n, value_width = shape(outputs[0])
     entries = prod(lead) * n * m
     biased = _given(inputs[3]) and _is_float(inputs[3])
-    elementwise = entries * FLOPS_PER_ELEMENT["softmax"] + prod(lead) * n * width * FLOPS_PER_ELEMENT["multiply"]
+    unscaled = len(inputs) > 6 and inputs[6].toIValue() == 1  # noqa: PLR2004 - the scale; 1/√k where it isn't given
+    scaling = 0 if unscaled else prod(lead) * n * width * FLOPS_PER_ELEMENT["multiply"]
+    elementwise = entries * FLOPS_PER_ELEMENT["softmax"] + scaling
     return _counts(entries * (width + value_width), elementwise + (entries * FLOPS_PER_ELEMENT["add"] if biased else 0))
 
 

@@ -106,12 +106,13 @@ class CausalMask(nn.Module):
 class Fused(nn.Module):
     """softmax(QKᵀ/√K + bias)V in one kernel, which keeps no matrix of scores where the device has such a kernel."""
 
-    def __init__(self, *, causal: bool = False) -> None:
+    def __init__(self, *, causal: bool = False, scaled: bool = True) -> None:
         super().__init__()
         self.causal = causal
+        self.scale = None if scaled else 1.0  # None is 1/√K
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=self.causal)
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=self.causal, scale=self.scale)
 
 
 class Lookup(nn.Module):

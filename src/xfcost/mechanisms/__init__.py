@@ -14,9 +14,11 @@ from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
+from xfcost.mechanisms.non_local import NonLocal
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.routing import Routing
+from xfcost.mechanisms.sagan import Sagan
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.sparse import Sparse
@@ -46,6 +48,8 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Synthesizer,
     Sparse,
     Sinkhorn,
+    NonLocal,
+    Sagan,
 )
 Mechanism = (
     Full
@@ -69,6 +73,8 @@ Mechanism = (
     | Synthesizer
     | Sparse
     | Sinkhorn
+    | NonLocal
+    | Sagan
 )
 
 __all__ = [
@@ -87,9 +93,11 @@ __all__ = [
     "LowRank",
     "Lsh",
     "Mechanism",
+    "NonLocal",
     "Nystrom",
     "Relative",
     "Routing",
+    "Sagan",
     "Sinkhorn",
     "Sliding",
     "Sparse",

@@ -28,6 +28,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     fused: bool,
     biased: bool = False,
     masked: bool = False,
+    scaled: bool = True,
     prefix: str = "",
     what: str = "",
 ) -> Iterator[Operation]:
@@ -35,7 +36,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
 
     Values are as wide as keys, or `values` in all heads together; memory traffic then takes the mean of both.
 
-        scale          G·n·inner multiplications
+        scale          G·n·inner multiplications, where scores are `scaled`
         scores         G·n·m·inner MACs, G·h·n·m entries kept
         softmax        G·h·n·m elements
         weighted_sum   G·n·m·inner MACs
@@ -51,7 +52,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     parts = _CoreParts(
         scores=groups * queries * keys * inner,
         weighted_sum=groups * queries * keys * values,
-        scale=groups * queries * inner * FLOPS_PER_ELEMENT["multiply"],
+        scale=groups * queries * inner * FLOPS_PER_ELEMENT["multiply"] if scaled else 0,
         entries=entries,
         statistics=groups * heads * queries,
         add=entries * FLOPS_PER_ELEMENT["add"] if biased else 0,
@@ -60,7 +61,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
         mixing={"mixing": mixing, "reads": reads, "reads_tokens": keys, "heads": heads},
         core=Core(groups * heads, queries, keys, (inner + values) // 2 // heads),
     )
-    rows = [_fused_core(parts)] if fused else _eager_core(parts, biased=biased, masked=masked)
+    rows = [_fused_core(parts)] if fused else _eager_core(parts, scaled=scaled, biased=biased, masked=masked)
     for row in rows:
         title = f"{row.title} ({what})" if what else row.title
         yield msgspec.structs.replace(row, path=prefix + row.path, title=title) if prefix or what else row
@@ -138,9 +139,10 @@ def _fused_core(parts: _CoreParts) -> Operation:
     )
 
 
-def _eager_core(parts: _CoreParts, *, biased: bool, masked: bool) -> Iterator[Operation]:
+def _eager_core(parts: _CoreParts, *, scaled: bool, biased: bool, masked: bool) -> Iterator[Operation]:
     content = parts.mixing | {"content_dependent": True}
-    yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale)
+    if scaled:
+        yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale)
     kept = {"attention_entries": parts.entries, "pairs": parts.pairs, "core": parts.core}
     yield product("scores", "Attention scores QKᵀ", parts.scores, **kept, **content)
     if biased:

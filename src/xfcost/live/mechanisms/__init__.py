@@ -15,9 +15,11 @@ from xfcost.live.mechanisms.inducing import InducedAttention
 from xfcost.live.mechanisms.kernel import KernelAttention
 from xfcost.live.mechanisms.low_rank import LowRankAttention
 from xfcost.live.mechanisms.lsh import LshAttention
+from xfcost.live.mechanisms.non_local import NonLocalBlock
 from xfcost.live.mechanisms.nystrom import NystromAttention
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.routing import RoutingAttention
+from xfcost.live.mechanisms.sagan import SaganAttention
 from xfcost.live.mechanisms.sinkhorn import SinkhornAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
 from xfcost.live.mechanisms.sparse import SparseAttention
@@ -37,9 +39,11 @@ from xfcost.mechanisms import (
     Kernel,
     LowRank,
     Lsh,
+    NonLocal,
     Nystrom,
     Relative,
     Routing,
+    Sagan,
     Sinkhorn,
     Sliding,
     Sparse,
@@ -70,4 +74,6 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Synthesizer: SynthesizerAttention,
     Sparse: SparseAttention,
     Sinkhorn: SinkhornAttention,
+    NonLocal: NonLocalBlock,
+    Sagan: SaganAttention,
 }

@@ -17,15 +17,22 @@ class Core(nn.Module):
     """
 
     def __init__(
-        self, head_dim: int, *, fused: bool, causal: bool = False, biased: bool = False, mask: nn.Module | None = None
+        self,
+        head_dim: int,
+        *,
+        fused: bool,
+        causal: bool = False,
+        biased: bool = False,
+        scaled: bool = True,
+        mask: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.fused = fused
         self.mask = CausalMask() if causal and not fused else mask
         if fused:
-            self.attention = Fused(causal=causal)
+            self.attention = Fused(causal=causal, scaled=scaled)
             return
-        self.scale = Scale(head_dim**-0.5)
+        self.scale = Scale(head_dim**-0.5) if scaled else None
         self.scores = Scores()
         self.add_bias = Add() if biased else None
         self.softmax = Softmax()
@@ -35,12 +42,16 @@ class Core(nn.Module):
         if self.fused:
             bias = bias if self.mask is None else self.mask(bias)
             return self._grouped(q, k, v, bias) if q.dim() > 4 else self.attention(q, k, v, bias)  # noqa: PLR2004
-        scores = self.scores(self.scale(q), k)
+        scores = self.scores(self.scaled(q), k)
         if self.add_bias is not None:
             scores = self.add_bias(scores, bias)
         if self.mask is not None:
             scores = self.mask(scores)
         return self.weighted_sum(self.softmax(scores), v)
+
+    def scaled(self, q: Tensor) -> Tensor:
+        """q/√K; q itself where scores are not scaled."""
+        return q if self.scale is None else self.scale(q)
 
     def _grouped(self, q_BGHNK: Tensor, k_BGHMK: Tensor, v_BGHMK: Tensor, bias: Tensor | None) -> Tensor:
         """Groups stand beside samples, so that the kernel sees four dimensions.

@@ -188,7 +188,7 @@ class ClusterCore(Core):
             may_read = None if self.mask is None else self.mask(None, at_q, at_k).flatten(1, 2)
             y = self.attention(q.flatten(1, 2), k.flatten(1, 2), v.flatten(1, 2), may_read)
             return y.unflatten(1, q.shape[1:3])
-        scores = self.scores(self.scale(q), k)
+        scores = self.scores(self.scaled(q), k)
         if self.mask is not None:
             scores = self.mask(scores, at_q, at_k)
         return self.weighted_sum(self.softmax(scores), v)

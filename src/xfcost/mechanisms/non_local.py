@@ -1,0 +1,93 @@
+"""The non-local block: every position of a feature map reads every (pooled) position, one head between 1×1 maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Mixer, NormKind, Place, Side, Width
+from xfcost.mechanisms.pooled_keys import PooledKeys
+from xfcost.mechanisms.rows import linear, norm
+
+
+class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
+    """The non-local operation, embedded Gaussian (Wang et al. 2018, §3.2 and §3.3): z = W_z·softmax(θᵀφ/√d')·g + x.
+
+    N positions on a grid of one, two or three axes (space, or space and time), width d, inner width d'. Keys and values
+    may be made of the map max-pooled (§3.3, "subsampling trick"): M positions then, else M = N.
+
+        pool           M·d·(pooled positions) comparisons
+        theta          N·d·d' MACs
+        phi, g         M·d·d' MACs each
+        scores         N·M·d' MACs, N·M entries kept
+        weighted_sum   N·M·d' MACs
+        w_z            N·d'·d MACs, then a norm (batch norm in the public code)
+
+    All four are 1×1 convolutions with biases. The sum with x is the block's residual: `residual: {norm: none}`.
+    """
+
+    width: Width | None = None
+    """d'; half the width where it isn't given."""
+    pool: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)] = 1
+    """Positions along every axis (or along each) of which a key and a value are made; 1 pools nothing."""
+    projection_bias: bool = True
+    norm: NormKind = "batch_norm"
+    """What follows W_z."""
+
+    def inner(self, width: Number) -> Number:
+        """d'."""
+        return width // 2 if self.width is None else self.width
+
+    def keys(self, grid: Grid) -> PooledKeys:
+        """What keys and values stand for."""
+        return PooledKeys.on(grid, self.pool)
+
+    def check(self, place: Place) -> None:
+        if self.width is None and place.dim % 2:
+            raise PageError("width", f"is half the width where it isn't given, and {place.dim} is odd; give a width")
+        self.keys(place.grid).check(place.grid)
+
+    def label(self) -> str:
+        return "Non-local block"
+
+    def order_key(self, place: Place) -> str:
+        return f"non_local{self.keys(place.grid).suffix}"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.keys(grid).covered(grid)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * self.keys(grid).covers(grid)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, inner, bias = place.grid.total, place.dim, self.inner(place.dim), self.projection_bias
+        keys = self.keys(place.grid)
+        m = keys.count(place.grid)
+        yield linear("theta", "θ, queries", n, d, inner, bias=bias)
+        if keys.pools:
+            yield keys.row("pool", "Max-pool for keys and values", place.grid, d)
+        yield linear("phi", "φ, keys", m, d, inner, bias=bias)
+        yield linear("g", "g, values", m, d, inner, bias=bias)
+        yield from attention_core(
+            queries=n,
+            keys=m,
+            heads=1,
+            inner=inner,
+            mixing="global",
+            reads=keys.reads,
+            # a pooled key stands for several tokens: entries are no pairs of tokens then
+            pairs=None if keys.pools else self.pairs(place.grid),
+            fused=place.fused,
+        )
+        yield linear("w_z", "Output W_z", n, inner, d, bias=bias)
+        yield from norm(self.norm, "norm", n, d)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from self.keys(place.grid).notes(place.grid)

@@ -1,0 +1,108 @@
+"""SAGAN's self-attention layer: every position of a feature map reads every (pooled) position, scaled by one number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError, divisors_text
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Mixer, Place, Side, Width
+from xfcost.mechanisms.pooled_keys import PooledKeys
+from xfcost.mechanisms.rows import elementwise, linear
+
+
+class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
+    """Self-attention of SAGAN (Zhang et al. 2019, §3): y = γ·v(softmax(f(x)ᵀg(x))·h(x)) + x, γ one learned number.
+
+    N positions on a grid, width d, keys d/r wide (r = 8), values d/s wide. Scores are not scaled. The paper has two
+    versions, and the public code is a third:
+
+        arXiv v1     h: d -> d, no output map                  value_reduction: 1, output_projection: false
+        arXiv v2     h: d -> d/8, then v: d/8 -> d             the defaults
+        public code  h: d -> d/2, keys and values max-pooled   value_reduction: 2, pool: 2
+
+        f, g, h        N·d·(d/r), N·d·(d/r), N·d·(d/s) MACs, no biases
+        scores         N·M·d/r MACs, N·M entries kept, M = N or the pooled positions
+        weighted_sum   N·M·d/s MACs
+        v              N·(d/s)·d MACs
+        gamma          1 parameter, which starts at 0 in the paper (here at 1, so that the layer does something)
+
+    Keys and values are pooled after their maps, unlike the non-local block's. The sum with x is the block's residual:
+    `residual: {norm: none}`.
+    """
+
+    reduction: Width = 8
+    """r: queries and keys are d/r wide."""
+    value_reduction: Width = 8
+    """s: values are d/s wide."""
+    output_projection: bool = True
+    """v, from d/s back to d."""
+    pool: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)] = 1
+    """Positions along every axis (or along each) that share a key and a value; 1 pools nothing."""
+
+    def keys(self, grid: Grid) -> PooledKeys:
+        """What keys and values stand for."""
+        return PooledKeys.on(grid, self.pool)
+
+    def check(self, place: Place) -> None:
+        for field in ("reduction", "value_reduction"):
+            if place.dim % getattr(self, field):
+                raise PageError(
+                    field,
+                    f"{getattr(self, field)} does not divide the width {place.dim}; "
+                    f"it could be {divisors_text(place.dim)}",
+                )
+        if not self.output_projection and self.value_reduction != 1:
+            raise PageError(
+                "output_projection",
+                f"without it values must be as wide as the output ({place.dim}), and they are "
+                f"{place.dim // self.value_reduction} wide; write value_reduction: 1",
+            )
+        self.keys(place.grid).check(place.grid)
+
+    def label(self) -> str:
+        return "SAGAN self-attention"
+
+    def order_key(self, place: Place) -> str:
+        return f"sagan{self.keys(place.grid).suffix}"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.keys(grid).covered(grid)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * self.keys(grid).covers(grid)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, n, d = place.grid, place.grid.total, place.dim
+        inner, values, keys = d // self.reduction, d // self.value_reduction, self.keys(grid)
+        yield linear("f", "f, queries", n, d, inner, bias=False)
+        yield linear("g", "g, keys", n, d, inner, bias=False)
+        yield linear("h", "h, values", n, d, values, bias=False)
+        if keys.pools:
+            yield keys.row("pool_keys", "Max-pool keys", grid, inner)
+            yield keys.row("pool_values", "Max-pool values", grid, values)
+        yield from attention_core(
+            queries=n,
+            keys=keys.count(grid),
+            heads=1,
+            inner=inner,
+            values=values,
+            mixing="global",
+            reads=keys.reads,
+            # a pooled key stands for several tokens: entries are no pairs of tokens then
+            pairs=None if keys.pools else self.pairs(grid),
+            fused=place.fused,
+            scaled=False,
+        )
+        if self.output_projection:
+            yield linear("v", "v, output", n, values, d, bias=False)
+        yield msgspec.structs.replace(elementwise("gamma", "Scale by γ", "multiply", n * d), params=1)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from self.keys(place.grid).notes(place.grid)

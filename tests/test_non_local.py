@@ -1,0 +1,142 @@
+"""The non-local block and SAGAN's layer: hand arithmetic, the rows in print, options that can't stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.live.build import TWINS
+from xfcost.live.trace import trace
+from xfcost.mechanisms import NonLocal, Sagan
+from xfcost.mechanisms.base import Mixer, Place
+
+
+def at(sides: tuple[int, ...], dim: int, *, extra: int = 0, fused: bool = False) -> Place:
+    return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim, fused=fused)
+
+
+def rows(page: Mixer, place: Place) -> dict[str, Operation]:
+    page.check(place)
+    return {row.path: row for row in page.operations(place)}
+
+
+def totals(page: Mixer, place: Place) -> tuple[int, int, int]:
+    every = rows(page, place).values()
+    return tuple(sum(getattr(row, what) for row in every) for what in ("params", "macs", "attention_entries"))  # type: ignore[return-value]
+
+
+# Wang et al. 2018: SlowFast's Nonlocal module by torch's counter on meta.
+NON_LOCAL: list[tuple[str, tuple[int, ...], int, Any, int, tuple[int, int, int]]] = [
+    ("res4", (14, 14), 1024, 1, 512, (2101760, 450379776, 38416)),
+    ("res4, pooled", (14, 14), 1024, 2, 512, (2101760, 266735616, 9604)),
+    ("res3", (28, 28), 512, 1, 256, (526592, 725745664, 614656)),
+    ("res3, pooled", (28, 28), 512, 2, 256, (526592, 335577088, 153664)),
+    ("spacetime, T = 4", (4, 14, 14), 1024, 1, 512, (2101760, 2273574912, 614656)),
+]
+
+
+@pytest.mark.parametrize(("sides", "dim", "pool", "width", "expected"), [row[1:] for row in NON_LOCAL])
+def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
+    page, place = NonLocal(width=width, pool=pool), at(sides, dim)
+    assert totals(page, place) == expected
+    with torch.device("meta"):
+        twin = TWINS[NonLocal](page, place)
+        traced = trace(twin.eval(), (torch.randn(1, place.grid.total, dim),))
+    assert (traced.params, traced.macs) == expected[:2]
+    assert traced.unsupported == {}
+
+
+def test_a_spacetime_block_pools_space_alone():
+    # 4·14·14 queries; pools of 1×2×2 leave 4·7·7 = 196 keys, each of 4 tokens: all 784 are read.
+    page, place = NonLocal(width=512, pool=[1, 2, 2]), at((4, 14, 14), 1024)
+    row = rows(page, place)["scores"]
+    assert (row.macs, row.attention_entries, row.pairs) == (784 * 196 * 512, 784 * 196, None)
+    assert (row.reads, row.reads_tokens) == ("N/W²", 196)
+    assert page.pairs(place.grid) == 784 * 784
+    assert rows(page, place)["pool"].comparisons == 784 * 1024
+
+
+def test_what_fills_no_pool_is_not_read_and_told():
+    # 3×5 in pools of 2: one row of two pools; the last row and the last column go into no key.
+    page, place = NonLocal(width=2, pool=2), at((3, 5), 6)
+    assert list(page.reads(place.grid, 0)) == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert page.pairs(place.grid) == 15 * 8
+    assert rows(page, place)["scores"].attention_entries == 15 * 2
+    assert "the last 1×1 positions along its axes go into no output" in next(page.notes(place))
+    assert list(NonLocal(width=2).notes(place)) == []
+
+
+def test_parameters_of_a_block_by_hand():
+    # θ, φ, g: 8·4 + 4 each; W_z: 4·8 + 8; batch norm: 2·8. Without biases and norm: 4·32.
+    assert totals(NonLocal(), at((3, 3), 8))[0] == 3 * 36 + 40 + 16
+    assert totals(NonLocal(projection_bias=False, norm="none"), at((3, 3), 8))[0] == 128
+
+
+SAGAN: list[tuple[dict[str, Any], int, int, tuple[int, int, int]]] = [
+    ({"value_reduction": 1, "output_projection": False}, 32, 256, (81921, 385875968, 1048576)),
+    ({}, 32, 256, (32769, 100663296, 1048576)),
+    ({"value_reduction": 2, "pool": 2}, 32, 256, (81921, 125829120, 262144)),
+    ({"value_reduction": 1, "output_projection": False}, 64, 128, (20481, 2499805184, 16777216)),
+    ({}, 64, 128, (8193, 570425344, 16777216)),
+    ({"value_reduction": 2, "pool": 2}, 64, 128, (20481, 419430400, 4194304)),
+]
+
+
+@pytest.mark.parametrize(("options", "side", "dim", "expected"), SAGAN)
+def test_sagan_layers_to_the_unit(options, side, dim, expected):
+    assert totals(Sagan(**options), at((side, side), dim)) == expected
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_sagan_scales_no_score(fused):
+    """The same rows as a scaled core but for N·d/8 multiplications, and the trace agrees."""
+    place = at((4, 4), 16, fused=fused)
+    names = set(rows(Sagan(), place))
+    assert ("attention" if fused else "softmax") in names
+    assert "scale" not in names
+    # 16² scores: 2·16²·(2 + 2) FLOPs of products and 5·16² of softmax, whatever runs them
+    core = [row for name, row in rows(Sagan(), place).items() if name not in ("f", "g", "h", "v", "gamma")]
+    assert sum(row.flops for row in core) == 2 * 256 * 4 + 5 * 256
+    with torch.device("meta"):
+        traced = trace(TWINS[Sagan](Sagan(), place).eval(), (torch.randn(1, 16, 16),))
+    assert traced.flops == sum(row.flops for row in rows(Sagan(), place).values())
+
+
+def test_sagan_s_public_code_pools_after_its_maps_and_the_non_local_block_before():
+    place = at((4, 4), 16)
+    sagan, non_local = rows(Sagan(value_reduction=2, pool=2), place), rows(NonLocal(pool=2), place)
+    assert sagan["g"].macs == 16 * 16 * 2  # all positions
+    assert sagan["pool_keys"].comparisons + sagan["pool_values"].comparisons == 16 * (2 + 8)
+    assert non_local["phi"].macs == 4 * 16 * 8  # a quarter of them
+    assert list(sagan).index("g") < list(sagan).index("pool_keys")
+    assert list(non_local).index("pool") < list(non_local).index("phi")
+
+
+REFUSED: list[tuple[Mixer, Place, str, str]] = [
+    (NonLocal(), at((3,), 7), "width", "7 is odd"),
+    (NonLocal(pool=2), at((1, 4), 8), "pool", "a kernel of 2×2 .* does not fit the grid 1×4"),
+    (NonLocal(pool=[2, 2]), at((1, 4, 4), 8), "pool", "expected one number, or 3"),
+    (NonLocal(pool=2), at((4, 4), 8, extra=1), "pool", "1 extra token"),
+    (Sagan(), at((4, 4), 12), "reduction", "8 does not divide the width 12; it could be 1, 2, 3, 4, 6"),
+    (Sagan(reduction=2), at((4, 4), 12), "value_reduction", "8 does not divide the width 12"),
+    (Sagan(output_projection=False), at((4, 4), 16), "output_projection", "they are 2 wide; write value_reduction: 1"),
+]
+
+
+@pytest.mark.parametrize(("page", "place", "field", "message"), REFUSED)
+def test_what_can_not_stand_is_refused(page, place, field, message):
+    with pytest.raises(PageError, match=message) as refused:
+        page.check(place)
+    assert refused.value.field == field
+
+
+def test_extra_tokens_are_read_where_nothing_is_pooled():
+    place = at((2, 2), 8, extra=1)
+    assert list(NonLocal().reads(place.grid, 0)) == [0, 1, 2, 3, 4]
+    assert totals(NonLocal(), place)[2] == 25
+    assert totals(NonLocal(), at((1, 1), 8))[2] == 1
