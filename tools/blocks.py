@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import cog
 
@@ -49,42 +52,57 @@ def conventions() -> None:
 
 
 def gallery() -> None:
-    """Every preset: tokens, exact counts, figures in print and the difference."""
+    """Every preset: tokens, our exact counts beside the reference's, figures in print, the difference, who says so."""
     from tabulate import tabulate
 
+    from xfcost.spec.load import preset_files
+
+    families: dict[str, list[list[str]]] = {}
+    references = _references()
+    for preset, file in preset_files().items():
+        families.setdefault(file.parent.name, []).extend(_gallery_lines(preset, references.get(preset)))
+    headers = ["preset", "system", "tokens", "", "ours", "reference", "in print", "difference", "source"]
+    for family, lines in families.items():
+        cog.outl(
+            f"\n## {family}\n\n" + tabulate(lines, headers=headers, tablefmt="github", disable_numparse=True) + "\n"
+        )
+
+
+def _references() -> dict[str, dict[str, str]]:
+    """The exact counts that tests hold presets to: preset -> params, macs, source."""
+    found: dict[str, dict[str, str]] = {}
+    for file in sorted((Path(__file__).parents[1] / "tests" / "data").glob("exact*.csv")):
+        with file.open(encoding="utf-8") as stream:
+            found |= {row["preset"]: row for row in csv.DictReader(stream)}
+    return found
+
+
+def _gallery_lines(preset: str, reference: dict[str, str] | None) -> Iterator[list[str]]:
+    """A line for parameters and one for MACs, and more where more than one figure of either is in print."""
     from xfcost import units
     from xfcost.counted import count
-    from xfcost.spec.load import load, preset_files
+    from xfcost.spec.load import load
     from xfcost.spec.walk import Run, place
 
-    family = ""
-    rows: list[list[str]] = []
-    headers = ["preset", "system", "tokens", "parameters", "MACs", "in print", "difference", "source"]
-
-    def flush() -> None:
-        if rows:
-            cog.outl(
-                f"\n## {family}\n\n" + tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True) + "\n"
-            )
-
-    for preset, file in preset_files().items():
-        if file.parent.name != family:
-            flush()
-            family, rows = file.parent.name, []
-        ledger = count(place(load(preset), Run()))
-        start = [f"`{preset}`", ledger.facts.name, ledger.facts.tokens]
-        start += [units.exact(ledger.total(quantity)) for quantity in ("params", "macs")]
-        figures = ledger.published_beside_ours() or [None]
-        for figure in figures:
-            printed = f"{units.count(figure['published'])} {figure['quantity']}" if figure else ""
-            words = (
-                "; ".join(str(figure[key]) for key in ("source", "convention", "note") if figure.get(key))
-                if figure
-                else ""
-            )
-            rows.append([*start, printed, f"{figure['difference']:+.2%}" if figure else "", words])
-            start = [""] * 5
-    flush()
+    ledger = count(place(load(preset), Run()))
+    start = [f"`{preset}`", ledger.facts.name, ledger.facts.tokens]
+    for quantity, words in (("params", "parameters"), ("macs", "MACs"), ("flops", "FLOPs")):
+        printed = [figure for figure in ledger.published_beside_ours() if figure["quantity"] == quantity]
+        exact = units.exact(int(reference[quantity])) if reference and quantity in reference else ""
+        who = reference["source"] if reference and quantity == "params" else ""
+        if quantity == "flops" and not printed:
+            continue
+        for figure in printed or [None]:
+            line = [*start, words, units.exact(ledger.total(quantity)), exact]
+            if figure:
+                said = "; ".join(str(figure[key]) for key in ("source", "convention", "note") if figure.get(key))
+                line += [units.count(figure["published"]), f"{figure['difference']:+.2%}", said]
+            else:
+                line += ["", "", ""]
+            if who:
+                line[-1] = f"reference: {who}" + (f"; in print: {line[-1]}" if line[-1] else "")
+            yield line
+            start, who = ["", "", ""], ""
 
 
 def kinds() -> None:
