@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Sequence
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -49,8 +49,14 @@ def gallery() -> Path:
 
 def preset_files() -> dict[str, Path]:
     """Preset name -> file, in the gallery's order (family by family)."""
+    return dict(_listed(gallery()))
+
+
+@cache
+def _listed(gallery: Path) -> dict[str, Path]:
+    """The folder is read once: a gallery names its presets hundreds of times when all of them are loaded."""
     found: dict[str, Path] = {}
-    for folder in sorted(entry.path for entry in os.scandir(gallery()) if entry.is_dir()):
+    for folder in sorted(entry.path for entry in os.scandir(gallery) if entry.is_dir()):
         for name in sorted(os.listdir(folder), key=lambda name: _natural(name.partition(".")[0])):
             stem, ending = os.path.splitext(name)
             if ending == ".yaml":
