@@ -68,6 +68,10 @@ class MechanismCase(NamedTuple):
     """Tokens of the whole spec around it."""
     dim: int = DIM
     """Width of its places; wide where maxima are taken, so that every token is the largest in some channel."""
+    per_token: bool = True
+    """Is it projected token by token, at least what goes in and what comes out?"""
+    contracts: bool = True
+    """Has it products to count as MACs? A pool has none, and FLOPs alone."""
     frozen: Callable[[nn.Module, tuple[Tensor, ...]], Frozen] | None = None
     """(twin, inputs) -> its choice held; needed where the page `chooses`, for then `reads` tells what may be read."""
 

@@ -22,7 +22,7 @@ LETTERS = {
     "c": "compression: tokens per compressed one; or summary cells of a block",
     "g": "global tokens",
     "r": "random blocks per block, or rounds of hashing",
-    "k": "rank, landmarks, random features, inducing points, clusters or buckets",
+    "k": "rank, landmarks, random features, inducing points, clusters, buckets or hidden units over tokens",
     "m": "memory tokens, positions beside a block that it reads, or positions kept from earlier segments",
     "P": "side of a patch",
     "C": "channels of the image",

@@ -15,10 +15,14 @@ from xfcost.mechanisms.rows import elementwise, linear, move, norm
 
 
 class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
-    """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·classes MACs."""
+    """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·classes MACs.
+
+    With `norm_after_pool` the one pooled vector is normalised, d elements in place of N·d (ConvNeXt).
+    """
 
     pool: Literal["class_token", "mean"] = "mean"
     norm: NormKind = "layer_norm"
+    norm_after_pool: bool = False
     classes: Rows = 1000
 
     def without_extra_tokens(self) -> Classifier:
@@ -29,14 +33,18 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
             raise PageError(
                 "pool", "there is no class token to pool; add {kind: class_token} to `embed`, or use pool: mean"
             )
+        if self.norm_after_pool and self.norm == "group_norm":
+            raise PageError("norm_after_pool", "the group norm of one vector is its layer norm; write norm: layer_norm")
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        yield from norm(self.norm, "norm", n, d)
+        normed = list(norm(self.norm, "norm", 1 if self.norm_after_pool else n, d))
+        yield from () if self.norm_after_pool else normed
         if self.pool == "mean":
             yield elementwise("pool", "Mean over tokens", "mean", n * d)
         else:
             yield move("pool", "Take the class token")
+        yield from normed if self.norm_after_pool else ()
         yield linear("linear", "Classifier", 1, d, self.classes)
 
 

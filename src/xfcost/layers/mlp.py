@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 
 from xfcost.arithmetic import Number, ceil_div
-from xfcost.errors import PageError
 from xfcost.layers.base import PerToken
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import ActKind, Place, Width
+from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
 from xfcost.mechanisms.rows import elementwise, linear, move
 
 
@@ -26,7 +26,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     time in place of N·H, for the same work; the answers are joined. As `torch.chunk` cuts, k need not divide N.
     """
 
-    ratio: Annotated[float, msgspec.Meta(gt=0, le=1024)] = 4.0
+    ratio: Ratio = 4.0
     """H/d, where `hidden` isn't given."""
     hidden: Width | None = None
     """H."""
@@ -36,22 +36,11 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     """k."""
 
     def check(self, place: Place) -> None:
-        if self.hidden is None and not (isinstance(self._exact(place.dim), int) and self._exact(place.dim) > 0):
-            raise PageError("ratio", f"{self.ratio}·{place.dim} is no whole width; give `hidden` instead")
+        check_hidden(self.hidden, self.ratio, place.dim)
 
     def inner(self, width: Number) -> Number:
         """H, the hidden width."""
-        return self.hidden if self.hidden is not None else self._exact(width)
-
-    def _exact(self, width: Number) -> Number:
-        """ratio·d as it is written: 1.1 is eleven tenths, not the float nearest to it. An int where it is whole."""
-        whole = int(self.ratio)
-        if whole == self.ratio:
-            return whole * width
-        from fractions import Fraction
-
-        product = Fraction(str(self.ratio)) * width
-        return int(product) if product.denominator == 1 else product
+        return hidden_width(self.hidden, self.ratio, width)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -46,17 +46,18 @@ class Convolution(nn.Module):
 
 
 class Pooling(nn.Module):
-    """The maximum or the mean of a kernel's positions: (B, D, Y, X) -> (B, D, Y', X')."""
+    """The maximum or the mean of a kernel's positions: (B, D, Y, X) -> (B, D, Y', X').
 
-    def __init__(self, form: str, kernel: Kernel) -> None:
+    A mean divides by the kernel's positions, or without `count_padding` by those of them that are no padding.
+    """
+
+    def __init__(self, form: str, kernel: Kernel, *, count_padding: bool = True) -> None:
         super().__init__()
-        self.form, self.kernel = form, kernel
+        self.form, self.kernel, self.count_padding = form, kernel, count_padding
 
     def forward(self, x_BDYX: Tensor) -> Tensor:
-        rank = len(self.kernel.sides)
-        forms = {
-            "max": (F.max_pool1d, F.max_pool2d, F.max_pool3d),
-            "mean": (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d),
-        }
-        pool = forms[self.form][rank - 1]
-        return pool(x_BDYX, self.kernel.sides, self.kernel.stride, self.kernel.padding)  # type: ignore[operator]
+        rank, window = len(self.kernel.sides), (self.kernel.sides, self.kernel.stride, self.kernel.padding)
+        if self.form == "max":
+            return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1](x_BDYX, *window)
+        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
+        return pool(x_BDYX, *window, count_include_pad=self.count_padding)

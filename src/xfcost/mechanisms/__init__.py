@@ -1,15 +1,18 @@
 """One page per token mixer: fields are its YAML schema, the docstring its formula, methods its pattern and cost."""
 
+from xfcost.mechanisms.average_pool import AveragePool
 from xfcost.mechanisms.axial import Axial
 from xfcost.mechanisms.base import Mixer
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
+from xfcost.mechanisms.convnext import ConvNext
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.funnel import Funnel
 from xfcost.mechanisms.global_local import GlobalLocal
+from xfcost.mechanisms.gmlp import Gmlp
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.mechanisms.low_rank import LowRank
@@ -23,6 +26,7 @@ from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.synthesizer import Synthesizer
+from xfcost.mechanisms.token_mlp import TokenLinear, TokenMlp
 from xfcost.mechanisms.window import Window
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
@@ -50,6 +54,11 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Sinkhorn,
     NonLocal,
     Sagan,
+    TokenMlp,
+    TokenLinear,
+    Gmlp,
+    AveragePool,
+    ConvNext,
 )
 Mechanism = (
     Full
@@ -75,19 +84,27 @@ Mechanism = (
     | Sinkhorn
     | NonLocal
     | Sagan
+    | TokenMlp
+    | TokenLinear
+    | Gmlp
+    | AveragePool
+    | ConvNext
 )
 
 __all__ = [
     "MECHANISMS",
+    "AveragePool",
     "Axial",
     "BlockSparse",
     "Blockwise",
     "Compressed",
     "Compressive",
+    "ConvNext",
     "Cross",
     "Full",
     "Funnel",
     "GlobalLocal",
+    "Gmlp",
     "Inducing",
     "Kernel",
     "LowRank",
@@ -102,5 +119,7 @@ __all__ = [
     "Sliding",
     "Sparse",
     "Synthesizer",
+    "TokenLinear",
+    "TokenMlp",
     "Window",
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from math import prod
 from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, surely
+from xfcost.arithmetic import Number, ceil_div, greater, lesser, surely
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
@@ -57,6 +58,34 @@ class Kernel(msgspec.Struct, frozen=True):
         """Does a position go into two outputs? Not where the stride is at least the kernel."""
         return any(surely(step < kernel) for kernel, step in zip(self.sides, self.stride, strict=True))
 
+    def reads(self, sides: tuple[int, ...], output: int) -> Sequence[int]:
+        """The positions of a grid of `sides`, in raster order, that go into the output of that number; no padding."""
+        runs = []
+        for side, out, kernel, step, more in zip(
+            reversed(sides),
+            reversed(self.out(sides)),
+            reversed(self.sides),
+            reversed(self.stride),
+            reversed(self.padding),
+            strict=True,
+        ):
+            output, place = divmod(output, out)
+            first = place * step - more
+            runs.append(range(max(0, first), min(side, first + kernel)))
+        tokens = [0]
+        for run, side in zip(reversed(runs), sides, strict=True):
+            tokens = [before * side + place for before, place in product(tokens, run)]
+        return tokens
+
+    def pairs(self, sides: tuple[Number, ...]) -> Number:
+        """Pairs of an output and a position that goes into it: ∏ over the axes of k·outputs less what is padding."""
+        return prod(
+            out * kernel - _outside(more, out, step) - _outside((out - 1) * step - more + kernel - side, out, step)
+            for side, out, kernel, step, more in zip(
+                sides, self.out(sides), self.sides, self.stride, self.padding, strict=True
+            )
+        )
+
     def check(self, grid: Grid) -> None:
         """Raise PageError where it can't stand on `grid`."""
         if grid.extra:
@@ -70,6 +99,26 @@ class Kernel(msgspec.Struct, frozen=True):
                     f"a kernel of {sides_text(self.sides)} with padding {sides_text(self.padding)} does not fit the "
                     f"grid {sides_text(grid.sides)}; expected a smaller kernel, more padding or a larger input",
                 )
+
+
+def _outside(most: Number, outputs: Number, step: Number) -> Number:
+    """Σ of most, most - step, most - 2·step, … above 0, over `outputs` at most: what kernels stick out at one end."""
+    over = greater(most, 0)
+    times = lesser(outputs, ceil_div(over, step))
+    return times * over - step * (times * (times - 1) // 2)
+
+
+def centred(grid: Grid, size: Number) -> Kernel:
+    """A kernel of `size` along every axis, around each position in turn: as many positions leave as come."""
+    rank = len(grid.sides)
+    return Kernel((size,) * rank, (1,) * rank, (size // 2,) * rank)
+
+
+def check_centred(grid: Grid, size: int) -> None:
+    """Raise PageError where `size` has no middle, or where tokens stand outside the grid."""
+    if size % 2 == 0:
+        raise PageError("size", f"{size} is even, and a kernel stands around its middle; try {size - 1} or {size + 1}")
+    centred(grid, size).check(grid)
 
 
 def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], padding: int | list[int] | None) -> Kernel:

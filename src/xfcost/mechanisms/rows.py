@@ -29,6 +29,17 @@ def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Numbe
     )
 
 
+def over_tokens(  # noqa: PLR0913 - one formula, in its letters
+    path: str, title: str, channels: Number, inputs: Number, outputs: Number, *, reads: str = "N", bias: bool = True
+) -> Operation:
+    """One linear map over tokens for all of `channels` channels: d·N·N' MACs, N·N' (+ N') parameters.
+
+    It mixes globally with static weights, and their shape is bound to the number of tokens.
+    """
+    row = linear(path, title, channels, inputs, outputs, bias=bias)
+    return msgspec.structs.replace(row, mixing="global", reads=reads, reads_tokens=inputs, bound=True)
+
+
 def product(path: str, title: str, macs: Number, **more: Any) -> Operation:
     """A product of two tensors (matmul): `macs` multiply-accumulates, no parameters of its own.
 

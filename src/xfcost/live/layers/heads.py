@@ -27,12 +27,14 @@ class ClassifierHead(nn.Module):
     def __init__(self, page: Classifier, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.norm = norm(page.norm, place.dim)
+        self.norm_after_pool = page.norm_after_pool
         self.pool = Pool(page.pool)
         self.linear = Linear(place.dim, page.classes)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        x_BND = x_BND if self.norm is None else self.norm(x_BND)
-        return self.linear(self.pool(x_BND))
+        if self.norm is None:
+            return self.linear(self.pool(x_BND))
+        return self.linear(self.norm(self.pool(x_BND)) if self.norm_after_pool else self.pool(self.norm(x_BND)))
 
 
 class LanguageModelHead(nn.Module):

@@ -2,15 +2,18 @@
 
 from torch import nn
 
+from xfcost.live.mechanisms.average_pool import AveragePooling
 from xfcost.live.mechanisms.axial import AxialAttention
 from xfcost.live.mechanisms.block_sparse import BlockSparseAttention
 from xfcost.live.mechanisms.blockwise import BlockwiseAttention
 from xfcost.live.mechanisms.compressed import CompressedAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
+from xfcost.live.mechanisms.convnext import ConvNextBlock
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.funnel import FunnelAttention
 from xfcost.live.mechanisms.global_local import GlobalLocalAttention
+from xfcost.live.mechanisms.gmlp import GmlpBlock
 from xfcost.live.mechanisms.inducing import InducedAttention
 from xfcost.live.mechanisms.kernel import KernelAttention
 from xfcost.live.mechanisms.low_rank import LowRankAttention
@@ -24,17 +27,21 @@ from xfcost.live.mechanisms.sinkhorn import SinkhornAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
 from xfcost.live.mechanisms.sparse import SparseAttention
 from xfcost.live.mechanisms.synthesizer import SynthesizerAttention
+from xfcost.live.mechanisms.token_mlp import TokenMixingLinear, TokenMixingMlp
 from xfcost.live.mechanisms.window import WindowAttention
 from xfcost.mechanisms import (
+    AveragePool,
     Axial,
     BlockSparse,
     Blockwise,
     Compressed,
     Compressive,
+    ConvNext,
     Cross,
     Full,
     Funnel,
     GlobalLocal,
+    Gmlp,
     Inducing,
     Kernel,
     LowRank,
@@ -48,6 +55,8 @@ from xfcost.mechanisms import (
     Sliding,
     Sparse,
     Synthesizer,
+    TokenLinear,
+    TokenMlp,
     Window,
 )
 from xfcost.mechanisms.base import Page
@@ -76,4 +85,9 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Sinkhorn: SinkhornAttention,
     NonLocal: NonLocalBlock,
     Sagan: SaganAttention,
+    TokenMlp: TokenMixingMlp,
+    TokenLinear: TokenMixingLinear,
+    Gmlp: GmlpBlock,
+    AveragePool: AveragePooling,
+    ConvNext: ConvNextBlock,
 }

@@ -1,0 +1,60 @@
+"""PoolFormer's token mixer: the mean of a token's neighbours, less the token itself. No weights at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from xfcost.arithmetic import Number, surely
+from xfcost.errors import PageError
+from xfcost.grid import Grid, sides_text
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Mixer, Place
+from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred, pooling
+from xfcost.mechanisms.rows import elementwise
+
+PLANE: Final = 2
+
+
+class AveragePool(Mixer, frozen=True, kw_only=True, tag="average_pool"):
+    """Average pooling of W×W neighbours, stride 1, less the token: pool(x) - x (Yu et al. 2022, §3.2, equation 4).
+
+        pool      N·W²·d additions
+        subtract  N·d, because the residual around it adds x again
+
+    At a border the mean is over the neighbours that are there, and divides by their number alone (the public code's
+    `count_include_pad=False`): 4 in a corner of a 3×3 pool, 6 at an edge, 9 inside. By the convention for pools a
+    kernel's positions are counted, padding included. One token alone is its own mean, and gives 0.
+    """
+
+    size: Annotated[int, msgspec.Meta(ge=3, le=2**16)] = 3
+    """W, odd."""
+
+    def check(self, place: Place) -> None:
+        check_centred(place.grid, self.size)
+        sides = place.grid.sides
+        if len(sides) > PLANE and min(sides) < self.size:  # torch pools no volume that is smaller, padded or not
+            raise PageError("size", f"{self.size} is larger than a side of the volume {sides_text(sides)}")
+
+    def label(self) -> str:
+        return "Average pooling"
+
+    def kernel(self, grid: Grid) -> Kernel:
+        """The window around every token."""
+        return centred(grid, self.size)
+
+    def order_key(self, place: Place) -> str:
+        return f"average_pool/{len(place.grid.sides)}"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return [] if grid.tokens == 1 else self.kernel(grid).reads(grid.sides, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return 0 if surely(grid.tokens == 1) else self.kernel(grid).pairs(grid.sides)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        elements = place.grid.tokens * place.dim
+        yield pooling("pool", "mean", self.kernel(place.grid), elements)
+        yield elementwise("subtract", "Subtract the token", "add", elements)

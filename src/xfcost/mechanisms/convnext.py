@@ -1,0 +1,79 @@
+"""The ConvNeXt block: a depthwise convolution mixes neighbours, a feed-forward network mixes channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xfcost.arithmetic import Number
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import ActKind, Mixer, NormKind, Place, Side, Width
+from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred
+from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
+from xfcost.mechanisms.rows import convolution, elementwise, linear, norm
+
+
+class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
+    """Depthwise convolution, norm, and an inverted bottleneck in one residual (Liu et al. 2022, §2.6, figure 4).
+
+    N tokens on a grid, width d, kernels of W×W around every token (zeros beyond the border), H hidden units.
+
+        conv   N·W²·d MACs, W²·d + d parameters
+        norm   N·d elements
+        fc1    N·d·H MACs
+        act    N·H elements
+        fc2    N·H·d MACs
+
+    The paper's residual has no norm before the block and LayerScale behind it: `residual: {norm: none, layer_scale:
+    1.0e-6}`.
+    """
+
+    size: Side = 7
+    """W, odd."""
+    ratio: Ratio = 4.0
+    """H/d, where `hidden` isn't given."""
+    hidden: Width | None = None
+    """H."""
+    norm: NormKind = "layer_norm"
+    act: ActKind = "gelu"
+
+    def check(self, place: Place) -> None:
+        check_centred(place.grid, self.size)
+        check_hidden(self.hidden, self.ratio, place.dim)
+
+    def label(self) -> str:
+        return "ConvNeXt block"
+
+    def inner(self, width: Number) -> Number:
+        """H."""
+        return hidden_width(self.hidden, self.ratio, width)
+
+    def kernel(self, grid: Grid) -> Kernel:
+        """The window around every token."""
+        return centred(grid, self.size)
+
+    def order_key(self, place: Place) -> str:
+        return f"convnext/{len(place.grid.sides)}"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.kernel(grid).reads(grid.sides, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.kernel(grid).pairs(grid.sides)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.tokens, place.dim
+        hidden = self.inner(d)
+        yield convolution(
+            "conv",
+            "Depthwise convolution",
+            outputs=n,
+            kernel=self.kernel(place.grid).sides,
+            width=d,
+            out_width=d,
+            groups=d,
+        )
+        yield from norm(self.norm, "norm", n, d)
+        yield linear("fc1", "MLP up-projection", n, d, hidden)
+        yield elementwise("act", "MLP activation", self.act, n * hidden)
+        yield linear("fc2", "MLP down-projection", n, hidden, d)

@@ -1,0 +1,63 @@
+"""gMLP: a feed-forward network whose hidden half is gated by a linear map over the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import ActKind, NormKind, Place, Width
+from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
+from xfcost.mechanisms.rows import elementwise, linear, norm, over_tokens
+from xfcost.mechanisms.token_mlp import StaticGlobal
+
+
+class Gmlp(StaticGlobal, frozen=True, kw_only=True, tag="gmlp"):
+    """The gMLP block: U, act, spatial gating unit, V (Liu et al. 2021, Pay Attention to MLPs, §2).
+
+    N tokens of width d, H hidden units. The unit splits them in two halves u, v and gives u ⊙ (W·norm(v) + b), W over
+    the tokens, alike in all H/2 channels.
+
+        fc1            N·d·H MACs
+        act            N·H elements
+        gate_norm      N·H/2 elements
+        gate_spatial   (H/2)·N² MACs, N² + N parameters, which another N needs anew
+        gate_multiply  N·H/2 elements
+        fc2            N·(H/2)·d MACs
+
+    Channel and token mixing stand in one residual: a gMLP block has no `mlp` beside it.
+    """
+
+    ratio: Ratio = 6.0
+    """H/d, where `hidden` isn't given (6 in all of the paper's models for images)."""
+    hidden: Width | None = None
+    """H, even."""
+    act: ActKind = "gelu"
+    norm: NormKind = "layer_norm"
+    """Of the half that gates."""
+
+    def check(self, place: Place) -> None:
+        check_hidden(self.hidden, self.ratio, place.dim)
+        hidden = self.inner(place.dim)
+        if hidden % 2:
+            field = "ratio" if self.hidden is None else "hidden"
+            raise PageError(field, f"{hidden} hidden units are odd, and one half gates the other; give an even number")
+
+    def inner(self, width: Number) -> Number:
+        """H."""
+        return hidden_width(self.hidden, self.ratio, width)
+
+    def label(self) -> str:
+        return "Spatial gating"
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        hidden = self.inner(d)
+        half = hidden // 2
+        yield linear("fc1", "MLP up-projection", n, d, hidden)
+        yield elementwise("act", "MLP activation", self.act, n * hidden)
+        yield from norm(self.norm, "gate_norm", n, half)
+        yield over_tokens("gate_spatial", "Linear over tokens", half, n, n)
+        yield elementwise("gate_multiply", "Gate u ⊙ v", "multiply", n * half)
+        yield linear("fc2", "MLP down-projection", n, half, d)
