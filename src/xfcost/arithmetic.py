@@ -6,7 +6,7 @@ the exact count (ints), a whole sweep (arrays) and the closed form with its lead
 
 from __future__ import annotations
 
-from math import isqrt
+from math import gcd, isqrt
 from typing import Any
 
 # A generic number: int in every count that users see; array or symbol in sweeps and derivations.
@@ -57,6 +57,15 @@ def greater(a: Number, b: Number) -> Number:
 def surely(relation: Any) -> bool:
     """Is a comparison true? One between symbols that can't be answered isn't: letters stand for many tokens."""
     return not getattr(relation, "is_Relational", False) and bool(relation)
+
+
+def common_divisor(a: Number, b: Number) -> Number:
+    """The greatest common divisor; of letters, what they have in common for any numbers."""
+    if isinstance(a, int) and isinstance(b, int):
+        return gcd(a, b)
+    from sympy import gcd as symbolic
+
+    return symbolic(a, b)
 
 
 def root_divisor(value: Number) -> Number:

@@ -142,6 +142,19 @@ def average_pool(inputs: list[Value], outputs: list[Value]) -> Counts:
     return _counts(0, prod(shape(outputs[0])) * _window(inputs) * FLOPS_PER_ELEMENT["mean"])
 
 
+def adaptive_average_pool(rank: int) -> Handle:
+    """A mean per window along `rank` axes: of n to p, the i-th from ⌊i·n/p⌋ to ⌈(i+1)·n/p⌉, and they may overlap."""
+
+    def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
+        before, after = shape(inputs[0]), shape(outputs[0])
+        entering = prod(after[:-rank])
+        for n, p in zip(before[-rank:], after[-rank:], strict=True):
+            entering *= sum(-((i + 1) * n // -p) - i * n // p for i in range(p))
+        return _counts(0, entering * FLOPS_PER_ELEMENT["mean"])
+
+    return handle
+
+
 def max_pool(inputs: list[Value], outputs: list[Value]) -> Counts:
     """A maximum per window: one comparison per element that enters it."""
     return Counter(comparisons=prod(shape(outputs[0])) * _window(inputs))
@@ -221,6 +234,7 @@ COUNTED: dict[str, Handle] = {
     "aten::topk": sort,
     "aten::scatter_add": scatter_add,
 }
+COUNTED |= {f"aten::adaptive_avg_pool{rank}d": adaptive_average_pool(rank) for rank in (1, 2, 3)}
 _BY_WORK: Final = {
     "layer_norm": "layer_norm",
     "rms_norm": "rms_norm",

@@ -25,6 +25,7 @@ from xfcost.mechanisms.sagan import Sagan
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.sparse import Sparse
+from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.token_mlp import TokenLinear, TokenMlp
 from xfcost.mechanisms.window import Window
@@ -59,6 +60,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Gmlp,
     AveragePool,
     ConvNext,
+    SpatialReduction,
 )
 Mechanism = (
     Full
@@ -89,6 +91,7 @@ Mechanism = (
     | Gmlp
     | AveragePool
     | ConvNext
+    | SpatialReduction
 )
 
 __all__ = [
@@ -118,6 +121,7 @@ __all__ = [
     "Sinkhorn",
     "Sliding",
     "Sparse",
+    "SpatialReduction",
     "Synthesizer",
     "TokenLinear",
     "TokenMlp",

@@ -26,6 +26,7 @@ from xfcost.live.mechanisms.sagan import SaganAttention
 from xfcost.live.mechanisms.sinkhorn import SinkhornAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
 from xfcost.live.mechanisms.sparse import SparseAttention
+from xfcost.live.mechanisms.spatial_reduction import SpatialReductionAttention
 from xfcost.live.mechanisms.synthesizer import SynthesizerAttention
 from xfcost.live.mechanisms.token_mlp import TokenMixingLinear, TokenMixingMlp
 from xfcost.live.mechanisms.window import WindowAttention
@@ -54,6 +55,7 @@ from xfcost.mechanisms import (
     Sinkhorn,
     Sliding,
     Sparse,
+    SpatialReduction,
     Synthesizer,
     TokenLinear,
     TokenMlp,
@@ -90,4 +92,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Gmlp: GmlpBlock,
     AveragePool: AveragePooling,
     ConvNext: ConvNextBlock,
+    SpatialReduction: SpatialReductionAttention,
 }

@@ -1,0 +1,167 @@
+"""Spatial-reduction attention (PVT): every token reads keys that each stand for a patch or a pooled window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Any, ClassVar
+
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div, common_divisor, surely
+from xfcost.errors import PageError
+from xfcost.grid import Grid, sides_text
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import NeverCausal, Place, Side
+from xfcost.mechanisms.conv_kernel import Kernel
+from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, power
+
+
+class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_reduction"):
+    """SRA: softmax(Q K'ᵀ/√d_k) V' with K', V' from a grid reduced R times along each side (Wang et al. 2021, §3.3).
+
+    N tokens on a grid, width d, h heads of width d_k, R the `reduction`, M = N/R² keys.
+
+        q             N·d·h·d_k MACs
+        reduce        M·R²·d·d MACs, R²·d² + d parameters: an R×R convolution of stride R
+        norm          M·d elements
+        kv            M·d·2h·d_k MACs
+        scores        N·M·h·d_k MACs, h·N·M entries kept
+        weighted_sum  N·M·h·d_k MACs
+        out           N·h·d_k·d MACs
+
+    With R = 1 nothing is reduced: full attention, which alone can hold extra tokens. The convolution has no padding, as
+    in the public code: what R doesn't divide stands in no patch, and no other token reads it.
+
+    Linear SRA (Wang et al. 2022, PVT v2, §3.1) `pooled` to P×P by an adaptive average, whatever N; a 1×1 convolution,
+    the norm and a GELU follow. M is then P², and the cost linear in N.
+    """
+
+    because: ClassVar[str] = "a key stands for a patch of tokens, later ones among them"
+
+    reduction: Side = 1
+    """R."""
+    pooled: Side | None = None
+    """P, the pooled grid's side."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        field = "reduction" if self.pooled is None else "pooled"
+        if self.pooled is not None and self.reduction > 1:
+            raise PageError("pooled", f"the grid is pooled or reduced {self.reduction} times, not both; leave one out")
+        if not self._reduces:
+            return
+        if place.grid.extra:
+            raise PageError(
+                field,
+                f"a grid is reduced, and {place.grid.extra} extra token(s) stand outside it here; "
+                "use reduction: 1, or leave them out",
+            )
+        if min(place.grid.sides) < self.reduction:
+            raise PageError(
+                "reduction",
+                f"no patch of {self.reduction} along each side fits the grid {sides_text(place.grid.sides)}; "
+                f"it could be at most {min(place.grid.sides)}",
+            )
+
+    def label(self) -> str:
+        return "Linear spatial-reduction attention" if self.pooled else "Spatial-reduction attention"
+
+    @property
+    def _reduces(self) -> bool:
+        return self.pooled is not None or not surely(self.reduction == 1)
+
+    def order_key(self, place: Place) -> str:
+        if self.pooled is not None:
+            return "spatial_reduction/pooled"
+        return "spatial_reduction" if self._reduces else "spatial_reduction/full"
+
+    def kernel(self, grid: Grid) -> Kernel:
+        """The patches' convolution."""
+        rank = len(grid.sides)
+        return Kernel((self.reduction,) * rank, (self.reduction,) * rank, (0,) * rank)
+
+    def reduced(self, grid: Grid) -> Grid:
+        """Where the keys stand."""
+        if self.pooled is not None:
+            return Grid((self.pooled,) * len(grid.sides))
+        return Grid(self.kernel(grid).out(grid.sides), grid.extra)
+
+    def _in_patches(self, grid: Grid) -> tuple[Number, ...]:
+        """Along each side, the tokens that stand in a patch."""
+        if self.pooled is not None:
+            return grid.sides
+        return tuple(side // self.reduction * self.reduction for side in grid.sides)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        inside = self._in_patches(grid)
+        if inside == grid.sides:
+            return range(grid.total)
+        number = {spot: at for at, spot in enumerate(product(*(range(side) for side in grid.sides)))}
+        return [number[spot] for spot in product(*(range(side) for side in inside))]
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * (prod(self._in_patches(grid)) + grid.extra)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        inner, keys = self.inner(d), self.reduced(place.grid).total
+        yield linear("q", "Q projection", n, d, inner, bias=self.projection_bias)
+        if self._reduces:
+            yield from self._reduction(place)
+        yield linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        yield from attention_core(
+            queries=n,
+            keys=keys,
+            heads=self.heads,
+            inner=inner,
+            mixing="global",
+            reads=self._keys_in_letters(place.grid),
+            # a key that stands for several tokens makes no pair of tokens
+            pairs=None if self._reduces else self.pairs(place.grid),
+            fused=place.fused,
+        )
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def _keys_in_letters(self, grid: Grid) -> str:
+        if self.pooled is not None:
+            return "k"
+        return f"N/{power('R', len(grid.sides))}" if self._reduces else "N"
+
+    def _reduction(self, place: Place) -> Iterator[Operation]:
+        grid, d = place.grid, place.dim
+        keys = self.reduced(grid).tokens
+        if self.pooled is not None:
+            yield self._pool(grid, d)
+            yield linear("reduce", "1×1 convolution", keys, d, d)
+            yield from norm("layer_norm", "norm", keys, d)
+            yield elementwise("act", "Activation", "gelu", keys * d)
+            return
+        kernel = self.kernel(grid)
+        reads = power("R", len(grid.sides))
+        row = convolution("reduce", "Reduce patches", outputs=keys, kernel=kernel.sides, width=d, out_width=d)
+        yield msgspec.structs.replace(row, mixing="local", reads=reads, reads_tokens=prod(kernel.sides))
+        yield from norm("layer_norm", "norm", keys, d)
+
+    def _pool(self, grid: Grid, width: Number) -> Operation:
+        """An adaptive mean of n tokens to P along a side: the i-th of them is of tokens ⌊i·n/P⌋ to ⌈(i+1)·n/P⌉.
+
+        In sum n + P - gcd(n, P) tokens enter, and ⌈(n + P - gcd(n, P))/P⌉ the longest.
+        """
+        entering = [side + self.pooled - common_divisor(side, self.pooled) for side in grid.sides]
+        longest = [ceil_div(tokens, self.pooled) for tokens in entering]
+        mixing: dict[str, Any] = {"mixing": "global", "reads": "N/k", "reads_tokens": prod(longest)}
+        return elementwise("pool", "Adaptive average pool", "mean", prod(entering) * width, **mixing)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        grid = place.grid
+        rest = [side - inside for side, inside in zip(grid.sides, self._in_patches(grid), strict=True)]
+        if any(rest):
+            yield (
+                f"patches of {sides_text(self.kernel(grid).sides)} don't tile the grid {sides_text(grid.sides)}: "
+                f"its last {sides_text(rest)} rows and columns stand in no key, and no other token reads them"
+            )
+        if self.pooled is not None and min(grid.sides) < self.pooled:
+            yield f"the grid {sides_text(grid.sides)} is pooled to more: {sides_text(self.reduced(grid).sides)} keys"

@@ -1,0 +1,292 @@
+"""Spatial-reduction attention and PVT: by hand, at its edges, and beside transformers' models."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from bert import put_joined
+from cases.spatial_reduction import patches, reference
+from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of, weights_of
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.live.build import TWINS, build
+from xfcost.live.trace import trace
+from xfcost.mechanisms import Full, SpatialReduction
+from xfcost.mechanisms.base import Place
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+logging.getLogger("transformers").setLevel(logging.ERROR)
+transformers = pytest.importorskip("transformers")
+
+
+def at(*sides: int, extra: int = 0, dim: int = 6, fused: bool = False) -> Place:
+    return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim, fused=fused)
+
+
+def rows(page: SpatialReduction, spot: Place) -> dict[str, Operation]:
+    return {row.path: row for row in page.operations(spot)}
+
+
+# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_of_a_reduced_grid_by_hand() -> None:
+    # 4×6 tokens of width 6 in patches of 2×2: 6 keys.
+    found = rows(SpatialReduction(heads=2, reduction=2), at(4, 6))
+    assert list(found) == ["q", "reduce", "norm", "kv", "scale", "scores", "softmax", "weighted_sum", "out"]
+    assert (found["q"].macs, found["kv"].macs, found["out"].macs) == (24 * 36, 6 * 72, 24 * 36)
+    # 2·2·6·6 weights and 6 biases; each of 6 keys takes 144 MACs.
+    assert (found["reduce"].params, found["reduce"].macs, found["reduce"].flops) == (150, 864, 2 * 864 + 36)
+    assert (found["reduce"].mixing, found["reduce"].reads, found["reduce"].reads_tokens) == ("local", "R²", 4)
+    assert not found["reduce"].content_dependent
+    assert (found["norm"].params, found["norm"].flops) == (12, 6 * 6 * 5)
+    assert (found["scores"].macs, found["scores"].attention_entries) == (24 * 6 * 6, 2 * 24 * 6)
+    assert (found["scores"].mixing, found["scores"].reads, found["scores"].reads_tokens) == ("global", "N/R²", 6)
+
+
+def test_rows_of_a_pooled_grid_by_hand() -> None:
+    # 5×4 tokens pooled to 3×3. Along 5: 0-1, 1-3, 3-4 (2 + 3 + 2 tokens), along 4: 0-1, 1-2, 2-3 (2 + 2 + 2).
+    page, spot = SpatialReduction(heads=2, pooled=3), at(5, 4)
+    assert [list(tokens) for tokens in patches(page, spot.grid)][4] == [5, 6, 9, 10, 13, 14]
+    found = rows(page, spot)
+    assert (found["pool"].flops, found["pool"].reads_tokens) == (7 * 6 * 6, 3 * 2)
+    assert (found["pool"].mixing, found["scores"].mixing, found["scores"].reads) == ("global", "global", "k")
+    assert (found["reduce"].params, found["reduce"].macs) == (42, 9 * 36)
+    assert found["act"].flops == 9 * 6 * 5
+    assert (found["scores"].macs, found["scores"].attention_entries, found["scores"].reads_tokens) == (1080, 360, 9)
+
+
+@pytest.mark.parametrize("pooled", range(1, 9))
+@pytest.mark.parametrize("side", range(1, 20))
+def test_an_adaptive_pool_is_as_torch_cuts_it(side: int, pooled: int) -> None:
+    windows = patches(SpatialReduction(heads=1, pooled=pooled), Grid((side,)))
+    found = rows(SpatialReduction(heads=1, pooled=pooled), at(side, dim=1))["pool"]
+    assert found.flops == sum(map(len, windows))
+    assert found.reads_tokens == max(map(len, windows))
+    numbers = torch.arange(side).double() ** 2
+    means = torch.stack([numbers[list(tokens)].mean() for tokens in windows])
+    torch.testing.assert_close(functional.adaptive_avg_pool1d(numbers[None], pooled)[0], means)
+
+
+@pytest.mark.parametrize(
+    ("pool", "shape", "size", "flops"),
+    [
+        # 5 to 3: 7 tokens enter, 4 to 3: 6; twice as many samples, 6 columns each
+        (functional.adaptive_avg_pool1d, (2, 6, 5), (3,), 2 * 6 * 7),
+        (functional.adaptive_avg_pool2d, (2, 6, 5, 4), (3, 3), 2 * 6 * 7 * 6),
+        (functional.adaptive_avg_pool3d, (2, 6, 5, 4, 2), (3, 3, 2), 2 * 6 * 7 * 6 * 2),
+    ],
+)
+def test_the_trace_counts_adaptive_pools(pool: Any, shape: tuple[int, ...], size: tuple[int, ...], flops: int) -> None:
+    class Pools(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return pool(x, size)
+
+    for device in ("cpu", "meta"):
+        found = trace(Pools(), (torch.ones(shape, device=device),))
+        assert (found.macs, found.flops, found.unsupported) == (0, flops, {})
+
+
+def test_the_cost_of_pooled_keys_is_linear_and_of_patches_is_not() -> None:
+    small, large = at(56, 56, dim=64), at(112, 112, dim=64)
+
+    def entries(page: SpatialReduction, spot: Place) -> int:
+        return rows(page, spot)["scores"].attention_entries
+
+    pooled, reduced = SpatialReduction(heads=1, pooled=7), SpatialReduction(heads=1, reduction=8)
+    assert (entries(pooled, small), entries(reduced, small)) == (3136 * 49, 3136 * 49)
+    assert (entries(pooled, large), entries(reduced, large)) == (4 * 3136 * 49, 16 * 3136 * 49)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_nothing_reduced_is_full_attention(*, fused: bool) -> None:
+    spot = at(3, 4, extra=1, fused=fused)
+    page, full = SpatialReduction(heads=3), Full(heads=3)
+    for quantity in ("params", "macs", "flops", "attention_entries"):
+        assert sum(getattr(row, quantity) for row in page.operations(spot)) == sum(
+            getattr(row, quantity) for row in full.operations(spot)
+        )
+    assert list(page.reads(spot.grid, 0)) == list(range(13))
+    assert page.pairs(spot.grid) == 13 * 13
+    ours, theirs = (TWINS[type(one)](one, spot).double().eval() for one in (page, full))
+    with torch.no_grad():
+        for kind in ("weight", "bias"):
+            getattr(theirs.qkv, kind).copy_(torch.cat([getattr(ours.q, kind), getattr(ours.kv, kind)]))
+            getattr(theirs.out, kind).copy_(getattr(ours.out, kind))
+        x_BND = torch.randn(2, 13, 6, dtype=torch.float64)
+        torch.testing.assert_close(ours(x_BND), theirs(x_BND))
+
+
+# At its edges ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
+    page, spot = SpatialReduction(heads=2, reduction=2), at(3, 5)
+    assert list(page.reads(spot.grid, 14)) == [0, 1, 2, 3, 5, 6, 7, 8]
+    (note,) = page.notes(spot)
+    assert note.startswith("patches of 2×2 don't tile the grid 3×5: its last 1×1 rows and columns stand in no key")
+    assert list(page.notes(at(4, 6))) == []
+    twin = TWINS[SpatialReduction](page, spot).double().eval()
+    x_BND = torch.randn(1, 15, 6, dtype=torch.float64)
+    changed = x_BND.clone()
+    changed[:, 4] += 1  # the end of the first row
+    with torch.no_grad():
+        differs = (twin(x_BND) != twin(changed)).any(-1)[0]
+        torch.testing.assert_close(twin(changed), reference(page, spot, twin, changed))
+    assert differs.nonzero().flatten().tolist() == [4]
+
+
+def test_a_grid_below_the_pooled_one_is_told() -> None:
+    page = SpatialReduction(heads=2, pooled=7)
+    assert list(page.notes(at(14, 14))) == []
+    assert list(page.notes(at(3, 3))) == ["the grid 3×3 is pooled to more: 7×7 keys"]
+
+
+@pytest.mark.parametrize(
+    ("page", "spot", "field", "text"),
+    [
+        (SpatialReduction(heads=4), at(4, 4), "heads", "4 does not divide the width 6"),
+        (SpatialReduction(heads=1, reduction=2, pooled=7), at(8, 8), "pooled", "pooled or reduced 2 times, not both"),
+        (SpatialReduction(heads=1, reduction=2), at(4, 4, extra=1), "reduction", r"1 extra token\(s\) stand outside"),
+        (SpatialReduction(heads=1, pooled=2), at(4, 4, extra=2), "pooled", r"2 extra token\(s\) stand outside"),
+        (SpatialReduction(heads=1, reduction=8), at(7, 9), "reduction", "fits the grid 7×9; it could be at most 7"),
+        (SpatialReduction(heads=1, causal=True), at(4, 4), "causal", "has no causal form: a key stands for a patch"),
+    ],
+)
+def test_places_where_it_can_not_stand(page: SpatialReduction, spot: Place, field: str, text: str) -> None:
+    with pytest.raises(PageError, match=text) as refused:
+        page.check(spot)
+    assert refused.value.field == field
+
+
+def test_pvt_on_other_grids() -> None:
+    # 40×40 tokens: 40, 20, 10 and 5 along each side, patches of 8, 4 and 2; every table has a row per token, the last
+    # one for the class token too.
+    architecture = place(load("pvt-tiny"), Run(tokens=(1600,)))
+    ledger = count(architecture)
+    keys = [row.reads_tokens for row in ledger.rows if row.operation == "scores"]
+    assert keys == [25, 25, 25, 26]
+    bound = {row.path: row.params for row in ledger.rows if row.bound}
+    assert list(bound.values()) == [1600 * 64, 400 * 128, 100 * 320, 26 * 512]
+    # without the class token, as comparisons on the grid alone ask for
+    alone = count(place(load("pvt-tiny"), Run(extra_tokens=False)))
+    assert [row.reads_tokens for row in alone.rows if row.operation == "scores"] == [49] * 4
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+SMALL: dict[str, Any] = {
+    "depths": [1, 2, 1, 2],
+    "hidden_sizes": [6, 12, 12, 24],
+    "num_attention_heads": [1, 2, 3, 4],
+    "mlp_ratios": [4, 3, 2, 2],
+}
+
+
+def pvt_spec(size: int, reductions: list[int]) -> dict[str, Any]:
+    def stage(number: int) -> dict[str, Any]:
+        doors: list[dict[str, Any]] = [{"kind": "conv", "size": 2, "stride": 2, "norm": "layer_norm"}]
+        doors += [{"kind": "class_token"}] if number == 3 else []
+        mixer = {"kind": "spatial_reduction", "heads": SMALL["num_attention_heads"][number]}
+        block = [mixer | {"reduction": reductions[number]}, {"kind": "mlp", "ratio": SMALL["mlp_ratios"][number]}]
+        enter = {"enter": [*doors, {"kind": "position"}]} if number else {}
+        return enter | {"dim": SMALL["hidden_sizes"][number], "depth": SMALL["depths"][number], "block": block}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}, {"kind": "position"}],
+        "stages": [stage(number) for number in range(4)],
+        "head": {"kind": "classifier", "pool": "class_token", "classes": CLASSES},
+    }
+
+
+def put_attention(mixer: Any, weights: dict[str, Tensor], theirs: str, sr: str) -> None:
+    put(mixer.q, weights, f"{theirs}.query")
+    put_joined(mixer.kv, weights, f"{theirs}.key", f"{theirs}.value")
+    if mixer.reduce is not None:
+        for kind in ("weight", "bias"):
+            whole = take(weights, f"{theirs}.{sr}.{kind}")
+            getattr(mixer.reduce, kind).copy_(whole.reshape(getattr(mixer.reduce, kind).shape))
+        put(mixer.norm, weights, f"{theirs}.layer_norm")
+
+
+def copied_pvt(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = weights_of(theirs), ours.streams[0]
+    for index, stage in enumerate(stream.stages):
+        door, *tokens, position = stage.enter if index else stream.embed
+        there = f"pvt.encoder.patch_embeddings.{index}"
+        put(door.conv if index else door.projection, weights, f"{there}.projection")
+        put(door.norm, weights, f"{there}.layer_norm")
+        for token in tokens:
+            token.prepend.weight.copy_(take(weights, f"{there}.cls_token"))
+        position.table.weight.copy_(take(weights, f"{there}.position_embeddings")[0])
+        for number, (mixer, mlp) in enumerate(stage.run):
+            block = f"pvt.encoder.block.{index}.{number}"
+            put(mixer.residual_norm, weights, f"{block}.layer_norm_1")
+            put_attention(mixer.inner, weights, f"{block}.attention.self", "sequence_reduction")
+            put(mixer.inner.out, weights, f"{block}.attention.output.dense")
+            put(mlp.residual_norm, weights, f"{block}.layer_norm_2")
+            put(mlp.inner.fc1, weights, f"{block}.mlp.dense1")
+            put(mlp.inner.fc2, weights, f"{block}.mlp.dense2")
+    put(ours.head.norm, weights, "pvt.encoder.layer_norm")
+    put(ours.head.linear, weights, "classifier")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("size", "reductions"),
+    [
+        (32, [4, 2, 1, 1]),  # 8×8, 4×4, 2×2, 1×1
+        (96, [8, 4, 2, 1]),  # 24×24, 12×12, 6×6, 3×3
+        (64, [3, 3, 3, 1]),  # 16×16, 8×8, 4×4: rests that stand in no patch
+    ],
+)
+def test_pvt_with_their_weights(size: int, reductions: list[int], attention: str, tmp_path: Path) -> None:
+    theirs = theirs_of(
+        transformers.PvtConfig,
+        transformers.PvtForImageClassification,
+        **SMALL,
+        image_size=size,
+        sequence_reduction_ratios=reductions,
+        layer_norm_eps=EPS,
+        num_labels=CLASSES,
+    )
+    ours = ours_of(pvt_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_pvt, tolerance=1e-10)
+
+
+def pvt(*depths: int) -> nn.Module:
+    return theirs_of(transformers.PvtConfig, transformers.PvtForImageClassification, depths=depths)
+
+
+PRESETS: dict[str, tuple[Any, ...]] = {
+    "pvt-tiny": (pvt, 2, 2, 2, 2),
+    "pvt-small": (pvt, 3, 4, 6, 3),
+    "pvt-medium": (pvt, 3, 4, 18, 3),
+    "pvt-large": (pvt, 3, 8, 27, 3),
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
+    make, *sizes = PRESETS[preset]
+    architecture = place(load(preset), Run())
+    totals = count(architecture).totals()
+    with torch.device("meta"):
+        theirs = make(*sizes)
+        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            theirs(*build(architecture).inputs)
+    assert 2 * totals["macs"] == counter.get_total_flops()
