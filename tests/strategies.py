@@ -28,7 +28,8 @@ def place_for(page: SubLayer, grid: Grid, *, fused: bool = False, dim: int | Non
     if page.reads_memory:
         mixes = isinstance(page, Mixer)
         memory = {"memory": MEMORY if mixes else grid, "memory_dim": dim + 2 if mixes else dim}
-    return Place(grid=grid, dim=dim, out_dim=dim, fused=fused, **memory)
+    widened = CASES[type(page)].out_dim if isinstance(page, Mixer) else None
+    return Place(grid=grid, dim=dim, out_dim=widened(page) if widened else dim, fused=fused, **memory)
 
 
 def cases(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[Case]:

@@ -246,7 +246,8 @@ def test_params_of_every_row_are_those_of_its_leaf(case: Case) -> None:
 
 @every_case
 def test_macs_and_flops_of_every_row_are_the_trace_s(case: Case) -> None:
-    for batch, residual in ((1, "none"), (2, Residual(place="post"))):
+    around = Residual(place="post") if case.page.residual is None else case.page.residual
+    for batch, residual in ((1, "none"), (2, around)):
         ledger = joined(case.page, case.place, batch, residual)
         assert ledger.agreement is not None
         assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
@@ -398,12 +399,14 @@ def test_rows_that_are_called_per_token_mix_none(page: Mixer, *, fused: bool) ->
         for which, tensor in enumerate(inputs):
             if not (isinstance(tensor, Tensor) and tensor.is_floating_point() and output.is_floating_point()):
                 continue
+            # all axes but batch and width number tokens
+            first = CASES[type(page)].channels_first(name)
             seen = probe(
                 module.get_submodule(name),
                 inputs,
                 which=which,
-                tokens=tuple(range(1, tensor.ndim - 1)),  # all axes but batch and width number tokens
-                out_tokens=tuple(range(1, output.ndim - 1)),
+                tokens=tuple(range(1, tensor.ndim))[first : tensor.ndim - 2 + first],
+                out_tokens=tuple(range(1, output.ndim))[first : output.ndim - 2 + first],
             )
             assert seen.most <= 1, row.path
             assert seen.disjoint or row.only_moves, row.path  # a gather may copy a token to several places

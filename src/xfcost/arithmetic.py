@@ -75,3 +75,12 @@ def root_divisor(value: Number) -> Number:
     from sympy import sqrt
 
     return sqrt(value)
+
+
+def rounded(value: Number, factor: float) -> Number:
+    """factor·value as the nearest whole number (of two as near, the even one); of letters, the part below it."""
+    up, down = factor.as_integer_ratio()
+    if not isinstance(value, int):
+        return up * value // down
+    nearest, rest = divmod(2 * up * value + down, 2 * down)
+    return nearest - 1 if rest == 0 and nearest % 2 else nearest

@@ -72,6 +72,10 @@ class MechanismCase(NamedTuple):
     """Is it projected token by token, at least what goes in and what comes out?"""
     contracts: bool = True
     """Has it products to count as MACs? A pool has none, and FLOPs alone."""
+    out_dim: Callable[[Any], int] | None = None
+    """Width of the stage it stands in, where that may be another one because it widens."""
+    channels_first: Callable[[str], bool] = lambda leaf: False
+    """Which leaves, by name, hold channels before the grid's axes, as convolutions do?"""
     frozen: Callable[[nn.Module, tuple[Tensor, ...]], Frozen] | None = None
     """(twin, inputs) -> its choice held; needed where the page `chooses`, for then `reads` tells what may be read."""
 

@@ -31,7 +31,7 @@ LETTERS = {
     "L": "rows of a position table that is not as long as the input",
     "K": "classes",
     "d": "width",
-    "dₖ": "width of a head",
+    "dₖ": "width of a head or of a group of channels",
 }
 SYMBOLS: dict[str, Any] = {letter: sympy.Symbol(letter, integer=True, positive=True) for letter in LETTERS}
 h, N, M, W, w, b, stride, c, g, r, k, m, P, R, C, V, L, K, d, dk = SYMBOLS.values()

@@ -37,6 +37,17 @@ class BatchNorm(nn.BatchNorm1d):
         return super().forward(x.flatten(0, -2)).view_as(x)
 
 
+class GridNorm(nn.BatchNorm1d):
+    """Batch norm of channels that stand before the grid's axes, however many: (B, D, Y, X) -> (B, D, Y, X)."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - as torch calls it
+        """Any rank will do."""
+
+
 class GroupNorm(nn.GroupNorm):
     """nn.GroupNorm of one group, all tokens: (B, N, D) -> (B, N, D)."""
 

@@ -115,7 +115,7 @@ def _prepared(module: nn.Module, noise: torch.Generator | None) -> nn.Module:
         raise ValueError("a module on `meta` has no numbers to probe; build it on the CPU")
     module = copy.deepcopy(module).cpu().double().eval().requires_grad_(requires_grad=False)
     for parameter in module.parameters() if noise else ():
-        gain = parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 1.0
+        gain = prod(parameter.shape[1:]) ** -0.5
         parameter.copy_(torch.randn(parameter.shape, generator=noise, dtype=torch.float64) * gain)
     return module
 

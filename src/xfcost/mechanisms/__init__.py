@@ -3,8 +3,10 @@
 from xfcost.mechanisms.average_pool import AveragePool
 from xfcost.mechanisms.axial import Axial
 from xfcost.mechanisms.base import Mixer
+from xfcost.mechanisms.basic import Basic
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.blockwise import Blockwise
+from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.convnext import ConvNext
@@ -61,6 +63,8 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     AveragePool,
     ConvNext,
     SpatialReduction,
+    Bottleneck,
+    Basic,
 )
 Mechanism = (
     Full
@@ -92,14 +96,18 @@ Mechanism = (
     | AveragePool
     | ConvNext
     | SpatialReduction
+    | Bottleneck
+    | Basic
 )
 
 __all__ = [
     "MECHANISMS",
     "AveragePool",
     "Axial",
+    "Basic",
     "BlockSparse",
     "Blockwise",
+    "Bottleneck",
     "Compressed",
     "Compressive",
     "ConvNext",

@@ -4,8 +4,10 @@ from torch import nn
 
 from xfcost.live.mechanisms.average_pool import AveragePooling
 from xfcost.live.mechanisms.axial import AxialAttention
+from xfcost.live.mechanisms.basic import BasicBlock
 from xfcost.live.mechanisms.block_sparse import BlockSparseAttention
 from xfcost.live.mechanisms.blockwise import BlockwiseAttention
+from xfcost.live.mechanisms.bottleneck import BottleneckBlock
 from xfcost.live.mechanisms.compressed import CompressedAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
 from xfcost.live.mechanisms.convnext import ConvNextBlock
@@ -33,8 +35,10 @@ from xfcost.live.mechanisms.window import WindowAttention
 from xfcost.mechanisms import (
     AveragePool,
     Axial,
+    Basic,
     BlockSparse,
     Blockwise,
+    Bottleneck,
     Compressed,
     Compressive,
     ConvNext,
@@ -93,4 +97,6 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     AveragePool: AveragePooling,
     ConvNext: ConvNextBlock,
     SpatialReduction: SpatialReductionAttention,
+    Bottleneck: BottleneckBlock,
+    Basic: BasicBlock,
 }

@@ -1,0 +1,209 @@
+"""The bottleneck of residual networks: 1×1, 3×3 (or what stands in its place), 1×1, and a shortcut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number, rounded, surely
+from xfcost.errors import PageError, divisors_text
+from xfcost.grid import Grid, sides_text
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place, Width
+from xfcost.mechanisms.conv_block import ConvBlock, normed, strided
+from xfcost.mechanisms.conv_kernel import Kernel
+from xfcost.mechanisms.receptive import ones, read_at_all, read_once, receptive, threes
+from xfcost.mechanisms.rows import convolution, elementwise
+
+
+class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
+    """1×1, 3×3 and 1×1 convolutions, each with its batch norm (He et al. 2016, figure 5, right).
+
+    N tokens of width d on a grid; N' leave, N/s² with the stride s, of the stage's width d'; inside the width is w, and
+    the 3×3 convolution has g groups (ResNeXt's and RegNet's).
+
+        conv1          N·d·w MACs
+        conv2          9·N'·w²/g MACs, at the stride
+        conv3          N'·w·d' MACs
+        shortcut_conv  N'·d·d' MACs, where s > 1 or d' ≠ d
+        norm           twice their width in parameters behind each
+
+    `stride_on: 1x1` is the paper's first version: conv1 has the stride, N'·d·w MACs, and what it leaves out is read by
+    nothing. With `squeeze: r` the block has squeeze-and-excitation behind the 3×3 (Hu et al. 2018; where and how wide
+    as RegNetY, Radosavovic et al. 2020, §5.3): the mean over all N' tokens, two 1×1 convolutions with biases to r·d (of
+    the block's input) and back, and a sigmoid that multiplies every token. That mixes globally, content-dependent.
+
+    `spatial` puts another mixer in place of the 3×3, w wide: its rows are called `spatial_…`.
+    """
+
+    width: Width | None = None
+    """w; d'/`expansion` where it isn't given."""
+    expansion: Width | None = None
+    """d'/w; 4 where neither is given."""
+    stride_on: Literal["1x1", "3x3"] = "3x3"
+    groups: Width | None = None
+    """g; 1 where neither it nor `group_width` is given."""
+    group_width: Width | None = None
+    """w/g."""
+    squeeze: Annotated[float, msgspec.Meta(gt=0, le=2**10)] | None = None
+    """r; no squeeze-and-excitation where it isn't given."""
+    spatial: None = None
+    """A mixer in place of the 3×3 convolution. It has a `stride` of its own, which the block sets."""
+
+    @property
+    def instead(self) -> Any:
+        """The mixer in place of the 3×3, at the block's stride; None where that stands."""
+        if self.spatial is None:
+            return None
+        return msgspec.structs.replace(self.spatial, stride=self.strides[1])
+
+    @property
+    def strides(self) -> tuple[int, int]:
+        """Of conv1 and of the 3×3."""
+        return (self.stride, 1) if self.stride_on == "1x1" else (1, self.stride)
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.width is not None and self.expansion is not None:
+            raise PageError("expansion", "stands beside `width`, which says the same; leave one of the two out")
+        expansion = self.expansion or 4
+        if self.width is None and place.out_dim % expansion:
+            raise PageError(
+                "expansion",
+                f"{expansion} does not divide the stage's width {place.out_dim}; it could be "
+                f"{divisors_text(place.out_dim)}, or give `width`",
+            )
+        self._check_groups(self.inner(place))
+        if self.squeeze is not None and not self.squeezed(place):
+            raise PageError("squeeze", f"{self.squeeze:g} of the width {place.dim} is no channel at all; try 0.25")
+        if self.spatial is not None:
+            self._check_spatial(place)
+
+    def _check_groups(self, width: int) -> None:
+        if self.groups is not None and self.group_width is not None:
+            raise PageError("group_width", "stands beside `groups`, which says the same; leave one of the two out")
+        for field in ("groups", "group_width"):
+            value = getattr(self, field)
+            if value is not None and width % value:
+                raise PageError(
+                    field, f"{value} does not divide the inner width {width}; it could be {divisors_text(width)}"
+                )
+
+    def _check_spatial(self, place: Place) -> None:
+        for field in ("groups", "group_width", "squeeze"):
+            if getattr(self, field) is not None:
+                raise PageError(field, "belongs to the 3×3 convolution, in whose place `spatial` stands; leave it out")
+        page, spot = self.instead, self.inside(place)
+        page.check(spot)
+        there, here = page.out(spot)[0], self.out(place)[0]
+        if there != here:
+            raise PageError(
+                "spatial",
+                f"leaves {sides_text(there.sides)} positions where the shortcut leaves {sides_text(here.sides)}; "
+                f"expected a grid that the stride {self.stride} divides",
+            )
+
+    def label(self) -> str:
+        name = "SE bottleneck" if self.squeeze is not None else "Bottleneck"
+        return name if self.spatial is None else f"{name}, {self.instead.label()}"
+
+    def inner(self, place: Place) -> Number:
+        """w."""
+        return place.out_dim // (self.expansion or 4) if self.width is None else self.width
+
+    def grouped(self, place: Place) -> Number:
+        """g."""
+        if self.group_width is not None:
+            return self.inner(place) // self.group_width
+        return 1 if self.groups is None else self.groups
+
+    def squeezed(self, place: Place) -> Number:
+        """r·d, as a whole number."""
+        return rounded(place.dim, self.squeeze or 0)
+
+    def inside(self, place: Place) -> Place:
+        """The place of what mixes, behind conv1."""
+        width = self.inner(place)
+        return msgspec.structs.replace(place, grid=strided(place.grid, self.strides[0]), dim=width, out_dim=width)
+
+    def kernels(self, grid: Grid) -> Sequence[Kernel]:
+        return ones(grid, self.strides[0]), threes(grid, self.strides[1])
+
+    def order_key(self, place: Place) -> str:
+        if self.spatial is not None:
+            return f"bottleneck/{self.instead.order_key(self.inside(place))}"
+        return "bottleneck" if surely(self.grouped(place) == 1) else "bottleneck/grouped"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        first = ones(grid, self.strides[0])
+        if self.spatial is not None:
+            between = strided(grid, self.strides[0])
+            return receptive([first], grid, self.instead.reads(between, token))
+        if self.squeeze is None:
+            return super().reads(grid, token)
+        return receptive(self.kernels(grid), grid, range(strided(grid, self.stride).tokens))
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        first, second = self.strides
+        between = strided(grid, first)
+        if self.spatial is not None:
+            return self.instead.pairs(between)
+        if self.squeeze is None:
+            return prod(read_once(side, second) for side in between.sides)
+        return strided(grid, self.stride).tokens * prod(read_at_all(side, second) for side in between.sides)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
+        kernel = ones(grid)
+        yield from normed(("conv1", "norm1"), "1×1 convolution", kernel, spot.grid, place.dim, width)
+        yield elementwise("act1", "Activation", "relu", spot.grid.tokens * width)
+        yield from self._mixing(place)
+        yield elementwise("act2", "Activation", "relu", grid.tokens * width)
+        if self.squeeze is not None:
+            yield from squeeze_rows(grid, width, self.squeezed(place))
+        yield from normed(("conv3", "norm3"), "1×1 convolution", kernel, grid, width, place.out_dim)
+        yield from self.joined(place, "act3")
+
+    def _mixing(self, place: Place) -> Iterator[Operation]:
+        """The 3×3 convolution or what stands in its place, and the norm behind it."""
+        spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
+        groups = self.grouped(place)
+        title = "3×3 convolution" if surely(groups == 1) else "Grouped 3×3 convolution"
+        conv, normed_ = normed(("conv2", "norm2"), title, threes(grid), grid, width, width, groups)
+        if self.spatial is None:
+            yield conv
+        else:
+            for row in self.instead.operations(spot):
+                yield msgspec.structs.replace(row, path=f"spatial_{row.path}")
+        yield normed_
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if self.spatial is not None:
+            yield from self.instead.notes(self.inside(place))
+        if self.stride > 1 and self.stride_on == "1x1":
+            unread = place.grid.tokens - strided(place.grid, self.stride).tokens
+            yield (
+                f"stride {self.stride} on the first 1×1 convolution: {unread} of {place.grid.tokens} positions are "
+                "read by nothing"
+            )
+
+
+def squeeze_rows(grid: Grid, width: Number, squeezed: Number) -> Iterator[Operation]:
+    """Squeeze-and-excitation (Hu et al. 2018, §3): the mean over all tokens becomes a gate for each of their channels.
+
+    squeeze_pool   N·w additions
+    squeeze_conv1  w·w' MACs, whatever N is; squeeze_conv2 as many
+    squeeze_scale  N·w multiplications by the gate, which all tokens decide
+    """
+    one: dict[str, Any] = {"outputs": 1, "kernel": ones(grid).sides}
+    everyone: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
+    yield elementwise("squeeze_pool", "Squeeze: mean over tokens", "mean", grid.tokens * width, **everyone)
+    yield convolution("squeeze_conv1", "Squeeze", width=width, out_width=squeezed, **one)
+    yield elementwise("squeeze_act", "Activation", "relu", squeezed)
+    yield convolution("squeeze_conv2", "Excitation", width=squeezed, out_width=width, **one)
+    yield elementwise("squeeze_gate", "Sigmoid of the gate", "sigmoid", width)
+    everyone["content_dependent"] = True
+    yield elementwise("squeeze_scale", "Scale channels by the gate", "multiply", grid.tokens * width, **everyone)
