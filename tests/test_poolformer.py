@@ -122,6 +122,8 @@ def test_pooling_is_local_and_its_group_norms_are_global() -> None:
     }
     # a group norm's statistics come from the content; nothing else that mixes does
     assert {row.operation for row in ledger.rows if row.content_dependent} == {"residual_norm", "norm"}
+    assert any("over all tokens: the norms of the residuals mix globally" in note for note in ledger.facts.notes)
+    assert not any("mix globally" in note for note in count(place(load("convnext-t"), Run())).facts.notes)
     # in MACs it mixes by the convolutions at its doors alone
     assert {row.operation for row in ledger.rows if row.mixes and row.macs} == {"conv"}
 

@@ -158,3 +158,5 @@ def _notes(architecture: Architecture) -> Iterator[str]:
             if text not in said:
                 said.add(text)
                 yield text
+    if any(part.residual != "none" and part.residual.norm == "group_norm" for part, *_ in architecture.parts()):
+        yield "a group norm's mean and variance are over all tokens: the norms of the residuals mix globally"
