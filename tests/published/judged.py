@@ -13,6 +13,19 @@ class Without(NamedTuple):
     parameters: int
 
 
+class RoundedDown(NamedTuple):
+    """Printed as so many whole units and no more: 5.7M parameters as 5M."""
+
+    unit: float
+
+
+class Off(NamedTuple):
+    """The exact count can't give the figure as printed, to the unit that its paper rounds to, and here is why."""
+
+    unit: float
+    reason: str
+
+
 # (preset, quantity, the printed figure) -> the unit its paper rounds to (so that ours must be within half of it), or,
 # where the exact count can't give the printed one, the reason, or the parameters that are left out of an exact one.
-Judged = dict[tuple[str, str, float], float | str | Without]
+Judged = dict[tuple[str, str, float], float | str | Without | RoundedDown | Off]

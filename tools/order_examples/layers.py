@@ -64,7 +64,10 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     ],
     PatchMerging: [(PatchMerging(), place(out_dim=2 * d))],
     Upsample: [(Upsample(factor=4), place(memory=Grid((4 * s * s,)), memory_dim=d))],
-    Classifier: [(Classifier(pool=pool, classes=K), place(grid=Grid((s, s), 1))) for pool in ("mean", "class_token")],
+    Classifier: [
+        (Classifier(pool=pool, classes=K), place(grid=Grid((s, s), 2)))
+        for pool in ("mean", "class_token", ["class_token", "distillation_token"])
+    ],
     LanguageModel: [(LanguageModel(), place(vocabulary=V))],
     Pooler: [(Pooler(), place())],
 }

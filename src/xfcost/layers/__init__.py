@@ -2,7 +2,7 @@
 
 from xfcost.layers.axis_position import AxisPosition
 from xfcost.layers.base import Embed, Enter, Head, PerToken
-from xfcost.layers.class_token import ClassToken
+from xfcost.layers.class_token import ClassToken, DistillationToken
 from xfcost.layers.conv import Conv, Pool
 from xfcost.layers.dense import Dense
 from xfcost.layers.fold import Fold
@@ -26,6 +26,7 @@ EMBEDS: tuple[type[Embed], ...] = (
     Patch,
     Token,
     ClassToken,
+    DistillationToken,
     MemoryTokens,
     Position,
     TokenType,
@@ -57,6 +58,7 @@ AnyEmbed = (
     Patch
     | Token
     | ClassToken
+    | DistillationToken
     | MemoryTokens
     | Position
     | TokenType
@@ -89,6 +91,7 @@ __all__ = [
     "Context",
     "Conv",
     "Dense",
+    "DistillationToken",
     "Fold",
     "Fourier",
     "LanguageModel",

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
+from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.layers.base import Head
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import NormKind, Place, Rows, Share
 from xfcost.mechanisms.rows import elementwise, linear, move, norm
 
+# Two tokens, each with a classifier of its own, in either order.
+TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]
+
 
 class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·classes MACs.
 
+    `pool: [class_token, distillation_token]` has a linear map for each of the two tokens, whose answers are averaged at
+    inference (Touvron et al. 2021, DeiT, §4): 2·d·classes MACs.
+
     With `norm_after_pool` the one pooled vector is normalised, d elements in place of N·d (ConvNeXt).
     """
 
-    pool: Literal["class_token", "mean"] = "mean"
+    pool: Literal["class_token", "mean"] | TwoTokens = "mean"
     norm: NormKind = "layer_norm"
     norm_after_pool: bool = False
     classes: Rows = 1000
@@ -29,12 +36,21 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
         return msgspec.structs.replace(self, pool="mean")
 
     def check(self, place: Place) -> None:
-        if self.pool == "class_token" and not place.grid.extra:
+        if self.pool != "mean" and not place.grid.extra:
             raise PageError(
                 "pool", "there is no class token to pool; add {kind: class_token} to `embed`, or use pool: mean"
             )
         if self.norm_after_pool and self.norm == "group_norm":
             raise PageError("norm_after_pool", "the group norm of one vector is its layer norm; write norm: layer_norm")
+        if self.distilled and self.norm_after_pool:
+            raise PageError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two here")
+        if self.distilled and len(set(self.pool)) < len(self.pool):
+            raise PageError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
+
+    @property
+    def distilled(self) -> bool:
+        """Are there two classifiers, one of them taught by a teacher?"""
+        return not isinstance(self.pool, str)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
@@ -46,6 +62,11 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
             yield move("pool", "Take the class token")
         yield from normed if self.norm_after_pool else ()
         yield linear("linear", "Classifier", 1, d, self.classes)
+        if self.distilled:
+            yield move("distillation_pool", "Take the distillation token")
+            yield linear("distillation_linear", "Classifier (distillation)", 1, d, self.classes)
+            work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
+            yield Operation(path="average", title="Average of both classifiers", flops=self.classes * work)
 
 
 class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):

@@ -24,7 +24,8 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     rows of all tables beside each other, `widths` wide (Reformer's public code): Σ shape·widths parameters.
 
     A learned table has `length` rows where that is given (a language model's context), else one per token: it is then
-    bound to the resolution, and another N needs new weights.
+    bound to the resolution, and another N needs other rows, new ones or interpolated on the grid (Dosovitskiy et al.
+    2021, §3.2). Only tokens that stand when this page comes have a row: a class token after it has none.
     """
 
     form: Literal["learned", "sinusoidal", "axial"] = "learned"
@@ -85,5 +86,13 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         yield add
 
     def notes(self, place: Place) -> Iterator[str]:
-        if self.form == "learned" and self.length is None:
-            yield f"the position table has one row per token ({place.grid.total}): another N needs new weights"
+        if self.form != "learned" or self.length is not None:
+            return
+        rows = f"the position table has one row per token ({place.grid.total})"
+        if place.vocabulary is None and len(place.grid.sides) == 2:  # noqa: PLR2004 - height and width
+            yield (
+                f"{rows}, bound to the resolution; a table for another one can be interpolated from it, once, on the "
+                "weights (Dosovitskiy et al. 2021, §3.2)"
+            )
+        else:
+            yield f"{rows}: another N needs new weights"

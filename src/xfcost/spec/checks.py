@@ -7,8 +7,8 @@ from typing import Any
 
 from xfcost.errors import UsageError
 from xfcost.grid import number_text
-from xfcost.layers import EMBEDS
-from xfcost.mechanisms.base import SubLayer, tag_of
+from xfcost.layers import EMBEDS, Classifier, DistillationToken
+from xfcost.mechanisms.base import Page, SubLayer, tag_of
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
 
@@ -46,6 +46,19 @@ def check_reading(spec: Spec, source: Source, pages: Iterable[SubLayer]) -> None
     """
     if spec.encoder and spec.decoder and not any(page.reads_memory for page in pages):
         raise source.error(("decoder",), "no sub-layer reads the encoder's output; add {kind: cross, …} to a block")
+
+
+def check_pooled(spec: Spec, source: Source, doors: Iterable[Page]) -> None:
+    """A head that pools a distillation token, where no door of its stream, `doors`, brings one.
+
+    Raises:
+        SpecError: it would take another extra token for it.
+    """
+    pools = isinstance(spec.head, Classifier) and spec.head.distilled
+    if pools and not any(isinstance(page, DistillationToken) for page in doors):
+        raise source.error(
+            ("head", "pool"), "there is no distillation token to pool; add {kind: distillation_token} to `embed`"
+        )
 
 
 def check_entrance(path: YamlPath, pages: list[Any], entry: AnyInput, source: Source) -> None:

@@ -13,7 +13,7 @@ from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
 from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer, tag_of
 from xfcost.spec.architecture import Architecture, Block, Execution, Part, Stage, Stream
-from xfcost.spec.checks import check_entrance, check_reading, check_streams
+from xfcost.spec.checks import check_entrance, check_pooled, check_reading, check_streams
 from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import YamlPath
@@ -177,12 +177,10 @@ class _Walk:
             if isinstance(page, Enter) and page.reads_stage and page.reads_stage <= len(self.earlier):
                 there, width = self.earlier[page.reads_stage - 1]
                 spot = msgspec.structs.replace(spot, memory=there, memory_dim=width)
-            part = self._part((*path, index), page, spot)
-            out_grid, dim = page.out(spot)
-            if out_grid.extra > grid.extra and not self.run.extra_tokens:
+            if not self.run.extra_tokens and page.out(spot)[0].extra > grid.extra:
                 continue
-            grid = out_grid
-            parts.append(part)
+            parts.append(self._part((*path, index), page, spot))
+            grid, dim = page.out(spot)
         return parts, grid, dim
 
     @property
@@ -290,5 +288,8 @@ class _Walk:
             return None
         grid, dim = self.out
         vocabulary = stream.input.vocabulary if isinstance(stream.input, TokenInput) else None
+        doors = (*stream.embed, *(part for stage in stream.stages for part in stage.enter))
+        if self.run.extra_tokens:
+            check_pooled(self.spec, self.source, (part.page for part in doors))
         head: Head = self.spec.head if self.run.extra_tokens else self.spec.head.without_extra_tokens()
         return self._part(("head",), head, Place(grid=grid, dim=dim, out_dim=dim, vocabulary=vocabulary))

@@ -9,6 +9,7 @@ from xfcost.layers import (
     Context,
     Conv,
     Dense,
+    DistillationToken,
     Fold,
     Fourier,
     LanguageModel,
@@ -30,13 +31,12 @@ from xfcost.layers import (
     Upsample,
 )
 from xfcost.live.layers.axis_position import AxisPositionDoor
+from xfcost.live.layers.class_token import ClassTokenDoor, DistillationTokenDoor, MemoryTokensDoor
 from xfcost.live.layers.conv import ConvDoor, PoolDoor
 from xfcost.live.layers.dense import DenseLayer
 from xfcost.live.layers.doors import (
-    ClassTokenDoor,
     FoldDoor,
     FourierDoor,
-    MemoryTokensDoor,
     NormDoor,
     PatchEmbedding,
     PatchMergingDoor,
@@ -57,6 +57,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Patch: PatchEmbedding,
     Token: TokenEmbedding,
     ClassToken: ClassTokenDoor,
+    DistillationToken: DistillationTokenDoor,
     MemoryTokens: MemoryTokensDoor,
     Position: PositionDoor,
     TokenType: TokenTypeDoor,

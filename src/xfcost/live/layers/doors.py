@@ -1,4 +1,4 @@
-"""Twins of the doors: `layers/{patch,token,class_token,memory_tokens,position,token_type,norm,fourier,…}.py`.
+"""Twins of the doors: `layers/{patch,token,position,token_type,norm,fourier,…}.py`.
 
 B batch, N tokens, D width, C channels, Y and X the grid's sides.
 """
@@ -10,10 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.layers import (
-    ClassToken,
     Fold,
     Fourier,
-    MemoryTokens,
     Norm,
     NormLayer,
     Patch,
@@ -65,35 +63,6 @@ class TokenEmbedding(nn.Module):
     def forward(self, numbers_BN: Tensor) -> Tensor:
         x_BND = self.lookup(numbers_BN)
         return x_BND if self.scale is None else self.scale(x_BND)
-
-
-class Prepend(Table):
-    """Learned tokens before the others: (B, N, D) -> (B, m+N, D)."""
-
-    def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
-        return torch.cat([self.weight.expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
-
-
-class ClassTokenDoor(nn.Module):
-    """(B, N, D) -> (B, N+1, D)."""
-
-    def __init__(self, page: ClassToken, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__()
-        self.prepend = Prepend(1, 1, place.dim)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.prepend(x_BND)
-
-
-class MemoryTokensDoor(nn.Module):
-    """(B, N, D) -> (B, m+N, D)."""
-
-    def __init__(self, page: MemoryTokens, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__()
-        self.prepend = Prepend(1, page.count, place.dim)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.prepend(x_BND)
 
 
 class PositionDoor(nn.Module):

@@ -1,4 +1,4 @@
-"""Twins of `layers/heads.py`. B batch, N tokens, D width, V vocabulary."""
+"""Twins of `layers/heads.py`. B batch, N tokens, D width, V vocabulary or classes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from xfcost.mechanisms.base import Place
 
 
 class Pool(nn.Module):
-    """(B, N, D) -> (B, D): the first token's vector (a class token's, where there is one), or the mean of all."""
+    """(B, N, D) -> (B, D): the mean of all tokens, or one token's vector: the first's, where a class token stands."""
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form: str, token: int = 0) -> None:
         super().__init__()
-        self.form = form
+        self.form, self.token = form, token
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return x_BND.mean(dim=1) if self.form == "mean" else x_BND[:, 0]
+        return x_BND.mean(dim=1) if self.form == "mean" else x_BND[:, self.token]
+
+
+class Average(nn.Module):
+    """(x + y) / 2."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return (x + y) / 2
 
 
 class ClassifierHead(nn.Module):
@@ -28,13 +35,22 @@ class ClassifierHead(nn.Module):
         super().__init__()
         self.norm = norm(page.norm, place.dim)
         self.norm_after_pool = page.norm_after_pool
-        self.pool = Pool(page.pool)
+        self.pool = Pool("mean" if page.pool == "mean" else "class_token")
         self.linear = Linear(place.dim, page.classes)
+        self.average = None
+        if page.distilled:
+            self.distillation_pool = Pool("distillation_token", place.grid.extra - 1)
+            self.distillation_linear = Linear(place.dim, page.classes)
+            self.average = Average()
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        if self.norm is None:
-            return self.linear(self.pool(x_BND))
-        return self.linear(self.norm(self.pool(x_BND)) if self.norm_after_pool else self.pool(self.norm(x_BND)))
+        if self.norm_after_pool and self.norm is not None:
+            return self.linear(self.norm(self.pool(x_BND)))
+        x_BND = x_BND if self.norm is None else self.norm(x_BND)
+        answer_BV = self.linear(self.pool(x_BND))
+        if self.average is None:
+            return answer_BV
+        return self.average(answer_BV, self.distillation_linear(self.distillation_pool(x_BND)))
 
 
 class LanguageModelHead(nn.Module):
