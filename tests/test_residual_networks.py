@@ -1,0 +1,173 @@
+"""Residual networks beside transformers': parameters and MACs to the unit, outputs with the same weights."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from strategies import as_yaml
+from xfcost.counted import count
+from xfcost.live.build import build
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+logging.getLogger("transformers").setLevel(logging.ERROR)
+transformers = pytest.importorskip("transformers")
+
+CLASSES, SIZE = 7, (37, 50)  # odd sides come up under the strides
+WIDTHS, DEPTHS = [16, 24], [2, 2]
+
+STEM = {"kind": "conv", "size": 7, "stride": 2, "padding": 3, "channels": 8, "bias": False}
+POOL = {"kind": "pool", "form": "max", "size": 3, "stride": 2, "padding": 1}
+NORMED = {"norm": "batch_norm", "act": "relu"}
+
+
+def spec(embed: list[dict[str, Any]], block: dict[str, Any], strided: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """Two stages, the first block of each with its options of `strided`."""
+    stages = [
+        {"dim": dim, "blocks": [[block | first], {"repeat": depth - 1, "blocks": [[block]]}]}
+        for dim, depth, first in zip(WIDTHS, DEPTHS, strided, strict=True)
+    ]
+    head = {"kind": "classifier", "norm": "none", "classes": CLASSES}
+    return {"name": "ours", "input": {"kind": "image", "size": list(SIZE)}, "embed": embed, "stages": stages} | {
+        "head": head
+    }
+
+
+def resnet(block: dict[str, Any], strided: dict[str, Any], **settings: Any) -> tuple[dict[str, Any], nn.Module]:
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=WIDTHS, depths=DEPTHS, num_labels=CLASSES, **settings
+    )
+    ours = spec([STEM | NORMED, POOL], block, ({}, {"stride": 2} | strided))
+    return ours, transformers.ResNetForImageClassification(config)
+
+
+def regnet(layer: str) -> tuple[dict[str, Any], nn.Module]:
+    config = transformers.RegNetConfig(
+        embedding_size=8, hidden_sizes=WIDTHS, depths=DEPTHS, groups_width=8, layer_type=layer, num_labels=CLASSES
+    )
+    block = {"kind": "bottleneck", "expansion": 1, "group_width": 8} | ({"squeeze": 0.25} if layer == "y" else {})
+    embed = [STEM | NORMED | {"size": 3, "padding": 1}]
+    return spec(embed, block, ({"stride": 2}, {"stride": 2})), transformers.RegNetForImageClassification(config)
+
+
+PAIRS = {
+    "basic": lambda: resnet({"kind": "basic"}, {}, layer_type="basic"),
+    "bottleneck": lambda: resnet({"kind": "bottleneck"}, {}, layer_type="bottleneck"),
+    "bottleneck v1": lambda: resnet(
+        {"kind": "bottleneck"}, {"stride_on": "1x1"}, layer_type="bottleneck", downsample_in_bottleneck=True
+    ),
+    "RegNetX": lambda: regnet("x"),
+    "RegNetY": lambda: regnet("y"),
+}
+
+
+def named(theirs: str) -> str:
+    """Our name of one of their weights."""
+    stem = re.fullmatch(r"\w+\.embedder\.embedder\.(\w+)\.(\w+)", theirs)
+    if stem:
+        return f"streams.0.embed.0.{LEAVES[stem[1]]}.{stem[2]}"
+    if theirs.startswith("classifier"):
+        return f"head.linear.{theirs.rpartition('.')[2]}"
+    block = re.fullmatch(r"\w+\.encoder\.stages\.(\d+)\.layers\.(\d+)\.(.+)\.(\w+)", theirs)
+    assert block
+    stage, layer, leaf, weight = block.groups()
+    return f"streams.0.stages.{stage}.run.{layer}.0.inner.{our_leaf(leaf)}.{weight}"
+
+
+LEAVES = {"convolution": "conv", "normalization": "norm"}
+
+
+def our_leaf(leaf: str) -> str:
+    """`layer.1.convolution` -> `conv2`; a Y layer has squeeze-and-excitation before its `conv3`."""
+    if leaf.startswith("shortcut"):
+        return f"shortcut.{LEAVES[leaf.partition('.')[2]]}"
+    _, step, kind, *at = leaf.split(".")
+    if kind == "attention":
+        return f"squeeze.conv{int(at[0]) // 2 + 1}"
+    return f"{LEAVES[kind]}{min(int(step) + 1, 3)}"
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_small_network_is_theirs(pair, tmp_path):
+    torch.manual_seed(0)
+    data, theirs = PAIRS[pair]()
+    file = tmp_path / "ours.yaml"
+    file.write_text(as_yaml(data), encoding="utf-8")
+    architecture = place(load(str(file)), Run(batch=2))
+    ours = build(architecture, "cpu").model.double()
+    theirs = theirs.double().eval().requires_grad_(requires_grad=False)
+    for name, weight in theirs.state_dict().items():  # running statistics that are not those of a fresh norm, too
+        if weight.is_floating_point():
+            weight.copy_(torch.rand_like(weight) + 0.5 if "running_var" in name else torch.randn_like(weight) * 0.3)
+    ours.load_state_dict({named(name): weight for name, weight in theirs.state_dict().items()})
+
+    pixels = torch.randn(2, 3, *SIZE, dtype=torch.float64)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        answer = theirs(pixels).logits
+    with torch.no_grad():
+        torch.testing.assert_close(ours(pixels), answer, rtol=1e-10, atol=1e-10)
+    ledger = count(architecture)
+    assert counter.get_total_flops() == 2 * ledger.total("macs")
+    assert sum(weight.numel() for weight in theirs.parameters()) == ledger.total("params")
+
+
+REGNETY = {
+    "regnety-200mf": ([1, 1, 4, 7], [24, 56, 152, 368], 8),
+    "regnety-16gf": ([2, 4, 11, 1], [224, 448, 1232, 3024], 112),
+}
+RESNETS = {
+    "resnet-34": {"depths": [3, 4, 6, 3], "hidden_sizes": [64, 128, 256, 512], "layer_type": "basic"},
+    "resnet-50": {"depths": [3, 4, 6, 3]},
+    "resnet-50-v1": {"depths": [3, 4, 6, 3], "downsample_in_bottleneck": True},
+    "resnet-26": {"depths": [1, 2, 4, 1]},
+}
+
+
+@pytest.mark.parametrize("name", [*REGNETY, *RESNETS])
+def test_a_whole_network_counts_as_theirs(name):
+    with torch.device("meta"):
+        if name in REGNETY:
+            depths, widths, group = REGNETY[name]
+            config = transformers.RegNetConfig(
+                depths=depths, hidden_sizes=widths, groups_width=group, num_labels=1000, layer_type="y"
+            )
+            theirs = transformers.RegNetForImageClassification(config)
+        else:
+            theirs = transformers.ResNetForImageClassification(
+                transformers.ResNetConfig(**RESNETS[name], num_labels=1000)
+            )
+        theirs = theirs.eval().requires_grad_(requires_grad=False)
+        with FlopCounterMode(display=False) as counter:
+            theirs(torch.empty(1, 3, 224, 224))
+    ledger = count(place(load(name), Run()))
+    assert sum(weight.numel() for weight in theirs.parameters()) == ledger.total("params")
+    assert counter.get_total_flops() == 2 * ledger.total("macs")
+
+
+def test_another_depth_is_one_setting():
+    deeper = count(place(load("resnet-50", ["stages.2.blocks.1.repeat=22"]), Run()))
+    known = count(place(load("resnet-101"), Run()))
+    assert [deeper.total(quantity) for quantity in ("params", "macs", "flops")] == [
+        known.total(quantity) for quantity in ("params", "macs", "flops")
+    ]
+
+
+def test_what_of_a_network_mixes():
+    resnet_rows = count(place(load("resnet-50"), Run())).rows
+    assert {row.operation for row in resnet_rows if row.mixes} == {"conv", "pool", "conv2"}
+    assert not any(row.content_dependent or row.bound for row in resnet_rows)
+    regnet_rows = count(place(load("regnety-16gf"), Run())).rows
+    everywhere = [row for row in regnet_rows if row.mixing == "global"]
+    assert {(row.operation, row.content_dependent, row.reads) for row in everywhere} == {
+        ("squeeze_pool", False, "N"),
+        ("squeeze_scale", True, "N"),
+    }
+    # the gate reads all tokens of its stage: 56², 28², 14² and 7²
+    assert [row.reads_tokens for row in everywhere[::4]] == [3136, 784, 196, 49]
