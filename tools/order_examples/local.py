@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from order_examples.letters import W, both, d, place
-from xfcost.mechanisms import NonLocal, Sagan
+from order_examples.letters import W, both, d, dk, h, place
+from xfcost.mechanisms import LocalAttention, LocalRelation, NonLocal, Sagan
 from xfcost.mechanisms.base import Page, Place
 
 EIGHT = place(dim=8 * d, out_dim=8 * d)
@@ -15,4 +15,15 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         *(Sagan(pool=pool) for pool in (1, [1, W], [W, W])),
         Sagan(value_reduction=1, output_projection=False),
     ),
+    LocalAttention: both(
+        place(),
+        LocalAttention(heads=h, size=2 * W + 1),
+        LocalAttention(heads=h, size=2 * W + 1, position="none"),
+        LocalAttention(heads=h, size=2 * W + 1, stride=2),
+    ),
+    # the groups that share weights are heads, m = dₖ channels each
+    LocalRelation: [
+        (LocalRelation(size=2 * W + 1, share=dk, stride=stride), place(dim=2 * h * dk, out_dim=2 * h * dk))
+        for stride in (1, 2)
+    ],
 }

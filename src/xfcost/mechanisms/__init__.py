@@ -17,6 +17,8 @@ from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.mechanisms.gmlp import Gmlp
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.non_local import NonLocal
@@ -65,6 +67,8 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     SpatialReduction,
     Bottleneck,
     Basic,
+    LocalAttention,
+    LocalRelation,
 )
 Mechanism = (
     Full
@@ -98,6 +102,8 @@ Mechanism = (
     | SpatialReduction
     | Bottleneck
     | Basic
+    | LocalAttention
+    | LocalRelation
 )
 
 __all__ = [
@@ -118,6 +124,8 @@ __all__ = [
     "Gmlp",
     "Inducing",
     "Kernel",
+    "LocalAttention",
+    "LocalRelation",
     "LowRank",
     "Lsh",
     "Mechanism",

@@ -18,6 +18,8 @@ from xfcost.live.mechanisms.global_local import GlobalLocalAttention
 from xfcost.live.mechanisms.gmlp import GmlpBlock
 from xfcost.live.mechanisms.inducing import InducedAttention
 from xfcost.live.mechanisms.kernel import KernelAttention
+from xfcost.live.mechanisms.local_attention import LocalSelfAttention
+from xfcost.live.mechanisms.local_relation import LocalRelationLayer
 from xfcost.live.mechanisms.low_rank import LowRankAttention
 from xfcost.live.mechanisms.lsh import LshAttention
 from xfcost.live.mechanisms.non_local import NonLocalBlock
@@ -49,6 +51,8 @@ from xfcost.mechanisms import (
     Gmlp,
     Inducing,
     Kernel,
+    LocalAttention,
+    LocalRelation,
     LowRank,
     Lsh,
     NonLocal,
@@ -99,4 +103,6 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     SpatialReduction: SpatialReductionAttention,
     Bottleneck: BottleneckBlock,
     Basic: BasicBlock,
+    LocalAttention: LocalSelfAttention,
+    LocalRelation: LocalRelationLayer,
 }

@@ -1,0 +1,133 @@
+"""Stand-alone self-attention: a position reads the window around it, where a convolution would put its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import ClassVar, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number, lesser
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
+from xfcost.mechanisms.neighbours import Neighbours, WindowSide
+from xfcost.mechanisms.rows import elementwise, linear, power
+
+
+class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
+    """Stand-alone self-attention, SASA (Ramachandran et al. 2019, §3.1, equations 2 and 3).
+
+    N positions on a grid of r axes, width d, h heads of d_k = d/h. A position reads the W^r places of the window around
+    it (W² on an image), which move with it; softmax is over all of them. Scores are not scaled.
+
+        qkv            N·d·3d MACs, no biases
+        gather         keys and values of all windows laid out: N·W^r·d elements each
+        positions      an embedding per offset along each axis, d_k/r wide, per head: W·d parameters
+        add_positions  N·W^r·d additions to the keys
+        scores         N·W^r·d MACs, h·N·W^r entries kept
+        weighted_sum   N·W^r·d MACs
+
+    Over the border keys and values are zeros, as a padded 1×1 convolution without bias makes them: such a key is its
+    position alone, takes part in the softmax, and brings nothing in. There is no output projection.
+
+    With a stride s attention runs at the input's resolution, and means of s^r positions leave (§4.1); where the grid is
+    no multiple of s the last ones are means of fewer. A residual takes the same means of x.
+    """
+
+    output_projection: ClassVar[bool] = False
+
+    size: WindowSide = 7
+    """W, odd."""
+    heads: Heads = 8
+    position: Literal["relative", "none"] = "relative"
+    stride: Side = 1
+    """s."""
+
+    def check(self, place: Place) -> None:
+        check_heads(self.heads, None, place.dim)
+        self.windows(place.grid).check()
+        rank, head = len(place.grid.sides), place.dim // self.heads
+        if self.position == "relative" and head % rank:
+            raise PageError(
+                "heads",
+                f"{self.heads} heads are {head} wide, which the embeddings of {rank} axes can't share equally; "
+                "expected a multiple of the axes, or position: none",
+            )
+
+    def windows(self, grid: Grid) -> Neighbours:
+        """The windows that attention runs on: around every position."""
+        return Neighbours(grid, self.size)
+
+    def cells(self, grid: Grid) -> Neighbours:
+        """Where outputs stand: each a cell of s positions along every axis."""
+        return Neighbours(grid, self.size, self.stride)
+
+    def cell(self, grid: Grid) -> tuple[Number, ...]:
+        """The sides of a cell of which a mean is taken."""
+        return tuple(lesser(self.stride, side) for side in grid.sides)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return (place.grid if self.stride == 1 else self.cells(place.grid).out), place.dim
+
+    def label(self) -> str:
+        return "Local self-attention"
+
+    def order_key(self, place: Place) -> str:
+        rank = len(place.grid.sides)
+        return "local_attention" if rank == 2 else f"local_attention/{rank}"  # noqa: PLR2004 - H×W
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.cells(grid).tokens(token, cell=True)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.cells(grid).pairs(cell=True)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, windows = place.grid.tokens, place.dim, self.windows(place.grid)
+        yield linear("qkv", "Q, K, V projections", n, d, 3 * d, bias=False)
+        yield windows.gather("gather_keys", "Gather the windows' keys", d)
+        if self.position == "relative":
+            table = windows.places * d
+            yield Operation(
+                path="positions",
+                title="Embeddings of offsets",
+                params=self.size * d,
+                moved=table,
+                once=True,
+                **windows.mixing,
+            )
+            yield elementwise("add_positions", "Add positions to keys", "add", n * table, **windows.mixing)
+        yield windows.gather("gather_values", "Gather the windows' values", d)
+        yield from attention_core(
+            queries=1,
+            keys=windows.places,
+            groups=n,
+            heads=self.heads,
+            inner=d,
+            mixing="local",
+            reads=windows.mixing["reads"],
+            # a mean stands for several queries: what outputs read is then not what queries score
+            pairs=windows.pairs() if self.stride == 1 else None,
+            fused=place.fused,
+            scaled=False,
+        )
+        if self.stride > 1:
+            yield self._pool("pool", "Average pool", place)
+
+    def _pool(self, path: str, title: str, place: Place) -> Operation:
+        """Means of s^r positions; a cell is no longer than the grid."""
+        outputs, rank = self.cells(place.grid).out.tokens, len(place.grid.sides)
+        cell = prod(self.cell(place.grid))
+        row = elementwise(path, title, "mean", outputs * cell * place.dim)
+        return msgspec.structs.replace(row, mixing="local", reads=power("l", rank), reads_tokens=cell)
+
+    def shortcut(self, place: Place) -> Iterator[Operation]:
+        if self.stride > 1:
+            yield self._pool("residual_pool", "Average pool of the residual stream", place)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from self.windows(place.grid).notes("zeros that take part in the softmax")

@@ -1,0 +1,133 @@
+"""The local relation layer: weights of a window's positions from scalar queries and keys and a geometry prior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div, greater
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Mixer, Place, Side, Width
+from xfcost.mechanisms.neighbours import Neighbours, WindowSide
+from xfcost.mechanisms.rows import elementwise, linear, move, product
+
+
+class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
+    """The local relation layer of LR-Net (Hu et al. 2019, §3.2, equations 3 to 6).
+
+    N positions on a grid of r axes, width d; N' of them leave (N/s^r with the stride s). `share` = m channels have one
+    weight: g = ⌈d/m⌉ groups, each with a query and a key of one number. A position's weights over the W^r places of the
+    window around it are softmax(-(q - k)² + prior), where the prior is a function of the offset alone.
+
+        q              N'·d·g MACs, k N·d·g MACs, no biases
+        gather         keys and values of all windows laid out: N'·W^r·g and N'·W^r·g·m elements
+        prior          2 -> g/2 -> g on the W^r offsets (r -> … on r axes): once for the whole batch
+        scores         3·N'·g·W^r FLOPs, no MACs: one subtraction, one square, one sign; g·N'·W^r entries kept
+        weighted_sum   N'·W^r·g·m MACs: values are the input itself
+        out            N'·d² MACs
+
+    Where m does not divide d the last group is filled up with zeros, which are summed up too. Over the border there are
+    no keys: the public kernel sets their similarity to -100 before it adds the prior.
+    """
+
+    size: WindowSide = 7
+    """W, odd."""
+    share: Width = 8
+    """m: channels per weight."""
+    stride: Side = 1
+    """s. A residual takes each s-th position of x."""
+
+    def check(self, place: Place) -> None:
+        self.windows(place.grid).check()
+        if self.stride >= self.size:
+            raise PageError(
+                "stride",
+                f"windows of {self.size} every {self.stride} positions don't overlap; use {self.size - 1} at most",
+            )
+
+    def windows(self, grid: Grid) -> Neighbours:
+        """The windows around each s-th position."""
+        return Neighbours(grid, self.size, self.stride)
+
+    def groups(self, width: Number) -> Number:
+        """g."""
+        return ceil_div(width, self.share)
+
+    def hidden(self, width: Number) -> Number:
+        """The geometry prior's inner width."""
+        return greater(1, self.groups(width) // 2)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return (place.grid if self.stride == 1 else self.windows(place.grid).out), place.dim
+
+    def label(self) -> str:
+        return "Local relation"
+
+    def order_key(self, place: Place) -> str:
+        rank = len(place.grid.sides)
+        return "local_relation" if rank == 2 else f"local_relation/{rank}"  # noqa: PLR2004 - H×W
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.windows(grid).tokens(token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.windows(grid).pairs()
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        d, groups, windows = place.dim, self.groups(place.dim), self.windows(place.grid)
+        leaving, filled = windows.out.tokens, groups * self.share
+        yield linear("q", "Queries, one number per group", leaving, d, groups, bias=False)
+        yield linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False)
+        yield windows.gather("gather_keys", "Gather the windows' keys", groups)
+        yield windows.gather("gather_values", "Gather the windows' values", filled)
+        yield from self._prior(windows, d)
+        yield from self._weights(windows, groups)
+        macs = leaving * windows.places * filled
+        yield product("weighted_sum", "Weighted sum AV", macs, content_dependent=True, **windows.mixing)
+        yield linear("out", "Output projection", leaving, d, d, bias=False)
+
+    def _prior(self, windows: Neighbours, width: Number) -> Iterator[Operation]:
+        """A two-layer map of the offsets, on weights alone."""
+        hidden = self.hidden(width)
+        rows = (
+            linear("prior_fc1", "Geometry prior", windows.places, windows.rank, hidden, bias=False),
+            elementwise("prior_act", "Activation", "relu", windows.places * hidden),
+            linear("prior_fc2", "Geometry prior", windows.places, hidden, self.groups(width), bias=False),
+        )
+        yield from (msgspec.structs.replace(row, once=True) for row in rows)
+
+    def _weights(self, windows: Neighbours, groups: Number) -> Iterator[Operation]:
+        entries = groups * windows.out.tokens * windows.places
+        content: dict[str, Any] = windows.mixing | {"content_dependent": True}
+        yield Operation(
+            path="scores",
+            title="Similarities -(q - k)²",
+            flops=entries * (2 * FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]),
+            attention_entries=entries,
+            heads=groups,
+            pairs=windows.pairs(),
+            **content,
+        )
+        yield Operation(path="mask", title="Mask over the border", **windows.mixing)
+        yield elementwise("add_prior", "Add the geometry prior", "add", entries, **windows.mixing)
+        yield elementwise("softmax", "Softmax", "softmax", entries, **content)
+
+    def shortcut(self, place: Place) -> Iterator[Operation]:
+        if self.stride > 1:
+            yield move("residual_pool", f"Each {self.stride}-th position of the residual stream")
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from self.windows(place.grid).notes("masked")
+        filled = self.groups(place.dim) * self.share
+        if filled != place.dim:
+            yield (
+                f"{place.dim} channels filled up to {filled} for groups of {self.share}: "
+                f"{filled - place.dim} channels of zeros are summed up too, and counted"
+            )
+        if place.fused:
+            yield "local relation has no dot products of queries and keys: there is no fused form of it"

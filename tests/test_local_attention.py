@@ -1,0 +1,231 @@
+"""Local attention and local relation in place of convolutions: by hand, at the border, refused, never N×N."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from xfcost.arithmetic import ceil_div
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.live.build import TWINS
+from xfcost.live.trace import trace
+from xfcost.mechanisms import LocalAttention, LocalRelation
+from xfcost.mechanisms.base import Mixer, Place
+from xfcost.mechanisms.conv_kernel import Kernel
+from xfcost.mechanisms.neighbours import Neighbours
+from xfcost.mechanisms.rows import convolution
+
+
+def at(sides: tuple[int, ...], dim: int, *, extra: int = 0, fused: bool = False) -> Place:
+    return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim, fused=fused)
+
+
+def rows(page: Mixer, place: Place) -> dict[str, Operation]:
+    page.check(place)
+    return {row.path: row for row in page.operations(place)}
+
+
+def total(every: dict[str, Operation], quantity: str) -> int:
+    return sum(getattr(row, quantity) for row in every.values())
+
+
+# Windows ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_windows_by_hand():
+    # Windows of 3 along 5 positions hold 2 + 3 + 3 + 3 + 2 = 13; every second of them 2 + 3 + 2 = 7.
+    assert Neighbours(Grid((5,)), 3).pairs() == 13
+    assert Neighbours(Grid((5,)), 3, 2).pairs() == 7
+    assert [Neighbours(Grid((5,)), 3, 2).tokens(out) for out in range(3)] == [[0, 1], [1, 2, 3], [3, 4]]
+    # Cells of 2 hold the windows of both: 0-2, 1-4, 3-4 are 3 + 4 + 2 positions.
+    cells = Neighbours(Grid((5,)), 3, 2)
+    assert [cells.tokens(out, cell=True) for out in range(3)] == [[0, 1, 2], [1, 2, 3, 4], [3, 4]]
+    assert cells.pairs(cell=True) == 9
+    assert Neighbours(Grid((5, 5)), 3).pairs() == 13**2
+
+
+@pytest.mark.parametrize("size", [3, 5, 9])
+def test_pairs_in_closed_form_are_counted_on_every_axis_length(size):
+    for side, stride, cell in product(range(1, 14), (1, 2, 3, 5), (False, True)):
+        windows = Neighbours(Grid((side,)), size, stride)
+        assert windows.out.tokens == ceil_div(side, stride)
+        assert windows.pairs(cell=cell) == sum(len(windows.tokens(out, cell=cell)) for out in range(windows.out.tokens))
+
+
+# Stand-alone self-attention ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_layer_of_sasa_50_s_first_stage_by_hand():
+    # 56² = 3136 positions of width 64, windows of 49, 8 heads.
+    place = at((56, 56), 64)
+    layer = rows(LocalAttention(), place)
+    assert layer["qkv"].macs == 3136 * 64 * 192
+    assert layer["scores"].macs == layer["weighted_sum"].macs == 3136 * 49 * 64
+    assert layer["add_positions"].flops == 3136 * 49 * 64
+    assert layer["scores"].attention_entries == 3136 * 49 * 8
+    # three maps without biases, and 7 embeddings of half the width along each of two axes
+    assert total(layer, "params") == 3 * 64 * 64 + 2 * 7 * 32
+    assert layer["gather_keys"].moved == layer["gather_values"].moved == (62 * 62 + 3136 * 49) * 64
+    # Along 56 positions windows of 7 hold 7·56 - 2·(1 + 2 + 3) = 380 real ones.
+    assert layer["scores"].pairs == LocalAttention().pairs(place.grid) == 380**2
+    assert next(LocalAttention().notes(place)) == (
+        "windows of 7×7 reach over the border: 9,264 of 153,664 keys are padding, zeros that take part in the softmax, "
+        "and counted"
+    )
+    assert {row.mixing for row in layer.values()} == {"per-token", "local"}
+
+
+def test_the_paper_s_figure_per_position():
+    """Beyond its maps a layer costs 5·k²·d per position: two products of 2 FLOPs, and an addition to the keys."""
+    layer = rows(LocalAttention(size=5), at((9, 9), 16))
+    spatial = [layer[name].flops for name in ("scores", "weighted_sum", "add_positions")]
+    assert sum(spatial) == 81 * 5 * 25 * 16
+
+
+def test_a_strided_layer_attends_first_and_then_takes_means():
+    full, strided = (rows(LocalAttention(stride=stride), at((8, 8), 16)) for stride in (1, 2))
+    assert all(strided[name].macs == row.macs for name, row in full.items())
+    # 4·4 means of four positions; of 5×5 there are 3·3, the last of which are of fewer
+    assert strided["pool"].flops == 16 * 4 * 16
+    page, odd = LocalAttention(size=3, heads=2, stride=2), at((5, 5), 16)
+    assert page.out(odd)[0] == Grid((3, 3))
+    twin = TWINS[LocalAttention](page, odd).eval()
+    whole = TWINS[LocalAttention](LocalAttention(size=3, heads=2), odd).eval()
+    whole.load_state_dict(twin.state_dict())
+    x = torch.randn(1, 25, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(twin(x)[0, -1], whole(x)[0, -1])  # alone in its cell
+        torch.testing.assert_close(twin(x)[0, 0], whole(x)[0, [0, 1, 5, 6]].mean(0))
+
+
+def test_padding_keys_are_their_positions_and_take_part():
+    """One position alone: 9 keys, of which 8 are embeddings; with q = 0 every one has a ninth of the weight."""
+    page, place = LocalAttention(size=3, heads=1), at((1, 1), 4)
+    twin = TWINS[LocalAttention](page, place).eval()
+    x = torch.randn(1, 1, 4)
+    with torch.no_grad():
+        twin.qkv.weight[:4] = 0
+        value = x @ twin.qkv.weight[8:].T
+        torch.testing.assert_close(twin(x), value / 9)
+
+
+def test_fused_keeps_one_number_per_query_and_head():
+    eager, fused = (rows(LocalAttention(heads=4), at((4, 4), 16, fused=fused)) for fused in (False, True))
+    assert total(eager, "flops") == total(fused, "flops")
+    assert (eager["scores"].attention_entries, fused["attention"].attention_entries) == (16 * 49 * 4, 16 * 4)
+
+
+# Local relation ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_lr_net_s_stem_by_hand():
+    # 224² positions of width 64, 8 groups of 8 channels; windows of 49 around every second position along both axes.
+    place = at((224, 224), 64)
+    layer = rows(LocalRelation(stride=2), place)
+    leaving = 112 * 112
+    assert LocalRelation(stride=2).out(place)[0] == Grid((112, 112))
+    assert layer["q"].macs == leaving * 64 * 8
+    assert layer["k"].macs == 224 * 224 * 64 * 8
+    assert layer["scores"].macs == 0
+    assert layer["scores"].flops == 3 * leaving * 49 * 8
+    assert layer["scores"].attention_entries == leaving * 49 * 8
+    assert layer["weighted_sum"].macs == leaving * 49 * 64
+    assert layer["out"].macs == leaving * 64 * 64
+    # the prior: 49 offsets through 2 -> 4 -> 8, whatever the batch
+    assert layer["prior_fc1"].macs + layer["prior_fc2"].macs == 49 * (2 * 4 + 4 * 8)
+    assert layer["prior_fc1"].once
+    assert total(layer, "params") == 2 * 64 * 8 + 2 * 4 + 4 * 8 + 64 * 64
+
+
+def test_channels_that_fill_no_group_are_filled_up_and_told():
+    # 100 channels in groups of 8: 13 groups, 104 channels summed.
+    page, place = LocalRelation(), at((56, 56), 100)
+    layer = rows(page, place)
+    assert layer["weighted_sum"].macs == 3136 * 49 * 104
+    assert layer["scores"].attention_entries == 3136 * 49 * 13
+    assert layer["gather_values"].moved == (62 * 62 + 3136 * 49) * 104
+    assert layer["out"].macs == 3136 * 100 * 100
+    told = list(page.notes(place))
+    assert "are padding, masked, and counted" in told[0]
+    assert told[1].startswith("100 channels filled up to 104 for groups of 8: 4 channels of zeros")
+    assert "no fused form" in list(page.notes(at((56, 56), 64, fused=True)))[-1]
+
+
+def test_a_prior_is_a_function_of_the_offset_alone():
+    page, place = LocalRelation(size=3, share=2), at((5, 5), 4)
+    twin = TWINS[LocalRelation](page, place).eval()
+    seen = {}
+    twin.softmax.register_forward_hook(lambda _, inputs, output: seen.update(weights=output))
+    with torch.no_grad():
+        twin.q.weight.zero_()
+        twin.k.weight.zero_()
+        twin(torch.randn(1, 25, 4))
+    inner = [row * 5 + column for row in (1, 2, 3) for column in (1, 2, 3)]
+    weights = seen["weights"][0, inner]  # (9 positions that reach no border, 2 groups, 9 offsets)
+    assert (weights == weights[:1]).all()
+    assert len(weights[0, 0].unique()) > 1
+
+
+# Refused ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+REFUSED: list[tuple[Mixer, Place, str, str]] = [
+    (LocalAttention(size=4), at((8, 8), 16), "size", "4 is even, .* try 3 or 5"),
+    (LocalRelation(size=8), at((8, 8), 16), "size", "try 7 or 9"),
+    (LocalAttention(), at((8, 8), 16, extra=1), "kind", "1 extra token"),
+    (LocalAttention(heads=3), at((8, 8), 16), "heads", "3 does not divide the width 16"),
+    (LocalAttention(heads=8), at((2, 4, 4), 16), "heads", "2 wide, which the embeddings of 3 axes can't share"),
+    (LocalAttention(heads=16), at((4, 4), 16), "heads", "1 wide"),
+    (LocalRelation(size=3, stride=3), at((9, 9), 16), "stride", "don't overlap; use 2 at most"),
+]
+
+
+@pytest.mark.parametrize(("page", "place", "field", "message"), REFUSED)
+def test_what_can_not_stand_is_refused(page, place, field, message):
+    with pytest.raises(PageError, match=message) as refused:
+        page.check(place)
+    assert refused.value.field == field
+
+
+def test_heads_of_any_width_stand_without_positions():
+    LocalAttention(heads=16, position="none").check(at((4, 4), 16))
+
+
+# Beside a convolution of the same window ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("size", [3, 5, 7])
+def test_beside_a_convolution_of_the_same_window(size):
+    """Per position, width d: a convolution k²·d², attention 3·d² + 2·k²·d, relation d² + k²·d + 2·d²/m MACs."""
+    place, d, n, k = at((14, 14), 256), 256, 196, size * size
+    kernel = Kernel((size, size), (1, 1), (size // 2, size // 2))
+    conv = convolution("conv", "", outputs=n, kernel=kernel.sides, width=d, out_width=d, bias=False)
+    attention, relation = rows(LocalAttention(size=size), place), rows(LocalRelation(size=size), place)
+    assert conv.macs == n * k * d * d
+    assert total(attention, "macs") == n * (3 * d * d + 2 * k * d)
+    prior = k * (2 * 16 + 16 * 32)
+    assert total(relation, "macs") == n * (d * d + k * d + 2 * d * 32) + prior
+    # They read the same tokens: k² of them.
+    assert conv.reads_tokens == attention["scores"].reads_tokens == relation["scores"].reads_tokens == k
+    assert conv.reads == attention["scores"].reads == relation["scores"].reads
+    # Parameters: k²·d² against 3·d² + size·d against d² + 2·d²/m and the prior.
+    assert conv.params == k * d * d
+    assert total(attention, "params") == 3 * d * d + size * d
+    assert total(relation, "params") == d * d + 2 * d * 32 + 2 * 16 + 16 * 32
+    # What attention materialises and a convolution does not: its matrix, and every window's keys and values.
+    assert (conv.attention_entries, attention["scores"].attention_entries) == (0, n * k * 8)
+    assert total(attention, "moved") >= 2 * n * k * d
+
+
+@pytest.mark.parametrize("page", [LocalAttention(), LocalRelation()])
+def test_nothing_as_large_as_n_squared_is_made(page):
+    """On a map of 4096 positions the trace holds N·k²·d elements of moves, and no operation that no handle knows."""
+    place = at((64, 64), 16)
+    with torch.device("meta"):
+        traced = trace(TWINS[type(page)](page, place).eval(), (torch.randn(1, 4096, 16),))
+    assert traced.unsupported == {}
+    assert traced.macs == total(rows(page, place), "macs")
+    assert traced.macs < 4096 * 4096
