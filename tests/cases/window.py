@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 from hypothesis import strategies as st
@@ -20,10 +21,49 @@ def reference(page: Window, place: Place, twin: nn.Module, x_BND: Tensor) -> Ten
     grid, padded = place.grid, page.padded(place.grid)
     stands = torch.tensor(kept(grid, padded))
     x_BPD = x_BND.new_zeros(x_BND.shape[0], padded.total, place.dim).index_copy(1, stands, x_BND)
-    q, k, v = F.linear(x_BPD, twin.qkv.weight, twin.qkv.bias).chunk(3, dim=-1)
-    bias = None if page.bias == "none" else window_bias(page, grid, padded, twin.relative_bias.weight)
+    q, k, v = projected(page, twin, x_BPD)
+    if page.score == "cosine":
+        q, k = cosine_queries(page, twin, q), by_head(k, page.heads)
+    bias = None
+    if page.bias != "none":
+        table = twin.relative_bias.weight if page.bias == "relative" else continuous_table(page.window(grid), twin.cpb)
+        bias = window_bias(page, grid, padded, table)
     attended = masked_attention(q, k, v, page.heads, readable(page, padded), bias)
     return F.linear(attended, twin.out.weight, twin.out.bias)[:, stands]
+
+
+def projected(page: Window, twin: nn.Module, x_BPD: Tensor) -> tuple[Tensor, ...]:
+    """Queries, keys and values: keys without a bias where the page says so."""
+    if page.key_bias:
+        return F.linear(x_BPD, twin.qkv.weight, twin.qkv.bias).chunk(3, dim=-1)
+    q, v = F.linear(x_BPD, twin.qv.weight, twin.qv.bias).chunk(2, dim=-1)
+    return q, x_BPD @ twin.k.weight.T, v
+
+
+def by_head(x_BPD: Tensor, heads: int) -> Tensor:
+    """Every head's vectors of length 1; a vector of zeros stays one."""
+    return torch.cat([part / part.norm(dim=-1, keepdim=True).clamp_min(1e-12) for part in x_BPD.chunk(heads, -1)], -1)
+
+
+def cosine_queries(page: Window, twin: nn.Module, q_BPD: Tensor) -> Tensor:
+    """Queries whose product with keys of length 1, over √K, is cos(q, k)/τ (Liu et al. 2022, equation 2)."""
+    width = q_BPD.shape[-1] // page.heads
+    factors = twin.cosine.temperature.weight.flatten().exp().clamp_max(100)
+    return by_head(q_BPD, page.heads) * factors.repeat_interleave(width) * width**0.5
+
+
+def continuous_table(window: tuple[int, ...], network: nn.Module) -> Tensor:
+    """(R, H): what the network says of every offset, one after the other (Liu et al. 2022, equations 3 and 4)."""
+    rows = []
+    for offset in itertools.product(*(range(1 - side, side) for side in window)):
+        # from -8 to 8, whatever the window; then sign(x)·log₂(1 + |x|)/log₂8
+        scaled = [8 * here / max(side - 1, 1) for here, side in zip(offset, window, strict=True)]
+        spaced = [math.copysign(math.log2(1 + abs(x)) / math.log2(8), x) for x in scaled]
+        # the twin holds them in single precision
+        x_r = torch.tensor(spaced, dtype=torch.float32).double()
+        hidden = (network.fc1.weight @ x_r + network.fc1.bias).clamp_min(0)
+        rows.append(16 * torch.sigmoid(network.fc2.weight @ hidden))
+    return torch.stack(rows)
 
 
 def kept(grid: Grid, padded: Grid) -> list[int]:
@@ -49,12 +89,15 @@ def window_bias(page: Window, grid: Grid, padded: Grid, table_RH: Tensor) -> Ten
 @st.composite
 def pages(draw: st.DrawFn) -> Window:
     size = draw(st.integers(1, 9))
+    biased = draw(st.booleans())
     return Window(
         heads=draw(HEADS),
         size=size,
         shift=draw(st.integers(0, size - 1)),
-        bias=draw(st.sampled_from(["relative", "none"])),
-        projection_bias=draw(st.booleans()),
+        score=draw(st.sampled_from(["dot", "cosine"])),
+        bias=draw(st.sampled_from(["relative", "log_cpb", "none"])),
+        projection_bias=biased,
+        key_bias=draw(st.booleans()) or not biased,
     )
 
 
@@ -65,6 +108,8 @@ CASE = MechanismCase(
         Window(heads=3, size=4, shift=1, bias="none"),
         Window(heads=2, size=7, shift=3),
         Window(heads=1, size=2, shift=1, projection_bias=False),
+        Window(heads=3, size=4, shift=2, score="cosine", bias="log_cpb", key_bias=False),
+        Window(heads=2, size=3, score="cosine", bias="none"),
     ),
     pages=pages(),
     reference=reference,

@@ -49,8 +49,14 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         for grid in (SQUARE, Grid((s, s), g))
     ],
     Window: [
-        *both(place(), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
-        *both(place(grid=Grid((s * s,))), Window(heads=h, size=W), Window(heads=h, size=W, shift=S)),
+        spot
+        for grid in (SQUARE, Grid((s * s,)))
+        for spot in both(
+            place(grid=grid, dim=h * dk),
+            Window(heads=h, size=W),
+            Window(heads=h, size=W, shift=S),
+            Window(heads=h, size=W, score="cosine", bias="log_cpb", key_bias=False),
+        )
     ],
     Inducing: both(place(), Inducing(heads=h, points=k)),
     Axial: [

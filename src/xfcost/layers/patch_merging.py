@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from xfcost.arithmetic import Number, ceil_div
 from xfcost.errors import PageError
@@ -19,8 +20,13 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
         norm        ⌈N/4⌉·4d elements, 8d parameters
         reduction   ⌈N/4⌉·4d·d' MACs, 4d·d' parameters, no bias
 
+    With `norm: post` (Swin V2; Liu et al. 2022) they are reduced, then normalised: ⌈N/4⌉·d' elements, 2d' parameters.
+
     Odd sides are padded by one, as in the public implementation. Groups are disjoint and become new tokens: per-token.
     """
+
+    norm: Literal["pre", "post"] = "pre"
+    """Does the norm stand before the reduction or after it?"""
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(2 * side for side in sides)
@@ -38,8 +44,9 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
         grid, d = self.out(place)
         padded = 4 * grid.tokens * place.dim if any(side % 2 for side in place.grid.sides) else 0
         yield move("gather", "Gather 2×2 neighbours", padded)
-        yield from norm("layer_norm", "norm", grid.tokens, 4 * place.dim)
-        yield linear("reduction", "Patch merging reduction", grid.tokens, 4 * place.dim, d, bias=False)
+        normed = [*norm("layer_norm", "norm", grid.tokens, d if self.norm == "post" else 4 * place.dim)]
+        reduction = linear("reduction", "Patch merging reduction", grid.tokens, 4 * place.dim, d, bias=False)
+        yield from [reduction, *normed] if self.norm == "post" else [*normed, reduction]
 
     def notes(self, place: Place) -> Iterator[str]:
         if any(side % 2 for side in place.grid.sides):

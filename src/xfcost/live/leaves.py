@@ -59,6 +59,13 @@ class Scale(nn.Module):
         return x * self.factor
 
 
+class UnitLength(nn.Module):
+    """x / max(|x|, ε), vector by vector: (…, K) -> (…, K)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(x, dim=-1)
+
+
 class Scores(nn.Module):
     """QKᵀ: (…, N, K) · (…, M, K) -> (…, N, M)."""
 

@@ -14,7 +14,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Mixing, Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import ApproximatelyCausal, Length, Place
-from xfcost.mechanisms.rows import linear, move, product, sort
+from xfcost.mechanisms.rows import linear, move, product, sort, unit_length
 
 
 class Clusters(NamedTuple):
@@ -131,9 +131,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         n, heads, sides = grid.total, self.heads - self.local_heads, 1 if self.shared_qk else 2
         clusters = self.sizes(grid)
         vectors = sides * n * heads
-        each = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
-        length_one = vectors * (width * each + FLOPS_PER_ELEMENT["clamp"])
-        yield Operation(path="normalize", title="Queries and keys of length 1", flops=length_one)
+        yield unit_length("normalize", "Queries and keys of length 1", vectors, width)
         near = vectors * clusters.count
         yield product("distances", "Distances to the centroids", near * width, attention_entries=near, heads=heads)
         yield sort("choose", "Nearest queries of every cluster", heads * clusters.count, n)

@@ -123,6 +123,12 @@ def elementwise(path: str, title: str, work: str, elements: Number, **more: Any)
     return Operation(path=path, title=title, flops=elements * FLOPS_PER_ELEMENT[work], **more)
 
 
+def unit_length(path: str, title: str, vectors: Number, width: Number) -> Operation:
+    """`vectors` of `width` brought to length 1: x / max(|x|, ε); the length, then a bound, then a division."""
+    each = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
+    return Operation(path=path, title=title, flops=vectors * (width * each + FLOPS_PER_ELEMENT["clamp"]))
+
+
 def sort(path: str, title: str, lists: Number, length: Number, **more: Any) -> Operation:
     """`lists` lists of `length` elements sorted (or their top k chosen): ⌈log₂ length⌉ comparisons per element."""
     return Operation(path=path, title=title, comparisons=lists * length * ceil_log2(length), **more)

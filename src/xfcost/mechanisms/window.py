@@ -9,36 +9,45 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser, round_up
+from xfcost.arithmetic import Number, ceil_div, lesser, round_up, surely
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
+from xfcost.mechanisms.cosine import scaled_cosine
+from xfcost.mechanisms.position_bias import log_cpb, relative_table
 from xfcost.mechanisms.rows import linear, move, power
 
 
 class Window(Mixer, frozen=True, kw_only=True, tag="window"):
-    """W-MSA and, shifted, SW-MSA: softmax attention inside W×W windows (Liu et al. 2021, §3.2).
+    """W-MSA and, shifted, SW-MSA: softmax attention inside W×W windows (Liu et al. 2021, §3.2; V2: Liu et al. 2022).
 
     N tokens on a grid, width d, h heads. The grid is padded up to whole windows, P windows of T = W² tokens; all P·T
     tokens are projected and attended over, as in the public implementations. A window never exceeds the grid: a side
     that is not longer than the window is one window, which is then not shifted.
 
-        qkv            P·T·d·3d MACs
+        qkv            P·T·d·3d MACs; `qv` and `k`, where K's projection alone has no bias
         scores         P·T²·d MACs, P·h·T² entries kept
         relative_bias  a table of (2W-1)² entries per head, added to P·h·T² scores
         weighted_sum   P·T²·d MACs
         out            P·T·d² MACs
 
     A shifted window rolls the grid by `shift` and masks pairs that the roll brought together.
+
+    Swin V2 (§3.2 and §3.3 there) scores by `cosine` (mechanisms/cosine.py) and asks a small network for its biases,
+    `log_cpb` (mechanisms/position_bias.py).
     """
 
     heads: Heads
     size: Side = 7
     shift: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
-    bias: Literal["relative", "none"] = "relative"
+    score: Literal["dot", "cosine"] = "dot"
+    """QKᵀ/√d_k, or cos(q, k)/τ with a learned temperature per head."""
+    bias: Literal["relative", "log_cpb", "none"] = "relative"
     projection_bias: bool = True
+    key_bias: bool = True
+    """Has K's projection a bias, where the others have one? In Swin V2 it has none."""
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
@@ -48,6 +57,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             raise PageError(
                 "shift", f"{self.shift} is not below the window's size {self.size}; usual is {self.size // 2}"
             )
+        if not self.key_bias and not self.projection_bias:
+            raise PageError("key_bias", "with projection_bias: false no projection has a bias; leave it out")
 
     def label(self) -> str:
         return "SW-MSA" if self.shift else "W-MSA"
@@ -92,48 +103,60 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         )
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        d, h = place.dim, self.heads
-        sides = self.window(place.grid)
-        padded = self.padded(place.grid).tokens
-        window = prod(sides)
-        biased, masked = self.bias == "relative", self.shift > 0
-        reads = power("W", len(sides))
-        rolled = padded * d if any(self.shifts(place.grid)) else 0
-        filled = padded * d if self.padded(place.grid).sides != place.grid.sides else 0
+        d, sides = place.dim, self.window(place.grid)
+        padded = self.padded(place.grid)
+        rolled = padded.tokens * d if any(self.shifts(place.grid)) else 0
+        filled = padded.tokens * d if padded.sides != place.grid.sides else 0
         yield move("partition", "Pad, roll, cut into windows", filled + rolled)
-        yield linear("qkv", "Q, K, V projections", padded, d, 3 * d, bias=self.projection_bias)
-        if biased:
-            yield Operation(
-                path="relative_bias",
-                title="Relative position bias",
-                mixing="local",
-                reads=reads,
-                reads_tokens=window,
-                params=prod(tuple(2 * side - 1 for side in sides)) * h,
-                moved=window**2 * h,
-                once=True,
-            )
+        yield from self._projections(padded.tokens, d)
+        yield from self._biases(place.grid)
+        if self.score == "cosine":
+            yield from scaled_cosine(padded.tokens, self.heads, d)
+        yield from self._core(place, sides)
+        yield linear("out", "Output projection W_O", padded.tokens, d, d, bias=self.projection_bias)
+        yield move("merge", "Join windows, roll back, crop", rolled)
+
+    def _projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
+        if self.key_bias:
+            yield linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias)
+            return
+        yield linear("qv", "Q, V projections", tokens, width, 2 * width)
+        yield linear("k", "K projection", tokens, width, width, bias=False)
+
+    def _biases(self, grid: Grid) -> Iterator[Operation]:
+        window = self.window(grid)
+        if self.bias == "relative":
+            yield relative_table(window, self.heads, bound=self._clipped(grid))
+        elif self.bias == "log_cpb":
+            yield from log_cpb(window, self.heads)
+
+    def _clipped(self, grid: Grid) -> bool:
+        """Is a side of the grid shorter than the window?"""
+        return any(surely(side < self.size) for side in grid.sides)
+
+    def _core(self, place: Place, sides: tuple[Number, ...]) -> Iterator[Operation]:
+        window, reads = prod(sides), power("W", len(sides))
+        masked = self.shift > 0
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window)
         yield from attention_core(
             queries=window,
             keys=window,
             groups=prod(tuple(ceil_div(side, w) for side, w in zip(place.grid.sides, sides, strict=True))),
-            heads=h,
-            inner=d,
+            heads=self.heads,
+            inner=place.dim,
             mixing="local",
             reads=reads,
             pairs=self.pairs(place.grid),
             fused=place.fused,
-            biased=biased,
+            biased=self.bias != "none",
             masked=masked,
+            scaled=self.score == "dot",
         )
-        yield linear("out", "Output projection W_O", padded, d, d, bias=self.projection_bias)
-        yield move("merge", "Join windows, roll back, crop", rolled)
 
     def notes(self, place: Place) -> Iterator[str]:
         window, padded = self.window(place.grid), self.padded(place.grid)
-        if any(side < self.size for side in window):
+        if self._clipped(place.grid):
             yield (
                 f"window {self.size}×{self.size} clipped to the {sides_text(window)} grid, not shifted"
                 + (

@@ -25,7 +25,13 @@ _STEPS: Final = {
     "weighted_sum": "AV",
     "attention": "fused QKᵀ, softmax, AV",
     "scale": "",
+    "cosine_normalize": "q, k of length 1",
+    "cosine_temperature": "",
+    "cosine_scale": "q/τ",
     "relative_bias": "",
+    "cpb_act": "",
+    "cpb_sigmoid": "",
+    "cpb_lookup": "",
     "partition": "",
     "merge": "",
 }

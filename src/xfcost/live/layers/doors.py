@@ -235,8 +235,10 @@ class PatchMergingDoor(nn.Module):
         super().__init__()
         height, width = place.grid.sides
         self.gather = Gather((height, width))
-        self.norm = LayerNorm(4 * place.dim)
+        self.post = page.norm == "post"
+        self.norm = LayerNorm(place.out_dim if self.post else 4 * place.dim)
         self.reduction = Linear(4 * place.dim, place.out_dim, bias=False)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return self.reduction(self.norm(self.gather(x_BND)))
+        x = self.gather(x_BND)
+        return self.norm(self.reduction(x)) if self.post else self.reduction(self.norm(x))

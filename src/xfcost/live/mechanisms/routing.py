@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.live.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+from xfcost.live.leaves import NO_TABLES, Linear, Tables, UnitLength, join_heads, split_heads
 from xfcost.live.mechanisms.core import Core
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.routing import Routing
@@ -33,7 +33,7 @@ class RoutingAttention(nn.Module):
         self.parts = 2 if shared else 3
         self.projection = "qv" if shared else "qkv"
         self.add_module(self.projection, Linear(place.dim, self.parts * self.heads * width, bias=bias))
-        self.normalize = Normalize()
+        self.normalize = UnitLength()
         self.distances = Distances(self.heads, count, width)
         self.choose = Choose(window)
         self.choose_keys = None if shared else Choose(window)
@@ -78,13 +78,6 @@ class RoutingAttention(nn.Module):
         if self.memory_keys is not None and self.memory_values is not None:
             k_BHCMK, v_BHCMK = self.memory_keys(k_BHCMK), self.memory_values(v_BHCMK)
         return self.average(self.core(q_BHCWK, k_BHCMK, v_BHCMK, at_q, at_k), at_q)
-
-
-class Normalize(nn.Module):
-    """To length 1."""
-
-    def forward(self, x_BHNK: Tensor) -> Tensor:
-        return F.normalize(x_BHNK, dim=-1)
 
 
 class Distances(nn.Module):

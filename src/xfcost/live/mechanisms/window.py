@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import product
-from math import prod
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.live.leaves import NO_TABLES, Linear, Tables
+from xfcost.live.leaves import NO_TABLES, Linear, Tables, split_groups
 from xfcost.live.mechanisms.core import Core
+from xfcost.live.mechanisms.cosine import ScaledCosine
+from xfcost.live.mechanisms.position_bias import LogCpb, RelativeBias
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.window import Window
 
@@ -24,24 +23,44 @@ class WindowAttention(nn.Module):
         padded, shifts = page.padded(place.grid).sides, page.shifts(place.grid)
         self.heads = page.heads
         self.partition = Partition(sides, padded, window, shifts)
-        self.qkv = Linear(place.dim, 3 * place.dim, bias=page.projection_bias)
+        whole = page.key_bias
+        self.qkv = Linear(place.dim, 3 * place.dim, bias=page.projection_bias) if whole else None
+        self.qv = None if whole else Linear(place.dim, 2 * place.dim)
+        self.k = None if whole else Linear(place.dim, place.dim, bias=False)
         self.relative_bias = RelativeBias(window, page.heads) if page.bias == "relative" else None
+        self.cpb = LogCpb(window, page.heads) if page.bias == "log_cpb" else None
+        self.cosine = ScaledCosine(page.heads) if page.score == "cosine" else None
         self.core = Core(
             place.dim // page.heads,
             fused=place.fused,
-            biased=self.relative_bias is not None,
+            biased=page.bias != "none",
+            scaled=self.cosine is None,
             mask=ShiftMask(padded, window, shifts) if page.shift else None,
         )
         self.out = Linear(place.dim, place.dim, bias=page.projection_bias)
         self.merge = Merge(sides, padded, window, shifts)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        x_BGTD = self.partition(x_BND)
-        qkv = self.qkv(x_BGTD).unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
-        q_BGHTK, k_BGHTK, v_BGHTK = qkv.unbind(0)
-        bias_HTT = None if self.relative_bias is None else self.relative_bias()
+        q_BGHTK, k_BGHTK, v_BGHTK = self._projected(self.partition(x_BND))
+        bias_HTT = self._bias()
+        if self.cosine is not None:
+            q_BGHTK, k_BGHTK = self.cosine(q_BGHTK, k_BGHTK)
         y_BGTD = self.core(q_BGHTK, k_BGHTK, v_BGHTK, bias_HTT).transpose(2, 3).flatten(3)
         return self.merge(self.out(y_BGTD))
+
+    def _projected(self, x_BGTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (B, G, H, T, K) each."""
+        if self.qkv is not None:
+            q, k, v = self.qkv(x_BGTD).chunk(3, dim=-1)
+        else:
+            (q, v), k = self.qv(x_BGTD).chunk(2, dim=-1), self.k(x_BGTD)  # type: ignore[misc]
+        q_BGHTK, k_BGHTK, v_BGHTK = (split_groups(part, self.heads) for part in (q, k, v))
+        return q_BGHTK, k_BGHTK, v_BGHTK
+
+    def _bias(self) -> Tensor | None:
+        """What is added to every window's scores, (H, T, T)."""
+        network = self.relative_bias or self.cpb
+        return None if network is None else network()
 
 
 class Partition(nn.Module):
@@ -90,24 +109,6 @@ class Merge(nn.Module):
         return x.flatten(1, rank)
 
 
-class RelativeBias(nn.Module):
-    """The learned table, looked up for every pair of a window: -> (H, T, T) (Liu et al. 2021, equation 4)."""
-
-    index_TT: Tensor
-
-    def __init__(self, window: tuple[int, ...], heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.weight = nn.Parameter(torch.empty(prod(2 * side - 1 for side in window), heads))
-        if not self.weight.is_meta:
-            nn.init.trunc_normal_(self.weight, std=0.02)
-        self.register_buffer("index_TT", relative_index(window).to(self.weight.device), persistent=False)
-
-    def forward(self) -> Tensor:
-        tokens = self.index_TT.shape[0]
-        return self.weight[self.index_TT.flatten()].unflatten(0, (tokens, tokens)).permute(2, 0, 1)
-
-
 class ShiftMask(nn.Module):
     """-∞ where the roll brought tokens together that were not neighbours: on (…, G, H, T, T)."""
 
@@ -136,17 +137,6 @@ def cut_windows(x: Tensor, cut: list[int]) -> Tensor:
     counts = [1 + 2 * side for side in range(rank)]
     inside = [2 + 2 * side for side in range(rank)]
     return x.permute(0, *counts, *inside, 2 * rank + 1).flatten(1 + rank, 2 * rank).flatten(1, rank)
-
-
-def relative_index(window: tuple[int, ...]) -> Tensor:
-    """Which row of the table serves each pair of tokens: (T, T), on the CPU."""
-    with torch.device("cpu"):
-        places_TR = torch.tensor(list(product(*(range(side) for side in window))))
-        away_TTR = places_TR[:, None] - places_TR[None, :]
-        index_TT = torch.zeros(away_TTR.shape[:2], dtype=torch.long)
-        for axis, side in enumerate(window):
-            index_TT = index_TT * (2 * side - 1) + away_TTR[..., axis] + side - 1
-    return index_TT
 
 
 def shifted_apart(padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> Tensor:
