@@ -1,0 +1,398 @@
+"""Swin V2: cosine scores, continuous position biases, keys without a bias, norms after what they normalise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from strategies import as_yaml
+from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of
+from xfcost.accounts import join
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers.patch_merging import PatchMerging
+from xfcost.ledger import Ledger, Operation
+from xfcost.live.build import build
+from xfcost.live.leaves import Fused
+from xfcost.live.mechanisms.cosine import Temperature
+from xfcost.live.mechanisms.position_bias import log_offsets
+from xfcost.live.mechanisms.window import WindowAttention
+from xfcost.live.trace import trace, traced_rows
+from xfcost.mechanisms import Window
+from xfcost.mechanisms.base import Place
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+transformers = pytest.importorskip("transformers")
+
+V2 = {"score": "cosine", "bias": "log_cpb", "key_bias": False}
+
+
+def spot(*sides: int, dim: int = 4, fused: bool = False) -> Place:
+    return Place(grid=Grid(sides), dim=dim, out_dim=2 * dim, fused=fused)
+
+
+def rows(page: Window | PatchMerging, where: Place) -> dict[str, Operation]:
+    return {row.path: row for row in page.operations(where)}
+
+
+# By hand -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_window_of_v2_by_hand():
+    # 4×4 tokens of width 4 in two heads of 2; windows of 2×2: 4 windows of 4 tokens, 3² = 9 offsets
+    found = rows(Window(heads=2, size=2, **V2), spot(4, 4))
+    assert list(found) == [
+        "partition", "qv", "k", "cpb_fc1", "cpb_act", "cpb_fc2", "cpb_sigmoid", "cpb_lookup", "cosine_normalize",
+        "cosine_temperature", "cosine_scale", "scores", "add_bias", "softmax", "weighted_sum", "out", "merge",
+    ]  # fmt: skip
+    # Q, V: 4·8 weights and 8 biases; K: 4·4 weights; 16 tokens each
+    assert (found["qv"].params, found["qv"].macs, found["qv"].flops) == (40, 16 * 32, 2 * 16 * 32 + 16 * 8)
+    assert (found["k"].params, found["k"].macs, found["k"].flops) == (16, 16 * 16, 2 * 16 * 16)
+    # the network: 9 offsets · 2 coordinates · 512, then 9 · 512 · 2 heads; 16·sigmoid is 3 + 1 per answer
+    assert (found["cpb_fc1"].params, found["cpb_fc1"].macs) == (2 * 512 + 512, 9 * 2 * 512)
+    assert (found["cpb_fc2"].params, found["cpb_fc2"].macs) == (512 * 2, 9 * 512 * 2)
+    assert (found["cpb_act"].flops, found["cpb_sigmoid"].flops) == (9 * 512, 9 * 2 * 4)
+    assert found["cpb_lookup"].moved == 2 * 4 * 4
+    # 16 tokens · 2 heads · (queries and keys) = 64 vectors of 2: square and add, divide; one bound per vector
+    assert found["cosine_normalize"].flops == 64 * (2 * 3 + 1)
+    # a bound and an exponential per head, then one multiplication per element of the queries
+    assert (found["cosine_temperature"].params, found["cosine_temperature"].flops) == (2, 4)
+    assert found["cosine_scale"].flops == 16 * 4
+    # 4 windows · 4² pairs, in two heads
+    assert (found["scores"].macs, found["scores"].attention_entries) == (4 * 16 * 4, 4 * 16 * 2)
+
+
+def test_work_on_weights_is_done_once_for_a_batch():
+    found = rows(Window(heads=2, size=2, **V2), spot(4, 4))
+    assert [path for path, row in found.items() if row.once] == [
+        "cpb_fc1", "cpb_act", "cpb_fc2", "cpb_sigmoid", "cpb_lookup", "cosine_temperature",
+    ]  # fmt: skip
+
+
+def test_fused_v2_costs_what_eager_v2_costs_and_scales_no_second_time():
+    eager, fused = (rows(Window(heads=2, size=2, **V2), spot(4, 4, fused=way)) for way in (False, True))
+    core = ("scores", "add_bias", "softmax", "weighted_sum")
+    assert fused["attention"].flops == sum(eager[path].flops for path in core)
+    assert fused["cosine_scale"] == eager["cosine_scale"]
+    assert "scale" not in eager
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_trace_counts_the_fused_kernel_s_own_scaling_where_it_scales(scaled):
+    parts = tuple(torch.zeros(1, 2, 3, 4) for _ in range(3))
+    with torch.device("cpu"):
+        traced = trace(Fused(scaled=scaled), parts)
+    # 2·2·9·4 MACs, 18 softmax elements of 5, and 24 query elements
+    assert traced.macs == 144
+    assert traced.flops == 2 * 144 + 18 * 5 + (24 if scaled else 0)
+
+
+def test_unscaled_fused_attention_leaves_the_root_out():
+    q, k, v = (torch.randn(1, 2, 3, 4, dtype=torch.float64) for _ in range(3))
+    plain = (q @ k.transpose(-2, -1)).softmax(-1) @ v
+    torch.testing.assert_close(Fused(scaled=False)(q, k, v), plain)
+    assert not torch.allclose(Fused()(q, k, v), plain)
+
+
+def test_offsets_are_log_spaced_from_edge_to_edge():
+    # W = 3: offsets -2 … 2 are x = -8, -4, 0, 4, 8; log₂(1 + 8)/3 and log₂(1 + 4)/3
+    edge, near = math.log2(9) / 3, math.log2(5) / 3
+    along = torch.tensor([-edge, -near, 0, near, edge], dtype=torch.float64)
+    torch.testing.assert_close(log_offsets((3,)), along[:, None])
+    # a side of one token has the offset 0 alone; rows before columns
+    torch.testing.assert_close(log_offsets((1, 3)), torch.stack([torch.zeros(5, dtype=torch.float64), along], dim=1))
+    torch.testing.assert_close(log_offsets((2, 2))[:, 0], torch.tensor([-edge] * 3 + [0] * 3 + [edge] * 3).double())
+
+
+def test_the_temperature_starts_at_ten_and_ends_at_a_hundred():
+    leaf = Temperature(3)
+    torch.testing.assert_close(leaf(), torch.full((3, 1), 10.0))
+    with torch.no_grad():
+        leaf.weight.copy_(torch.tensor([[-1.0], [4.0], [9.0]]))
+    torch.testing.assert_close(leaf(), torch.tensor([[math.exp(-1)], [math.exp(4)], [100.0]]))
+
+
+def test_scores_are_cosines_and_know_no_length():
+    torch.manual_seed(0)
+    module = WindowAttention(Window(heads=2, size=3, score="cosine", projection_bias=False), spot(6, 6)).double()
+    seen: list[Tensor] = []
+    module.core.scores.register_forward_hook(lambda _, __, output: seen.append(output))
+    x = torch.randn(2, 36, 4, dtype=torch.float64)
+    with torch.no_grad():
+        module(x)
+        module(1000 * x)
+    torch.testing.assert_close(seen[0], seen[1])
+    assert 5 < seen[0].abs().max() < 10 + 1e-5
+
+
+def test_keys_without_a_bias_where_nothing_has_one_are_refused():
+    with pytest.raises(PageError, match="no projection has a bias"):
+        Window(heads=1, projection_bias=False, key_bias=False).check(spot(8, 8))
+
+
+def test_patch_merging_that_normalises_what_it_reduced():
+    before, after = (rows(PatchMerging(norm=norm), spot(3, 5)) for norm in ("pre", "post"))
+    # 3×5 is padded to 4×6: 6 new tokens; 16 wide before the reduction to 8
+    assert list(before) == ["gather", "norm", "reduction"]
+    assert list(after) == ["gather", "reduction", "norm"]
+    assert (before["norm"].params, before["norm"].flops) == (32, 6 * 16 * 5)
+    assert (after["norm"].params, after["norm"].flops) == (16, 6 * 8 * 5)
+    assert before["reduction"] == after["reduction"]
+
+
+# Weights and resolutions ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", [1, 4, 7, 8, 11])
+@pytest.mark.parametrize("bias", ["relative", "log_cpb", "none"])
+def test_weights_are_bound_to_the_resolution_where_another_one_needs_others(bias, side):
+    page = Window(heads=2, size=8, bias=bias)
+    here, larger = (rows(page, spot(where, where)) for where in (side, 3 * side + 8))
+    differs = {path for path, row in here.items() if row.params != larger[path].params}
+    assert {path for path, row in here.items() if row.bound} == differs
+    assert differs == ({"relative_bias"} if bias == "relative" and side < 8 else set())
+
+
+def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
+    def params(name: str, tokens: int | None = None) -> int:
+        return count(place(load(name), Run(tokens=tokens and (tokens,)))).total("params")
+
+    assert params("swinv2-t-w8-256") == params("swinv2-t-w16-256") == params("swinv2-t-w16-256", 56 * 80)
+    assert params("swinv2-l-w16-256") == params("swinv2-l-w24-384")
+    assert params("swin-t") != params("swin-t", 16 * 16)  # whose last stage is 2×2
+
+
+def v2_spec(size: int | list[int], window: int, depths: tuple[int, ...] = (2, 4, 2)) -> dict[str, Any]:
+    def stage(number: int, depth: int) -> dict[str, Any]:
+        blocks = [
+            [{"kind": "window", "size": window, "heads": (2, 3, 6)[number], "shift": shift} | V2, {"kind": "mlp"}]
+            for shift in (0, window // 2)
+        ]
+        enter = [{"kind": "patch_merging", "norm": "post"}] if number else []
+        return {"enter": enter, "dim": 12 * 2**number, "depth": depth, "pattern": blocks}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "residual": {"place": "res_post"},
+        "embed": [{"kind": "patch", "size": 4, "norm": "layer_norm"}],
+        "stages": [stage(number, depth) for number, depth in enumerate(depths)],
+        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
+    }
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("size", [[4, 4], [4, 36], [28, 36], [52, 52], [224, 320]], ids=str)
+def test_awkward_grids_are_counted_as_they_are_traced(size, attention, tmp_path):
+    # 1×1, one row, 7×9, 13×13 and 56×80 tokens, odd ones halved, under windows of 8
+    for batch in (1, 3):
+        architecture, live = ours_of(v2_spec(size, 8), tmp_path, batch=batch, attention=attention)
+        ledger = join(count(architecture), *traced_rows(*live))
+        assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+        answer = live.model(*live.inputs)
+        assert answer.shape == (batch, CLASSES)
+        assert answer.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", [{}, V2], ids=["V1", "V2"])
+def test_what_windows_keep_grows_as_the_tokens(kind, tmp_path):
+    def entries(side: int) -> int:
+        stage = {"dim": 12, "depth": 1, "block": [{"kind": "window", "size": 4, "heads": 2, "shift": 2} | kind]}
+        data = {"name": "one", "input": {"kind": "image", "size": side}, "embed": [{"kind": "patch", "size": 1}]}
+        file = tmp_path / f"{side}.yaml"
+        file.write_text(as_yaml(data | {"stages": [stage]}), encoding="utf-8")
+        live = build(place(load(str(file)), Run()), "meta")
+        kept: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: (kept.append(x.numel()), x)[1], lambda x: x):
+            live.model.requires_grad_()(*live.inputs)
+        return sum(kept)
+
+    # four times the tokens, four times what training keeps, but for what the bias network keeps, whatever the input
+    assert 3.95 * entries(128) < entries(256) <= 4 * entries(128)
+
+
+# Somebody else's code ------------------------------------------------------------------------------------------------
+
+
+def theirs_v2(**settings: Any) -> nn.Module:
+    settings = {"layer_norm_eps": EPS, "num_labels": CLASSES} | settings
+    return theirs_of(transformers.Swinv2Config, transformers.Swinv2ForImageClassification, **settings)
+
+
+def copied_v2(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = dict(theirs.named_parameters()), ours.streams[0]
+    put(stream.embed[0].projection, weights, "swinv2.embeddings.patch_embeddings.projection")
+    put(stream.embed[0].norm, weights, "swinv2.embeddings.norm")
+    for index, stage in enumerate(stream.stages):
+        if index:  # our merging opens a stage, theirs closes the one before
+            put(stage.enter[0].norm, weights, f"swinv2.encoder.layers.{index - 1}.downsample.norm")
+            put(stage.enter[0].reduction, weights, f"swinv2.encoder.layers.{index - 1}.downsample.reduction")
+        for number, block in enumerate(stage.run):
+            copied_block(block, weights, f"swinv2.encoder.layers.{index}.blocks.{number}.")
+    put(ours.head.norm, weights, "swinv2.layernorm")
+    put(ours.head.linear, weights, "classifier")
+    assert not weights
+
+
+def copied_block(block: Any, weights: dict[str, Tensor], prefix: str) -> None:
+    mixer, mlp = block
+    window, its = mixer.inner, f"{prefix}attention.self."
+    for kind in ("weight", "bias"):
+        both = [take(weights, f"{its}{name}.{kind}") for name in ("query", "value")]
+        getattr(window.qv, kind).copy_(torch.cat(both))
+    put(window.k, weights, f"{its}key")
+    window.cosine.temperature.weight.copy_(take(weights, f"{its}logit_scale")[..., 0])
+    put(window.cpb.fc1, weights, f"{its}continuous_position_bias_mlp.0")
+    put(window.cpb.fc2, weights, f"{its}continuous_position_bias_mlp.2")
+    put(window.out, weights, f"{prefix}attention.output.dense")
+    put(mixer.residual_norm, weights, f"{prefix}layernorm_before")  # theirs keep V1's names; it stands after
+    put(mlp.inner.fc1, weights, f"{prefix}intermediate.dense")
+    put(mlp.inner.fc2, weights, f"{prefix}output.dense")
+    put(mlp.residual_norm, weights, f"{prefix}layernorm_after")
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("size", "window", "depths"),
+    [
+        ((48, 48), 3, (2, 4, 2)),  # 12×12, 6×6, 3×3: whole windows; the last stage is one window and not shifted
+        ((56, 56), 4, (2, 4)),  # 14×14 padded to 16×16, 7×7 to 8×8
+        ((44, 36), 3, (2, 2)),  # 11×9 padded to 12×9; odd sides merge to 6×5, padded to 6×6
+        ((48, 72), 3, (2, 2)),  # 12×18, 6×9
+    ],
+)
+def test_swin_v2_with_their_weights(size, window, depths, attention, tmp_path):
+    # Theirs clips windows to ⌊side/2⌋ where an odd side merges to ⌈side/2⌉, and its height alone says whether there is
+    # a shift (timm and torchvision ask every side, as we do): no such stage here.
+    theirs = theirs_v2(
+        embed_dim=12,
+        depths=list(depths),
+        num_heads=[2, 3, 6][: len(depths)],
+        image_size=size,
+        patch_size=4,
+        window_size=window,
+    )
+    ours = ours_of(v2_spec(list(size), window, depths), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_v2, tolerance=1e-6)  # offsets are held in single precision
+
+
+# size -> width, blocks and heads of the first stage
+SIZES = {
+    "t": (96, [2, 2, 6, 2], 3),
+    "s": (96, [2, 2, 18, 2], 3),
+    "b": (128, [2, 2, 18, 2], 4),
+    "l": (192, [2, 2, 18, 2], 6),
+    "h": (352, [2, 2, 18, 2], 11),
+    "g": (512, [2, 2, 42, 4], 16),
+}
+ALL = [
+    *("swinv2-t-w8-256", "swinv2-t-w16-256", "swinv2-s-w8-256", "swinv2-s-w16-256", "swinv2-b-w8-256"),
+    *("swinv2-b-w12-192", "swinv2-b-w16-256", "swinv2-b-w24-384", "swinv2-l-w12-192", "swinv2-l-w16-256"),
+    *("swinv2-l-w24-384", "swinv2-h-w12-192", "swinv2-g-w12-192"),
+]
+
+
+@pytest.mark.parametrize("preset", ALL)
+def test_a_preset_has_their_parameters_macs_and_attention_entries(preset):
+    _, letter, window, size = preset.split("-")
+    dim, depths, heads = SIZES[letter]
+    totals = count(place(load(preset), Run())).totals()
+    with torch.device("meta"):
+        theirs = theirs_v2(
+            embed_dim=dim,
+            depths=depths,
+            num_heads=[heads * 2**stage for stage in range(4)],
+            image_size=int(size),
+            window_size=int(window[1:]),
+            num_labels=21841 if window == "w12" and letter in "bl" else 1000,
+        )
+        kept: list[int] = []
+        for module in theirs.modules():
+            if type(module).__name__ == "Swinv2SelfAttention":
+                module.register_forward_hook(lambda _, __, output: kept.append(output[1].numel()))
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            theirs(torch.zeros(1, 3, int(size), int(size)), output_attentions=True)
+    # theirs knows no norms on the main branch: 18 and 42 blocks of the third stage have 3 and 7, of width 4·dim
+    norms = depths[2] // 6 * 2 * 4 * dim if letter in "hg" else 0
+    assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters()) + norms
+    assert 2 * totals["macs"] == counter.get_total_flops()
+    assert totals["attention_entries"] == sum(kept)
+    assert len(kept) == sum(depths)
+
+
+# What the public code prints -----------------------------------------------------------------------------------------
+
+
+def counted(name: str) -> Ledger:
+    return count(place(load(name), Run()))
+
+
+def as_the_public_code_counts(ledger: Ledger) -> int:
+    """model.flops(): MACs without the bias networks, and 1 per layer-norm element.
+
+    Its line for the last norm divides the patches by 2⁴ stages, where they are by 4³ fewer: 4 times its elements.
+    """
+    networks = sum(row.macs * row.times for row in ledger.rows if row.operation.startswith("cpb_"))
+    norms = sum(row.flops // 5 * row.times for row in ledger.rows if row.operation.endswith("norm"))
+    last = next(row.flops // 5 for row in ledger.rows if row.path == "head.norm")
+    return ledger.total("macs") - networks + norms + 3 * last
+
+
+@pytest.mark.parametrize(
+    ("preset", "figure"),
+    [
+        ("swin-t", 4_494_405_120),
+        ("swin-b-384", 47_105_253_376),
+        ("swinv2-t-w8-256", 5_925_697_536),
+        ("swinv2-t-w16-256", 6_605_174_784),
+        ("swinv2-s-w8-256", 11_514_869_760),
+        ("swinv2-b-w8-256", 20_285_661_184),
+        ("swinv2-b-w16-256", 21_795_610_624),
+        ("swinv2-l-w16-256", 47_490_920_448),
+        ("swinv2-l-w24-384", 115_416_895_488),
+    ],
+)
+def test_the_public_code_s_own_figure_to_the_unit(preset, figure):
+    assert as_the_public_code_counts(counted(preset)) == figure
+
+
+@pytest.mark.parametrize("preset", [name for name in ALL if "192" not in name])
+def test_every_printed_figure_is_that_one_rounded(preset):
+    ledger = counted(preset)
+    (printed,) = (row["published"] for row in ledger.published_beside_ours() if row["quantity"] == "macs")
+    assert round(as_the_public_code_counts(ledger) / 1e9, 1) * 1e9 == pytest.approx(printed)
+
+
+def test_the_bias_networks_are_about_a_hundredth_at_most_and_do_not_grow_with_the_input():
+    shares = {}
+    for preset in ALL:
+        ledger = counted(preset)
+        networks = sum(row.macs * row.times for row in ledger.rows if row.operation.startswith("cpb_"))
+        shares[preset] = networks / ledger.total("macs")
+    assert 0.002 < min(shares.values()) < max(shares.values()) < 0.012, shares
+    small, large = (
+        [row.macs for row in count(place(load("swinv2-t-w8-256"), Run(scale=scale))).rows if "cpb" in row.path]
+        for scale in ((1, 1), (4, 1))
+    )
+    assert small == large
+
+
+def test_fused_and_eager_give_the_same_answer_with_one_set_of_weights(tmp_path):
+    lives = [ours_of(v2_spec(52, 8), tmp_path, dtype="float64", attention=way)[1] for way in ("eager", "fused")]
+    with torch.no_grad():
+        for one, other in zip(lives[0].model.parameters(), lives[1].model.parameters(), strict=True):
+            other.copy_(one)
+        answers = [live.model(*lives[0].inputs) for live in lives]
+    torch.testing.assert_close(*answers, rtol=1e-10, atol=1e-12)
+
+
+def test_unit_length_leaves_zeros():
+    # keys of padding are zeros, for they have no bias
+    assert F.normalize(torch.zeros(2, 3), dim=-1).equal(torch.zeros(2, 3))
