@@ -51,7 +51,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         (Pool(size=[P, P], stride=[P, P], form="mean"), place(grid=Grid((P * s, P * s)))),
     ],
     AxisPosition: [(AxisPosition(), place())],
-    Shift: [(Shift(axis="row"), place())],
+    Shift: [(Shift(axis="row", start=start), place()) for start in ("zeros", "learned")],
     Context: [(Context(), place(memory=SQUARE, memory_dim=d))],
     Fold: [(Fold(), place(grid=Grid((s * s,))))],
     Pixels: [(Pixels(), place(dim=C, out_dim=d))],

@@ -1,12 +1,13 @@
 """One place back along an axis of the grid: how a model that predicts pixels is kept from reading the one it predicts.
 
 Ho et al. 2019, §4.2: the pixels are shifted right before the inner decoder, the outer decoder's output down a row.
+iGPT (Chen et al. 2020) shifts its sequence behind a learned start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from xfcost.errors import PageError
 from xfcost.grid import Grid
@@ -18,19 +19,22 @@ from xfcost.mechanisms.rows import elementwise, move
 
 
 class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
-    """Every token takes its predecessor's place on the line along `axis`; zeros come first, the last token is dropped.
+    """Every token takes its predecessor's place on the line along `axis`; the last token of a line is dropped.
 
     Along a row pixels move right, along a column down; along the one axis of a sequence it is the decoder's shift of
-    its targets (Vaswani et al. 2017, §3.1). N·d elements are written.
+    its targets (Vaswani et al. 2017, §3.1). Zeros come first, or a learned vector, d parameters (iGPT's public code:
+    its start of sequence). N·d elements are written.
     """
 
     axis: Axis
+    start: Literal["zeros", "learned"] = "zeros"
 
     def check(self, place: Place) -> None:
         _check_shift("axis", self.axis, place.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        yield move("shift", f"Shift along {self.axis}s", place.grid.tokens * place.dim)
+        params = place.dim if self.start == "learned" else 0
+        yield move("shift", f"Shift along {self.axis}s", place.grid.tokens * place.dim, params=params)
 
 
 class Context(PerToken, frozen=True, kw_only=True, tag="context"):

@@ -950,6 +950,7 @@ ORDERS: Final[dict[tuple[str, str], str]] = {
     ("projection", "projection"): "O(N·C·d)",
     ("axis_position", "tables"): "O(N·d)",
     ("axis_position", "add"): "O(N·d)",
+    ("shift", "shift"): "O(d) parameters",
     ("conv", "conv"): "O(N·W²·C·d)",
     ("conv", "norm"): "O(N·d)",
     ("conv", "act"): "O(N·d)",

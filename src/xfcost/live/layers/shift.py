@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.layers import Context, Shift
-from xfcost.live.leaves import NO_TABLES, Add, Tables
+from xfcost.live.leaves import NO_TABLES, Add, Table, Tables
 from xfcost.mechanisms.axes import Axis, number_of
 from xfcost.mechanisms.base import Place
 
@@ -16,7 +17,7 @@ class ShiftDoor(nn.Module):
 
     def __init__(self, page: Shift, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.shift = ByOne(page.axis, place)
+        self.shift = Behind(page.axis, place) if page.start == "learned" else ByOne(page.axis, place)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.shift(x_BND)
@@ -46,3 +47,16 @@ class ByOne(nn.Module):
     def forward(self, x_BND: Tensor) -> Tensor:
         x = x_BND.unflatten(1, self.sides).narrow(self.axis, 0, self.sides[self.axis - 1] - 1)
         return F.pad(x, self.pad).flatten(1, -2)
+
+
+class Behind(Table):
+    """A learned start, then all tokens of a line but its last: (B, N, D) -> (B, N, D)."""
+
+    def __init__(self, axis: Axis, place: Place) -> None:
+        super().__init__(place.dim)
+        self.sides, self.axis = place.grid.sides, 1 + number_of(axis, place.grid)
+
+    def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
+        x = x_BND.unflatten(1, self.sides)
+        start = self.weight.expand_as(x.narrow(self.axis, 0, 1))
+        return torch.cat([start, x.narrow(self.axis, 0, self.sides[self.axis - 1] - 1)], dim=self.axis).flatten(1, -2)
