@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cases.average_pool import neighbours
 from cases.base import GRIDS, VOLUME, MechanismCase
+from cases.depthwise_conv import convolved
 from cases.token_mlp import ACTS
 from xfcost.grid import Grid
 from xfcost.mechanisms import ConvNext
@@ -16,12 +15,7 @@ from xfcost.mechanisms.base import Place
 
 def reference(page: ConvNext, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
     """Every token's neighbours, each times its place of every channel's own kernel; then the rest token by token."""
-    kernels = twin.conv.weight[:, 0]
-    tokens = []
-    for token in range(place.grid.total):
-        near = neighbours(place.grid, token, page.size)
-        tokens.append(sum(x_BND[:, other] * kernels[(slice(None), *at)] for at, other in near) + twin.conv.bias)
-    y = torch.stack(tokens, dim=1)
+    y = convolved(x_BND, place.grid, twin.conv, page.size)
     if page.norm == "layer_norm":
         centred = y - y.mean(-1, keepdim=True)
         y = centred / (centred.square().mean(-1, keepdim=True) + twin.norm.eps).sqrt()

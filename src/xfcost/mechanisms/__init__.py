@@ -9,8 +9,10 @@ from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
+from xfcost.mechanisms.conv_mlp import ConvMlp
 from xfcost.mechanisms.convnext import ConvNext
 from xfcost.mechanisms.cross import Cross
+from xfcost.mechanisms.depthwise_conv import DepthwiseConv
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.funnel import Funnel
 from xfcost.mechanisms.global_local import GlobalLocal
@@ -69,6 +71,8 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Basic,
     LocalAttention,
     LocalRelation,
+    ConvMlp,
+    DepthwiseConv,
 )
 Mechanism = (
     Full
@@ -104,6 +108,8 @@ Mechanism = (
     | Basic
     | LocalAttention
     | LocalRelation
+    | ConvMlp
+    | DepthwiseConv
 )
 
 __all__ = [
@@ -116,8 +122,10 @@ __all__ = [
     "Bottleneck",
     "Compressed",
     "Compressive",
+    "ConvMlp",
     "ConvNext",
     "Cross",
+    "DepthwiseConv",
     "Full",
     "Funnel",
     "GlobalLocal",

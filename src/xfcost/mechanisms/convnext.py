@@ -10,7 +10,7 @@ from xfcost.ledger import Operation
 from xfcost.mechanisms.base import ActKind, Mixer, NormKind, Place, Side, Width
 from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred
 from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm
+from xfcost.mechanisms.rows import depthwise, elementwise, linear, norm
 
 
 class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
@@ -64,15 +64,7 @@ class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.tokens, place.dim
         hidden = self.inner(d)
-        yield convolution(
-            "conv",
-            "Depthwise convolution",
-            outputs=n,
-            kernel=self.kernel(place.grid).sides,
-            width=d,
-            out_width=d,
-            groups=d,
-        )
+        yield depthwise("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, d)
         yield from norm(self.norm, "norm", n, d)
         yield linear("fc1", "MLP up-projection", n, d, hidden)
         yield elementwise("act", "MLP activation", self.act, n * hidden)

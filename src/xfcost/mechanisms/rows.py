@@ -113,6 +113,14 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
     return msgspec.structs.replace(row, mixing="local", reads=power("W", len(kernel)), reads_tokens=reach)
 
 
+def depthwise(
+    path: str, title: str, outputs: Number, kernel: Sequence[Number], width: Number, *, bias: bool = True
+) -> Operation:
+    """A convolution with a kernel of its own for every channel: N·k·d MACs, k·d (+ d) parameters."""
+    channels = {"width": width, "out_width": width, "groups": width}
+    return convolution(path, title, outputs=outputs, kernel=kernel, bias=bias, **channels)
+
+
 def power(letter: str, rank: int) -> str:
     """`W`, `W²`, `W³`: tokens of a window or kernel along `rank` axes."""
     return letter + {1: "", 2: "²", 3: "³"}.get(rank, f"^{rank}")

@@ -10,8 +10,10 @@ from xfcost.live.mechanisms.blockwise import BlockwiseAttention
 from xfcost.live.mechanisms.bottleneck import BottleneckBlock
 from xfcost.live.mechanisms.compressed import CompressedAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
+from xfcost.live.mechanisms.conv_mlp import ConvolutionalFeedForward
 from xfcost.live.mechanisms.convnext import ConvNextBlock
 from xfcost.live.mechanisms.cross import CrossAttention
+from xfcost.live.mechanisms.depthwise_conv import DepthwiseConvolution
 from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.funnel import FunnelAttention
 from xfcost.live.mechanisms.global_local import GlobalLocalAttention
@@ -43,8 +45,10 @@ from xfcost.mechanisms import (
     Bottleneck,
     Compressed,
     Compressive,
+    ConvMlp,
     ConvNext,
     Cross,
+    DepthwiseConv,
     Full,
     Funnel,
     GlobalLocal,
@@ -105,4 +109,6 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Basic: BasicBlock,
     LocalAttention: LocalSelfAttention,
     LocalRelation: LocalRelationLayer,
+    ConvMlp: ConvolutionalFeedForward,
+    DepthwiseConv: DepthwiseConvolution,
 }

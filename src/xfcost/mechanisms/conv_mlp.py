@@ -1,0 +1,72 @@
+"""The convolutional feed-forward network: a depthwise convolution between the two linear maps mixes neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from xfcost.arithmetic import Number
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import ActKind, Mixer, Place, Side, Width
+from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred
+from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
+from xfcost.mechanisms.rows import depthwise, elementwise, linear
+
+
+class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
+    """act(conv(xW₁ + b₁))W₂ + b₂, conv depthwise (Wang et al. 2022, PVT v2, §3.3).
+
+    N tokens on a grid, width d, H hidden units, kernels of W×W around every token (zeros beyond the border, which tell
+    a token where it stands: PVT v2 has no other positions).
+
+        fc1         N·d·H MACs
+        hidden_act  N·H elements, where there is one
+        conv        N·W²·H MACs, W²·H + H parameters
+        act         N·H elements
+        fc2         N·H·d MACs
+    """
+
+    size: Side = 3
+    """W, odd."""
+    ratio: Ratio = 4.0
+    """H/d, where `hidden` isn't given."""
+    hidden: Width | None = None
+    """H."""
+    act: ActKind = "gelu"
+    hidden_act: ActKind | Literal["none"] = "none"
+    """Before the convolution (a ReLU in PVT v2's linear variants, by the public code)."""
+
+    def check(self, place: Place) -> None:
+        check_centred(place.grid, self.size)
+        check_hidden(self.hidden, self.ratio, place.dim)
+
+    def label(self) -> str:
+        return "Convolutional feed-forward"
+
+    def inner(self, width: Number) -> Number:
+        """H."""
+        return hidden_width(self.hidden, self.ratio, width)
+
+    def kernel(self, grid: Grid) -> Kernel:
+        """The window around every token."""
+        return centred(grid, self.size)
+
+    def order_key(self, place: Place) -> str:
+        return f"conv_mlp/{len(place.grid.sides)}"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.kernel(grid).reads(grid.sides, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.kernel(grid).pairs(grid.sides)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.tokens, place.dim
+        hidden = self.inner(d)
+        yield linear("fc1", "MLP up-projection", n, d, hidden)
+        if self.hidden_act != "none":
+            yield elementwise("hidden_act", "Activation before the convolution", self.hidden_act, n * hidden)
+        yield depthwise("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, hidden)
+        yield elementwise("act", "MLP activation", self.act, n * hidden)
+        yield linear("fc2", "MLP down-projection", n, hidden, d)

@@ -1,0 +1,184 @@
+"""Convolutional feed-forward networks, depthwise convolutions and PVT v2: by hand, and beside transformers' models."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from test_against_transformers import CLASSES, EPS, compare, ours_of, put, theirs_of, weights_of
+from test_pvt import SMALL, at, put_attention
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live.build import build
+from xfcost.mechanisms import ConvMlp, DepthwiseConv
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+logging.getLogger("transformers").setLevel(logging.ERROR)
+transformers = pytest.importorskip("transformers")
+
+
+# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_of_a_convolutional_feed_forward_network_by_hand() -> None:
+    # 4×5 tokens of width 6, 12 hidden units, kernels of 3×3.
+    found = {row.path: row for row in ConvMlp(ratio=2, hidden_act="relu").operations(at(4, 5))}
+    assert list(found) == ["fc1", "hidden_act", "conv", "act", "fc2"]
+    assert (found["fc1"].params, found["fc1"].macs) == (6 * 12 + 12, 20 * 6 * 12)
+    assert (found["conv"].params, found["conv"].macs) == (9 * 12 + 12, 20 * 9 * 12)
+    assert (found["conv"].mixing, found["conv"].reads, found["conv"].reads_tokens) == ("local", "W²", 9)
+    assert not found["conv"].content_dependent
+    assert (found["hidden_act"].flops, found["act"].flops) == (20 * 12, 20 * 12 * 5)
+    assert {row.mixing for path, row in found.items() if path != "conv"} == {"per-token"}
+
+
+def test_a_depthwise_convolution_by_hand() -> None:
+    (row,) = DepthwiseConv().operations(at(4, 5))
+    assert (row.params, row.macs, row.flops) == (9 * 6 + 6, 20 * 9 * 6, 2 * 20 * 9 * 6 + 20 * 6)
+    # Corners see 4 tokens, borders 6, the inside 9: 4·4 + 10·6 + 6·9.
+    assert DepthwiseConv().pairs(Grid((4, 5))) == 130
+    assert list(DepthwiseConv().reads(Grid((4, 5)), 0)) == [0, 1, 5, 6]
+
+
+@pytest.mark.parametrize("page", [ConvMlp, DepthwiseConv])
+def test_places_where_kernels_can_not_stand(page: Any) -> None:
+    with pytest.raises(PageError, match="4 is even, and a kernel stands around its middle; try 3 or 5"):
+        page(size=4).check(at(4, 4))
+    with pytest.raises(PageError, match=r"1 extra token\(s\) stand outside"):
+        page().check(at(4, 4, extra=1))
+
+
+def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
+    with pytest.raises(PageError, match=r"1\.1·6 is no whole width; give `hidden` instead"):
+        ConvMlp(ratio=1.1).check(at(4, 4))
+
+
+def test_the_linear_variant_is_linear_in_the_pixels() -> None:
+    def attention(name: str, tokens: int) -> int:
+        rows = count(place(load(name), Run(tokens=(tokens,)))).rows
+        return sum(row.macs * row.times for row in rows if row.operation in ("scores", "weighted_sum"))
+
+    # 56×56 and 112×112 tokens: every stage has four times as many.
+    assert attention("pvt-v2-b2-li", 12544) == 4 * attention("pvt-v2-b2-li", 3136)
+    assert attention("pvt-v2-b2", 12544) == 16 * attention("pvt-v2-b2", 3136)
+    # Both read 49 keys in every stage at 224.
+    assert attention("pvt-v2-b2", 3136) == attention("pvt-v2-b2-li", 3136)
+
+
+def test_no_weight_is_bound_to_the_resolution() -> None:
+    assert count(place(load("pvt-v2-b0"), Run())).bound_params == 0
+    assert count(place(load("pvt-tiny"), Run())).bound_params > 0
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pvt_v2_spec(size: int, reductions: list[int] | None) -> dict[str, Any]:
+    """Linear where no reductions are given."""
+
+    def stage(number: int) -> dict[str, Any]:
+        reduced = {"reduction": reductions[number]} if reductions else {"pooled": 7}
+        mixer = {"kind": "spatial_reduction", "heads": SMALL["num_attention_heads"][number]} | reduced
+        mlp = {"kind": "conv_mlp", "ratio": SMALL["mlp_ratios"][number], "hidden_act": "none" if reductions else "relu"}
+        doors = [{"kind": "norm"}, {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
+        enter = {"enter": doors} if number else {}
+        return enter | {"dim": SMALL["hidden_sizes"][number], "depth": SMALL["depths"][number], "block": [mixer, mlp]}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "conv", "size": 7, "stride": 4, "norm": "layer_norm"}],
+        "stages": [stage(number) for number in range(4)],
+        "head": {"kind": "classifier", "pool": "mean", "classes": CLASSES},
+    }
+
+
+def copied_pvt_v2(theirs: nn.Module, ours: Any) -> None:
+    weights, stream = weights_of(theirs), ours.streams[0]
+    for index, stage in enumerate(stream.stages):
+        there = f"pvt_v2.encoder.layers.{index}"
+        *before, door = stage.enter if index else stream.embed
+        for last in before:  # our norm opens a stage, theirs closes the one before
+            put(last.norm, weights, f"pvt_v2.encoder.layers.{index - 1}.layer_norm")
+        put(door.conv, weights, f"{there}.patch_embedding.proj")
+        put(door.norm, weights, f"{there}.patch_embedding.layer_norm")
+        for number, (mixer, mlp) in enumerate(stage.run):
+            block = f"{there}.blocks.{number}"
+            put(mixer.residual_norm, weights, f"{block}.layer_norm_1")
+            put_attention(mixer.inner, weights, f"{block}.attention", "spatial_reduction")
+            put(mixer.inner.out, weights, f"{block}.attention.proj")
+            put(mlp.residual_norm, weights, f"{block}.layer_norm_2")
+            put(mlp.inner.fc1, weights, f"{block}.mlp.dense1")
+            put(mlp.inner.conv, weights, f"{block}.mlp.dwconv.dwconv")
+            put(mlp.inner.fc2, weights, f"{block}.mlp.dense2")
+    put(ours.head.norm, weights, f"pvt_v2.encoder.layers.{len(stream.stages) - 1}.layer_norm")
+    put(ours.head.linear, weights, "classifier")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("size", "reductions"),
+    [
+        (96, [8, 4, 2, 1]),  # 24×24, 12×12, 6×6, 3×3
+        (70, [4, 2, 2, 1]),  # 18×18, 9×9, 5×5, 3×3: odd grids, rests that stand in no patch
+        (70, None),  # pooled to 7×7 from 18×18, 9×9, and up from 5×5 and 3×3
+        (112, None),  # 28×28, 14×14, 7×7, 4×4
+    ],
+)
+def test_pvt_v2_with_their_weights(size: int, reductions: list[int] | None, attention: str, tmp_path: Path) -> None:
+    theirs = theirs_of(
+        transformers.PvtV2Config,
+        transformers.PvtV2ForImageClassification,
+        **SMALL,
+        image_size=size,
+        sr_ratios=reductions or [1] * 4,
+        linear_attention=not reductions,
+        layer_norm_eps=EPS,
+        num_labels=CLASSES,
+    )
+    ours = ours_of(pvt_v2_spec(size, reductions), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_pvt_v2, tolerance=1e-10)
+
+
+def pvt_v2(dims: list[int], ratios: list[int], depths: list[int], *, linear: bool = False) -> nn.Module:
+    return theirs_of(
+        transformers.PvtV2Config,
+        transformers.PvtV2ForImageClassification,
+        hidden_sizes=dims,
+        mlp_ratios=ratios,
+        depths=depths,
+        linear_attention=linear,
+        num_labels=1000,
+    )
+
+
+B0, B1 = [32, 64, 160, 256], [64, 128, 320, 512]
+PRESETS: dict[str, dict[str, Any]] = {
+    "pvt-v2-b0": {"dims": B0, "ratios": [8, 8, 4, 4], "depths": [2, 2, 2, 2]},
+    "pvt-v2-b1": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [2, 2, 2, 2]},
+    "pvt-v2-b2": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 4, 6, 3]},
+    "pvt-v2-b2-li": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 4, 6, 3], "linear": True},
+    "pvt-v2-b3": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 4, 18, 3]},
+    "pvt-v2-b4": {"dims": B1, "ratios": [8, 8, 4, 4], "depths": [3, 8, 27, 3]},
+    "pvt-v2-b5": {"dims": B1, "ratios": [4, 4, 4, 4], "depths": [3, 6, 40, 3]},
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
+    architecture = place(load(preset), Run())
+    totals = count(architecture).totals()
+    with torch.device("meta"):
+        theirs = pvt_v2(**PRESETS[preset])
+        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            theirs(*build(architecture).inputs)
+    assert 2 * totals["macs"] == counter.get_total_flops()
