@@ -92,6 +92,12 @@ def test_squeeze_and_excitation_by_hand():
     ]
 
 
+@pytest.mark.parametrize(("width", "squeezed"), [(4, 1), (6, 2), (10, 2), (14, 4), (32, 8), (1232, 308)])
+def test_a_part_of_a_width_is_rounded_as_the_public_code_rounds(width, squeezed):
+    # Python's round: of two whole numbers as near, the even one (1.5 and 2.5 are both 2).
+    assert Bottleneck(squeeze=0.25).squeezed(spot((4, 4), width)) == squeezed == round(width * 0.25)
+
+
 def test_groups_and_their_width_say_the_same():
     place = spot((8, 8), 256)
     groups, width = (by_name(Bottleneck(width=128, **way), place) for way in ({"groups": 32}, {"group_width": 4}))
