@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from xfcost.arithmetic import ceil_div
-from xfcost.errors import PageError
+from xfcost.counted import count
+from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
+from xfcost.layers.local_relation import LocalRelationDoor
 from xfcost.ledger import Operation
 from xfcost.live.build import TWINS
 from xfcost.live.trace import trace
@@ -18,6 +20,9 @@ from xfcost.mechanisms.base import Mixer, Place
 from xfcost.mechanisms.conv_kernel import Kernel
 from xfcost.mechanisms.neighbours import Neighbours
 from xfcost.mechanisms.rows import convolution
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run
+from xfcost.spec.walk import place as architecture
 
 
 def at(sides: tuple[int, ...], dim: int, *, extra: int = 0, fused: bool = False) -> Place:
@@ -192,6 +197,121 @@ def test_what_can_not_stand_is_refused(page, place, field, message):
 
 def test_heads_of_any_width_stand_without_positions():
     LocalAttention(heads=16, position="none").check(at((4, 4), 16))
+
+
+# Inside a bottleneck, and at the door ────────────────────────────────────────────────────────────────────────────────
+
+
+def sasa(depths: tuple[int, ...], size: int) -> tuple[int, int, int]:
+    """(parameters, MACs, entries) of a ResNet at 224×224 with attention in place of its 3×3 convolutions, 8 heads."""
+    params, macs, entries = 3 * 64 * 49 + 128, 112 * 112 * 3 * 64 * 49, 0
+    width, side = 64, 56
+    for stage, depth in enumerate(depths):
+        inner, out = 64 * 2**stage, 256 * 2**stage
+        for block in range(depth):
+            n = side**2
+            side = side // 2 if stage and not block else side
+            params += width * inner + 2 * inner + 3 * inner**2 + size * inner + 2 * inner + inner * out + 2 * out
+            macs += n * width * inner + n * (3 * inner**2 + 2 * size**2 * inner) + side**2 * inner * out
+            entries += 8 * size**2 * n
+            if not block:
+                params += width * out + 2 * out
+                macs += side**2 * width * out
+            width = out
+    return params + 2049 * 1000, macs + 2048 * 1000, entries
+
+
+def lr_net(depths: tuple[int, ...]) -> tuple[int, int, int]:
+    """The same of an LR-Net: layers of 49 places, 8 channels per weight, also in the stem."""
+    found = [64 * 3 + 128 + 128, 224**2 * 3 * 64, 0]
+
+    def layer(d: int, side: int, stride: int) -> None:
+        groups, n, leaving = -(-d // 8), side**2, (side // stride) ** 2
+        prior = 2 * (groups // 2) + groups // 2 * groups
+        found[0] += 2 * d * groups + prior + d * d
+        found[1] += (n + leaving) * d * groups + 49 * prior + leaving * (49 * 8 * groups + d * d)
+        found[2] += 49 * groups * leaving
+
+    layer(64, 224, 2)
+    width, side = 64, 56
+    for stage, depth in enumerate(depths):
+        inner, out = 100 * 2**stage, 256 * 2**stage
+        for block in range(depth):
+            stride = 2 if stage and not block else 1
+            layer(inner, side, stride)
+            found[0] += width * inner + 4 * inner + inner * out + 2 * out
+            found[1] += side**2 * width * inner
+            side //= stride
+            found[1] += side**2 * inner * out
+            if not block:
+                found[0] += width * out + 2 * out
+                found[1] += side**2 * width * out
+            width = out
+    return found[0] + 2049 * 1000, found[1] + 2048 * 1000, found[2]
+
+
+NETS = [
+    ("sasa-26", sasa((1, 2, 4, 1), 7)),
+    ("sasa-38", sasa((2, 3, 5, 2), 7)),
+    *(
+        (f"sasa-50{name}", sasa((3, 4, 6, 3), size))
+        for name, size in [("", 7), *((f"-k{k}", k) for k in (3, 5, 9, 11))]
+    ),
+    ("lr-net-26", lr_net((2, 2, 2, 2))),
+    ("lr-net-50", lr_net((3, 4, 6, 3))),
+    ("lr-net-101", lr_net((3, 4, 23, 3))),
+]
+
+
+@pytest.mark.parametrize(("name", "expected"), NETS)
+def test_whole_nets_in_closed_form(name, expected):
+    ledger = count(architecture(load(name), Run()))
+    assert tuple(ledger.total(what) for what in ("params", "macs", "attention_entries")) == expected
+
+
+def test_resnet_50_beside_its_local_relatives():
+    """The same depth and stem's side: fewer parameters and MACs than with convolutions, and a matrix that they lack."""
+    conv, attention, relation = (
+        count(architecture(load(name), Run())) for name in ("resnet-50", "sasa-50", "lr-net-50")
+    )
+    assert attention.total("params") < relation.total("params") < conv.total("params")
+    assert attention.total("macs") < relation.total("macs") < conv.total("macs")
+    assert (conv.total("attention_entries"), conv.total("moved")) == (0, 0)
+    # A window of 11 costs attention 8 % more MACs than one of 7, where a convolution's spatial part would grow 121/49.
+    wider = count(architecture(load("sasa-50-k11"), Run()))
+    assert 1.08 < wider.total("macs") / attention.total("macs") < 1.09
+
+
+def test_the_stem_is_the_layer_then_a_norm_and_an_activation():
+    page, place = LocalRelationDoor(stride=2, norm="batch_norm", act="relu"), at((8, 8), 16)
+    layer, stem = LocalRelation(stride=2), {row.path: row for row in page.operations(place)}
+    assert list(stem) == [*(row.path for row in layer.operations(place)), "norm", "act"]
+    assert (page.out(place), page.entering((4, 4))) == (layer.out(place), (8, 8))
+    assert (stem["norm"].params, stem["act"].flops) == (32, 16 * 16)
+    assert list(page.notes(place)) == list(layer.notes(place))
+    with pytest.raises(PageError, match="is even"):
+        LocalRelationDoor(size=4).check(place)
+
+
+def test_fused_attention_inside_a_bottleneck():
+    ledger = count(architecture(load("sasa-26"), Run(attention="fused")))
+    assert ledger.total("macs") == sasa((1, 2, 4, 1), 7)[1]
+    # one number per query and head in place of 49
+    assert ledger.total("attention_entries") * 49 == sasa((1, 2, 4, 1), 7)[2]
+
+
+INSIDE = [
+    ("heads=7", r"spatial: heads: 7 does not divide the width 64"),
+    ("size=8", r"spatial: size: 8 is even"),
+    ("stride=2", r"spatial: stride: is the block's"),
+    ("residual=none", r"spatial: residual: is the block's"),
+]
+
+
+@pytest.mark.parametrize(("setting", "message"), INSIDE)
+def test_what_can_not_stand_in_a_bottleneck_is_refused_with_its_place(setting, message):
+    with pytest.raises(SpecError, match=rf"sasa-50.*stages\[0\]\.blocks\[0\]\[0\]\.{message}"):
+        architecture(load("sasa-50", [f"stages.0.blocks.0.0.spatial.{setting}"]), Run())
 
 
 # Beside a convolution of the same window ─────────────────────────────────────────────────────────────────────────────

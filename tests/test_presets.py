@@ -75,9 +75,9 @@ def test_published_figures_are_ours_rounded_or_the_reason_is_known(name, quantit
     elif isinstance(judged, RoundedDown):
         assert printed + judged.unit / 2 < ours < printed + judged.unit, "rounded down, and not to the nearest"
     elif isinstance(judged, (str, Off)):
-        unit = judged.unit if isinstance(judged, Off) else MILLION
-        assert abs(ours - printed) > unit / 2, "an exception that the count now gives is none"
-        assert abs(ours - printed) < 0.07 * printed, "near it all the same"
+        judged = judged if isinstance(judged, Off) else Off(MILLION, judged)
+        assert abs(ours - printed) > judged.unit / 2, "an exception that the count now gives is none"
+        assert abs(ours - printed) < judged.within * printed, "near it all the same"
     else:
         assert abs(ours - printed) <= judged / 2
 

@@ -5,24 +5,35 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from cases import local_attention, local_relation
 from cases.base import MechanismCase
 from cases.conv_block import AWKWARD, WIDE, convolved, normed, rectified, shortcut, shrunk
 from xfcost.grid import Grid
-from xfcost.mechanisms import Bottleneck
+from xfcost.mechanisms import Bottleneck, LocalAttention, LocalRelation
 from xfcost.mechanisms.base import Place
+
+SPATIAL = {LocalAttention: local_attention.reference, LocalRelation: local_relation.reference}
 
 
 def reference(page: Bottleneck, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
     """He et al. 2016, figure 5; Hu et al. 2018, equations 2 to 4, position by position."""
-    first, second = (page.stride, 1) if page.stride_on == "1x1" else (1, page.stride)
-    sides = place.grid.sides
-    y = rectified(normed(convolved(x_BND, sides, twin.conv1, first), twin.norm1))
-    groups = page.groups or (y.shape[-1] // page.group_width if page.group_width else 1)
-    y = rectified(normed(convolved(y, shrunk(sides, first), twin.conv2, second, groups), twin.norm2))
+    first = page.stride if page.stride_on == "1x1" else 1
+    y = rectified(normed(convolved(x_BND, place.grid.sides, twin.conv1, first), twin.norm1))
+    y = rectified(normed(mixed(page, place, twin, y), twin.norm2))
     if page.squeeze:
         y = y * gate(y, twin.squeeze)[:, None]
     y = normed(convolved(y, (y.shape[1],), Flat(twin.conv3), 1), twin.norm3)
     return rectified(y + shortcut(x_BND, place, twin, page.stride))
+
+
+def mixed(page: Bottleneck, place: Place, twin: nn.Module, y_BND: Tensor) -> Tensor:
+    """The 3×3 convolution, or what stands in its place by its own slow reference."""
+    if page.spatial is not None:
+        plain = SPATIAL[type(page.spatial)]
+        return plain(page.instead, page.inside(place), twin.spatial, y_BND)
+    first, second = page.strides
+    groups = page.groups or (y_BND.shape[-1] // page.group_width if page.group_width else 1)
+    return convolved(y_BND, shrunk(place.grid.sides, first), twin.conv2, second, groups)
 
 
 def gate(y_BND: Tensor, twin: nn.Module) -> Tensor:
@@ -64,6 +75,9 @@ CASE = MechanismCase(
         Bottleneck(expansion=2, stride=2, stride_on="1x1", groups=3),
         Bottleneck(expansion=1, stride=2, group_width=6, squeeze=0.25),
         Bottleneck(width=20, stride=3, squeeze=0.5),
+        Bottleneck(width=12, stride=2, spatial=LocalAttention(heads=2, size=3)),
+        Bottleneck(width=12, stride=2, stride_on="1x1", spatial=LocalAttention(heads=2, size=3)),
+        Bottleneck(width=12, stride=2, spatial=LocalRelation(size=3, share=5)),
     ),
     pages=pages(),
     reference=reference,

@@ -24,6 +24,8 @@ class Off(NamedTuple):
 
     unit: float
     reason: str
+    within: float = 0.07
+    """How near it is all the same, as a part of the printed one."""
 
 
 # (preset, quantity, the printed figure) -> the unit its paper rounds to (so that ours must be within half of it), or,

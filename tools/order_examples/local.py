@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from order_examples.letters import W, both, d, dk, h, place
+from xfcost.layers.local_relation import LocalRelationDoor
 from xfcost.mechanisms import LocalAttention, LocalRelation, NonLocal, Sagan
 from xfcost.mechanisms.base import Page, Place
 
@@ -25,5 +26,8 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     LocalRelation: [
         (LocalRelation(size=2 * W + 1, share=dk, stride=stride), place(dim=2 * h * dk, out_dim=2 * h * dk))
         for stride in (1, 2)
+    ],
+    LocalRelationDoor: [
+        (LocalRelationDoor(size=2 * W + 1, share=dk, norm="batch_norm", act="relu"), place(dim=2 * h * dk)),
     ],
 }

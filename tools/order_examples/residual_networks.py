@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from order_examples.letters import d, dk, h, place
-from xfcost.mechanisms import Basic, Bottleneck
+from order_examples.letters import W, both, d, dk, h, place
+from xfcost.mechanisms import Basic, Bottleneck, LocalAttention, LocalRelation
 from xfcost.mechanisms.base import Page, Place
 
 # Four times as wide outside as inside; and r·d, which must be a whole number of letters.
@@ -17,5 +17,10 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         (Bottleneck(squeeze=0.25), WIDE),
         (Bottleneck(expansion=1, group_width=dk, squeeze=0.25), place(dim=4 * h * dk, out_dim=4 * h * dk)),
         (Bottleneck(expansion=1, group_width=dk), place(dim=4 * h * dk, out_dim=8 * h * dk)),
+        *both(place(out_dim=4 * d), Bottleneck(stride=2, spatial=LocalAttention(heads=h, size=2 * W + 1))),
+        (
+            Bottleneck(stride=2, spatial=LocalRelation(size=2 * W + 1, share=dk)),
+            place(dim=2 * h * dk, out_dim=8 * h * dk),
+        ),
     ],
 }

@@ -8,6 +8,7 @@ from xfcost.layers.dense import Dense
 from xfcost.layers.fold import Fold
 from xfcost.layers.fourier import Fourier, Pixels
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
+from xfcost.layers.local_relation import LocalRelationDoor
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.norm import Norm, NormLayer
@@ -39,6 +40,7 @@ EMBEDS: tuple[type[Embed], ...] = (
     Shift,
     Conv,
     Pool,
+    LocalRelationDoor,
 )
 # A stage's door takes what stands behind the first step of the model's door too.
 ENTERS: tuple[type[Embed | Enter], ...] = (
@@ -71,6 +73,7 @@ AnyEmbed = (
     | Shift
     | Conv
     | Pool
+    | LocalRelationDoor
 )
 AnyEnter = PatchMerging | PoolingAttention | Upsample | Conv | Pool | Norm | ClassToken | Position
 AnySubLayer = Mlp | Dense | Context | NormLayer
@@ -95,6 +98,7 @@ __all__ = [
     "Fold",
     "Fourier",
     "LanguageModel",
+    "LocalRelationDoor",
     "MemoryTokens",
     "Mlp",
     "Norm",

@@ -15,6 +15,8 @@ from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Place, Width
 from xfcost.mechanisms.conv_block import ConvBlock, normed, strided
 from xfcost.mechanisms.conv_kernel import Kernel
+from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.mechanisms.receptive import ones, read_at_all, read_once, receptive, threes
 from xfcost.mechanisms.rows import convolution, elementwise
 
@@ -50,7 +52,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     """w/g."""
     squeeze: Annotated[float, msgspec.Meta(gt=0, le=2**10)] | None = None
     """r; no squeeze-and-excitation where it isn't given."""
-    spatial: None = None
+    spatial: LocalAttention | LocalRelation | None = None
     """A mixer in place of the 3×3 convolution. It has a `stride` of its own, which the block sets."""
 
     @property
@@ -96,8 +98,14 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         for field in ("groups", "group_width", "squeeze"):
             if getattr(self, field) is not None:
                 raise PageError(field, "belongs to the 3×3 convolution, in whose place `spatial` stands; leave it out")
+        for field, own in (("stride", 1), ("residual", None)):
+            if getattr(self.spatial, field) != own:
+                raise PageError("spatial", f"{field}: is the block's; write it there, and leave it out here")
         page, spot = self.instead, self.inside(place)
-        page.check(spot)
+        try:
+            page.check(spot)
+        except PageError as error:
+            raise PageError("spatial", f"{error.field}: {error.message}") from None
         there, here = page.out(spot)[0], self.out(place)[0]
         if there != here:
             raise PageError(

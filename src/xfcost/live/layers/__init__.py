@@ -13,6 +13,7 @@ from xfcost.layers import (
     Fold,
     Fourier,
     LanguageModel,
+    LocalRelationDoor,
     MemoryTokens,
     Mlp,
     Norm,
@@ -47,6 +48,7 @@ from xfcost.live.layers.doors import (
     TokenTypeDoor,
 )
 from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead, PoolerHead
+from xfcost.live.layers.local_relation import LocalRelationStem
 from xfcost.live.layers.mlp import FeedForward
 from xfcost.live.layers.pooling_attention import PoolingAttentionDoor
 from xfcost.live.layers.shift import ContextLayer, ShiftDoor
@@ -71,6 +73,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Shift: ShiftDoor,
     Conv: ConvDoor,
     Pool: PoolDoor,
+    LocalRelationDoor: LocalRelationStem,
     PatchMerging: PatchMergingDoor,
     PoolingAttention: PoolingAttentionDoor,
     Upsample: UpsampleDoor,

@@ -9,13 +9,20 @@ from torch import Tensor, nn
 from xfcost.live.convolution import Convolution, in_rows, on_grid
 from xfcost.live.leaves import NO_TABLES, Add, Tables
 from xfcost.live.mechanisms.conv_block import shortcut
+from xfcost.live.mechanisms.local_attention import LocalSelfAttention
+from xfcost.live.mechanisms.local_relation import LocalRelationLayer
 from xfcost.live.norms import GridNorm
 from xfcost.mechanisms.base import Mixer, Place
 from xfcost.mechanisms.bottleneck import Bottleneck
+from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.mechanisms.receptive import ones, threes
 
 # The twins of what may stand in place of the 3×3 convolution.
-SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {}
+SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
+    LocalAttention: LocalSelfAttention,
+    LocalRelation: LocalRelationLayer,
+}
 
 
 class BottleneckBlock(nn.Module):

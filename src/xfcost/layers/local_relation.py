@@ -1,0 +1,55 @@
+"""A local relation layer at the door: LR-Net's stem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from xfcost.arithmetic import Number
+from xfcost.grid import Grid
+from xfcost.layers.base import Embed
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import ActKind, NormKind, Place, Side, Width
+from xfcost.mechanisms.local_relation import LocalRelation
+from xfcost.mechanisms.neighbours import WindowSide
+from xfcost.mechanisms.rows import elementwise, norm
+
+
+class LocalRelationDoor(Embed, frozen=True, kw_only=True, tag="local_relation"):
+    """The mixer `local_relation`, then a norm and an activation if any: LR-Net's stem (Hu et al. 2019, §4).
+
+    It stands behind a door that brings the width, and takes the mixer's keys.
+    """
+
+    size: WindowSide = 7
+    share: Width = 8
+    stride: Side = 1
+    norm: NormKind = "none"
+    act: ActKind | Literal["none"] = "none"
+
+    @property
+    def layer(self) -> LocalRelation:
+        """The mixer."""
+        return LocalRelation(size=self.size, share=self.share, stride=self.stride)
+
+    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(side * self.stride for side in sides)
+
+    def check(self, place: Place) -> None:
+        self.layer.check(place)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return self.layer.out(place)
+
+    def order_key(self, place: Place) -> str:
+        return self.layer.order_key(place)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, width = self.out(place)
+        yield from self.layer.operations(place)
+        yield from norm(self.norm, "norm", grid.tokens, width)
+        if self.act != "none":
+            yield elementwise("act", "Activation", self.act, grid.tokens * width)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        return self.layer.notes(place)
