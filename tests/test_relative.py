@@ -75,8 +75,9 @@ def test_the_rows_by_hand() -> None:
 def test_both_directions_take_nearly_twice_the_encodings() -> None:
     rows = rows_of(Relative(heads=2), spot(3, 4))
     # distances 2, 1, 0, -1, -2
-    assert (rows["r"].macs, rows["position_scores"].macs, rows["position_scores"].attention_entries) == (80, 60, 30)
-    assert rows["scores"].macs == 36
+    # distances, no keys: 2 heads · 3·5 scores are told in a note, and the 2·3·3 entries are the attention matrix's
+    assert (rows["r"].macs, rows["position_scores"].macs, rows["position_scores"].attention_entries) == (80, 60, 0)
+    assert (rows["scores"].macs, rows["scores"].attention_entries) == (36, 18)
     assert "recall" not in rows
     assert rows["scores"].reads == "N"
 
@@ -96,9 +97,11 @@ def test_queries_of_the_memory_cost_m_d_d_more() -> None:
 
 
 def test_notes_tell_of_the_memory() -> None:
-    assert list(Relative(heads=2).notes(spot(3))) == []
-    (note,) = Relative(heads=2, memory=9).notes(spot(3))
+    assert list(Relative(heads=2, causal=True).notes(spot(3))) == []
+    (note,) = Relative(heads=2, causal=True, memory=9).notes(spot(3))
     assert "its 3 tokens attend over themselves and 9 positions of the memory" in note
+    (note,) = Relative(heads=2).notes(spot(3))
+    assert "position scores by distance, heads × 3 × 5 = 30 per sample" in note
 
 
 def test_heads_must_divide_the_width() -> None:

@@ -28,6 +28,13 @@ class Off(NamedTuple):
     """How near it is all the same, as a part of the printed one."""
 
 
+class PartOf(NamedTuple):
+    """Printed of a larger model, of which the spec is a part: the rest has so many parameters, at least and at most."""
+
+    least: int
+    most: int
+
+
 # (preset, quantity, the printed figure) -> the unit its paper rounds to (so that ours must be within half of it), or,
 # where the exact count can't give the printed one, the reason, or the parameters that are left out of an exact one.
-Judged = dict[tuple[str, str, float], float | str | Without | RoundedDown | Off]
+Judged = dict[tuple[str, str, float], float | str | Without | RoundedDown | Off | PartOf]

@@ -6,6 +6,7 @@ from xfcost.layers.class_token import ClassToken, DistillationToken
 from xfcost.layers.conv import Conv, Pool
 from xfcost.layers.dense import Dense
 from xfcost.layers.fold import Fold
+from xfcost.layers.fold_axis import FoldAxis
 from xfcost.layers.fourier import Fourier, Pixels
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.local_relation import LocalRelationDoor
@@ -33,6 +34,7 @@ EMBEDS: tuple[type[Embed], ...] = (
     TokenType,
     Norm,
     Fold,
+    FoldAxis,
     Pixels,
     Fourier,
     Projection,
@@ -66,6 +68,7 @@ AnyEmbed = (
     | TokenType
     | Norm
     | Fold
+    | FoldAxis
     | Pixels
     | Fourier
     | Projection
@@ -96,6 +99,7 @@ __all__ = [
     "Dense",
     "DistillationToken",
     "Fold",
+    "FoldAxis",
     "Fourier",
     "LanguageModel",
     "LocalRelationDoor",

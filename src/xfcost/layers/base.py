@@ -18,6 +18,8 @@ class Embed(Page, frozen=True):
     """Can it stand first, on the pixels of an image, as well as behind other doors?"""
     axes: ClassVar[int] = 1
     """Axes of the grid that it lays a sequence out on."""
+    folds: ClassVar[bool] = False
+    """Does it take the grid's last axis into the width? N then counts along the others, and that axis stays."""
 
 
 class Enter(Page, frozen=True):

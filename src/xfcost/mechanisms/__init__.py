@@ -10,6 +10,7 @@ from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.conv_mlp import ConvMlp
+from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.mechanisms.convnext import ConvNext
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.depthwise_conv import DepthwiseConv
@@ -73,6 +74,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     LocalRelation,
     ConvMlp,
     DepthwiseConv,
+    ConvModule,
 )
 Mechanism = (
     Full
@@ -110,6 +112,7 @@ Mechanism = (
     | LocalRelation
     | ConvMlp
     | DepthwiseConv
+    | ConvModule
 )
 
 __all__ = [
@@ -123,6 +126,7 @@ __all__ = [
     "Compressed",
     "Compressive",
     "ConvMlp",
+    "ConvModule",
     "ConvNext",
     "Cross",
     "DepthwiseConv",

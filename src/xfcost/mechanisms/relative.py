@@ -28,10 +28,13 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
         q                n·d·h·d_k MACs
         kv               (n+m)·d·2h·d_k MACs
         r                T·d·h·d_k MACs, once for the whole batch
-        position_scores  n·T·h·d_k MACs, h·n·T entries kept      (Q+v)(R·W_R)ᵀ
+        position_scores  n·T·h·d_k MACs, h·n·T entries kept where causal      (Q+v)(R·W_R)ᵀ
         scores           n·(n+m)·h·d_k MACs, h·n·(n+m) entries   (Q+u)Kᵀ
         weighted_sum     n·(n+m)·h·d_k MACs
         out              n·h·d_k·d MACs
+
+    Causal, the position scores are a second matrix of queries × keys. In both directions their columns are distances,
+    about twice as many, and no keys: they are not among the attention entries, and a note tells how many they are.
 
     u and v are h·d_k parameters each. The relative shift, which brings the score of distance i-j to the place (i, j),
     is a view of overlapping rows here; the public code pads a column and copies for it.
@@ -89,6 +92,7 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
             fused=place.fused,
             masked=bool(self.causal),
             share=self.share,
+            by_distance=not self.causal,
         )
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
@@ -103,6 +107,12 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
             yield (
                 f"costs are of one segment: its {place.grid.total} tokens attend over themselves and {self.past} "
                 "positions of the memory, which a long text has filled"
+            )
+        if not self.causal:
+            n, distances = place.grid.total, self.encodings(place)
+            yield (
+                f"position scores by distance, heads × {n} × {distances} = {self.heads * n * distances:,} per sample, "
+                "stand beside the attention matrix and are not among the attention entries"
             )
 
 
@@ -120,6 +130,7 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     masked: bool = False,
     share: str | None = None,
     terms: tuple[Operation, ...] = (),
+    by_distance: bool = False,
 ) -> Iterator[Operation]:
     """softmax(((Q+u)Kᵀ + shift((Q+v)(R·W_R)ᵀ))/√d_k)V, R one sinusoidal encoding per distance, T = `encodings`.
 
@@ -128,13 +139,15 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
         scores           n·m·inner MACs, h·n·m entries kept
         weighted_sum     n·m·inner MACs
 
-    Dai et al. 2019, §3.3. `terms` are rows of what else is added to the position scores. Fused, the position scores are
-    the kernel's bias, and are made as ever.
+    Dai et al. 2019, §3.3. `terms` are rows of what else is added to the position scores. Scores `by_distance` are no
+    matrix of queries × keys, and have no entries of one. Fused, the position scores are the kernel's bias, and are made
+    as ever.
     """
     mixing: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
     yield msgspec.structs.replace(project, once=True)
-    yield from _position_scores(queries, encodings, heads, inner, share, mixing)
+    kept = {"heads": heads, "attention_entries": 0 if by_distance else heads * queries * encodings}
+    yield from _position_scores(queries, encodings, inner, share, mixing, kept)
     yield from terms
     if masked and fused:
         yield Operation(path="mask", title="Mask", **mixing)
@@ -153,7 +166,7 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
 
 
 def _position_scores(
-    queries: Number, encodings: Number, heads: Number, inner: Number, share: str | None, mixing: dict[str, Any]
+    queries: Number, encodings: Number, inner: Number, share: str | None, mixing: dict[str, Any], kept: dict[str, Any]
 ) -> Iterator[Operation]:
     """Q+u, Q+v, and (Q+v)(R·W_R)ᵀ brought to the places of its keys."""
     bias = {"params": 0 if share else inner, "shared": share}
@@ -164,9 +177,8 @@ def _position_scores(
         "position_scores",
         "Position scores QRᵀ",
         queries * encodings * inner,
-        attention_entries=heads * queries * encodings,
-        heads=heads,
         content_dependent=True,
         **mixing,
+        **kept,
     )
     yield move("position_shift", "Relative shift", **mixing)

@@ -68,6 +68,14 @@ def _no_size(name: str, entry: AnyInput) -> UsageError:
     return UsageError(f"--size: {name} takes {tag_of(type(entry))}, which have no height and width; give --N")
 
 
+def _grid_for(tokens: int, axes: int) -> tuple[int, ...]:
+    """The grid of `--N tokens` on an image, or on the one axis of it that is not folded into the width."""
+    if axes > 1:
+        return image_sides(tokens)
+    check_tokens(tokens)
+    return (tokens,)
+
+
 class _Walk:
     def __init__(self, loaded: Loaded, run: Run) -> None:
         self.spec, self.source, self.run = loaded.spec, loaded.source, run
@@ -143,11 +151,13 @@ class _Walk:
                 length = self._scaled(length)
             return msgspec.structs.replace(entry, length=length)
         sides: tuple[int, ...] = entry.sides
+        kept = len(sides) - sum(page.folds for page in stream.embed)
         if tokens is not None:
-            sides = self.entering(path, stream, image_sides(tokens))
+            sides = self.entering(path, stream, _grid_for(tokens, kept))[:kept] + sides[kept:]
         elif self.run.size is not None:
             sides = self.run.size
-        return msgspec.structs.replace(entry, size=[self._scaled(side) for side in sides])
+        scaled = [self._scaled(side) if axis < kept else side for axis, side in enumerate(sides)]
+        return msgspec.structs.replace(entry, size=scaled)
 
     def entering(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The input of which the first stage gets `sides`."""

@@ -11,6 +11,7 @@ from xfcost.layers import (
     Dense,
     DistillationToken,
     Fold,
+    FoldAxis,
     Fourier,
     LanguageModel,
     LocalRelationDoor,
@@ -47,6 +48,7 @@ from xfcost.live.layers.doors import (
     TokenEmbedding,
     TokenTypeDoor,
 )
+from xfcost.live.layers.fold_axis import FoldAxisDoor
 from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead, PoolerHead
 from xfcost.live.layers.local_relation import LocalRelationStem
 from xfcost.live.layers.mlp import FeedForward
@@ -66,6 +68,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Norm: NormDoor,
     NormLayer: NormDoor,
     Fold: FoldDoor,
+    FoldAxis: FoldAxisDoor,
     Pixels: PixelsDoor,
     Fourier: FourierDoor,
     Projection: ProjectionDoor,

@@ -11,6 +11,7 @@ from xfcost.live.mechanisms.bottleneck import BottleneckBlock
 from xfcost.live.mechanisms.compressed import CompressedAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
 from xfcost.live.mechanisms.conv_mlp import ConvolutionalFeedForward
+from xfcost.live.mechanisms.conv_module import ConvolutionModule
 from xfcost.live.mechanisms.convnext import ConvNextBlock
 from xfcost.live.mechanisms.cross import CrossAttention
 from xfcost.live.mechanisms.depthwise_conv import DepthwiseConvolution
@@ -46,6 +47,7 @@ from xfcost.mechanisms import (
     Compressed,
     Compressive,
     ConvMlp,
+    ConvModule,
     ConvNext,
     Cross,
     DepthwiseConv,
@@ -111,4 +113,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     LocalRelation: LocalRelationLayer,
     ConvMlp: ConvolutionalFeedForward,
     DepthwiseConv: DepthwiseConvolution,
+    ConvModule: ConvolutionModule,
 }

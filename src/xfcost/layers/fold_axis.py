@@ -1,0 +1,42 @@
+"""One axis of the grid becomes width: a spectrogram's frequencies stand side by side in one token per time step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers.base import Embed
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.rows import move
+
+
+class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
+    """The last axis of the grid, X long, goes into the width: Y×X tokens of width d become Y of width X·d.
+
+    A view: in raster order the X tokens of a row stand beside each other already. Convolutional subsampling ends so
+    (Gulati et al. 2020, §2): the frequencies that are left of a time step become one vector. N then counts along the
+    axes that stay, and at another N the folded axis is as long as the spec's own input makes it.
+    """
+
+    folds: ClassVar[bool] = True
+
+    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """The folded axis is the input's own (`Embed.folds`); 1 stands for it."""
+        return (*sides, 1)
+
+    def check(self, place: Place) -> None:
+        if place.grid.extra:
+            raise PageError("kind", f"'fold_axis' folds a grid, and {place.grid.extra} extra token(s) stand outside it")
+        if len(place.grid.sides) == 1:
+            raise PageError("kind", f"the {place.grid.total} tokens here are a sequence already; leave it out")
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        *kept, folded = place.grid.sides
+        return Grid(tuple(kept)), folded * place.dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        yield move("fold", "Fold the last axis into the width")

@@ -1,0 +1,87 @@
+"""Conformer's convolution module: a gated map of each token, a depthwise convolution along the sequence, a map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from xfcost.arithmetic import Number, lesser
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Mixer, Place, Side
+from xfcost.mechanisms.conv_kernel import Kernel, centred
+from xfcost.mechanisms.rows import convolution, elementwise, linear, norm
+
+
+class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
+    """Pointwise convolution and gate, depthwise convolution, batch norm, Swish, pointwise (Gulati et al. 2020, §2.2).
+
+    A sequence of N tokens, width d, a kernel of W tokens. The layer norm before it is the residual's.
+
+        pointwise1  N·d·2d MACs, 2d² + 2d parameters
+        glu         N·d elements: the first half of each token times the sigmoid of the second
+        depthwise   N·W·d MACs, W·d + d parameters; (N+1)·W·d MACs where W is even
+        norm        N·d elements, 2d parameters
+        act         N·d elements
+        pointwise2  N·d² MACs, d² + d parameters
+
+    The kernel is padded by ⌊W/2⌋ on either side. An even one, as the paper's 32, then gives one output too many: it is
+    computed, and the last is dropped. A token reads W/2 tokens before itself, itself and W/2 - 1 after.
+    """
+
+    size: Side = 32
+    """W."""
+
+    def check(self, place: Place) -> None:
+        if len(place.grid.sides) != 1 or place.grid.extra:
+            raise PageError(
+                "kind",
+                f"'conv_module' convolves along a sequence, and {place.grid.shape_text()} tokens stand here; fold an "
+                "axis of a grid into the width with {kind: fold_axis}, and leave extra tokens out",
+            )
+
+    def label(self) -> str:
+        return "Convolution module"
+
+    def kernel(self, grid: Grid) -> Kernel:
+        """The kernel along the sequence."""
+        return centred(grid, self.size)
+
+    @property
+    def spare(self) -> Number:
+        """Outputs that are dropped: 1 where W is even."""
+        return 1 - (self.size - self.size // 2 * 2)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.kernel(grid).reads(grid.sides, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        """Those of all outputs, less those of the one that is dropped: it reads the last W/2 tokens."""
+        return self.kernel(grid).pairs(grid.sides) - self.spare * lesser(grid.tokens, self.size // 2)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.tokens, place.dim
+        yield linear("pointwise1", "Pointwise convolution, twice as wide", n, d, 2 * d)
+        gate = FLOPS_PER_ELEMENT["sigmoid"] + FLOPS_PER_ELEMENT["multiply"]
+        yield Operation(path="glu", title="Gated linear unit", flops=n * d * gate)
+        yield convolution(
+            "depthwise",
+            "Depthwise convolution",
+            outputs=n + self.spare,
+            kernel=(self.size,),
+            width=d,
+            out_width=d,
+            groups=d,
+        )
+        yield from norm("batch_norm", "norm", n, d)
+        yield elementwise("act", "Swish", "silu", n * d)
+        yield linear("pointwise2", "Pointwise convolution", n, d, d)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if self.spare:
+            n = place.grid.tokens
+            yield (
+                f"an even kernel of {self.size}, padded by {self.size // 2} on either side, gives {n + 1} outputs for "
+                f"{n} tokens: the last is computed and dropped"
+            )

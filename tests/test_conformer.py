@@ -1,0 +1,312 @@
+"""Conformer: its module by hand, its door, `--N`, and its block beside transformers' Parakeet with the same weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+import xfcost
+from strategies import as_yaml, counted_spec
+from test_against_transformers import put, scrambled, take, weights_of
+from xfcost.counted import count
+from xfcost.errors import PageError, SpecError, UsageError
+from xfcost.grid import Grid
+from xfcost.layers import FoldAxis
+from xfcost.ledger import Ledger
+from xfcost.live.build import TWINS, build
+from xfcost.live.probe import probe
+from xfcost.mechanisms import ConvModule
+from xfcost.mechanisms.base import Place
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+BLOCK: list[dict[str, Any]] = [
+    {"kind": "mlp", "act": "silu", "residual": {"factor": 0.5}},
+    {"kind": "relative", "heads": 2, "projection_bias": True},
+    {"kind": "conv_module", "size": 5},
+    {"kind": "mlp", "act": "silu", "residual": {"factor": 0.5}},
+    {"kind": "norm"},
+]
+CONVOLUTION = {"kind": "conv", "size": 3, "stride": 2, "padding": 0, "act": "relu"}
+DOOR = [CONVOLUTION, CONVOLUTION, {"kind": "fold_axis"}, {"kind": "projection"}]
+
+
+def spot(*sides: int, dim: int = 6, extra: int = 0) -> Place:
+    return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim)
+
+
+def encoder(frames: int = 60, mel: int = 20, dim: int = 8) -> dict[str, Any]:
+    return {
+        "input": {"kind": "image", "size": [frames, mel], "channels": 1},
+        "embed": DOOR,
+        "stages": [{"dim": dim, "depth": 2, "block": BLOCK}],
+    }
+
+
+def counted(name: str, **run: Any) -> Ledger:
+    return count(place(load(name), Run(**run)))
+
+
+# The convolution module ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_module_by_hand() -> None:
+    # 5 tokens of 6, kernel 4: 6 outputs, of which the last is dropped.
+    rows = {row.path: row for row in ConvModule(size=4).operations(spot(5))}
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "pointwise1": 360,  # 5·6·12
+        "depthwise": 144,  # 6·4·6
+        "pointwise2": 180,  # 5·6·6
+    }
+    assert {path: row.params for path, row in rows.items() if row.params} == {
+        "pointwise1": 84,  # 6·12 + 12
+        "depthwise": 30,  # 4·6 + 6
+        "norm": 12,
+        "pointwise2": 42,
+    }
+    # 30 elements: a sigmoid of 3 and a product; 36 sums of a bias; 2 of the norm; Swish's 4
+    assert (rows["glu"].flops, rows["depthwise"].flops) == (120, 2 * 144 + 36)
+    assert (rows["norm"].flops, rows["act"].flops) == (60, 120)
+    mixing = {path: (row.mixing, row.reads_tokens) for path, row in rows.items() if row.mixes}
+    assert mixing == {"depthwise": ("local", 4)}
+    assert not rows["depthwise"].content_dependent
+
+
+def test_an_odd_kernel_drops_nothing() -> None:
+    rows = {row.path: row for row in ConvModule(size=3).operations(spot(5))}
+    assert rows["depthwise"].macs == 5 * 3 * 6
+    assert list(ConvModule(size=3).notes(spot(5))) == []
+    (note,) = ConvModule(size=4).notes(spot(5))
+    assert "gives 6 outputs for 5 tokens: the last is computed and dropped" in note
+
+
+def test_an_even_kernel_reaches_further_back() -> None:
+    page = ConvModule(size=4)
+    assert [list(page.reads(Grid((6,)), token)) for token in (0, 1, 3, 5)] == [
+        [0, 1],
+        [0, 1, 2],
+        [1, 2, 3, 4],
+        [3, 4, 5],
+    ]
+    # 2 + 3 + 4 + 4 + 4 + 3
+    assert page.pairs(Grid((6,))) == 20
+
+
+@pytest.mark.parametrize("where", [spot(4, 4), spot(5, extra=1)], ids=str)
+def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
+    with pytest.raises(PageError, match=r"convolves along a sequence, and .* stand here; fold an axis") as refused:
+        ConvModule().check(where)
+    assert refused.value.field == "kind"
+
+
+# The door ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_folding_an_axis_is_a_view_of_rows() -> None:
+    where = spot(3, 4, dim=2)
+    assert FoldAxis().out(where) == (Grid((3,)), 8)
+    twin = TWINS[FoldAxis](FoldAxis(), where)
+    x_BND = torch.arange(2.0 * 12 * 2).reshape(2, 12, 2)
+    y = twin(x_BND)
+    assert y.shape == (2, 3, 8)
+    assert y[1, 2].tolist() == [*x_BND[1, 8], *x_BND[1, 9], *x_BND[1, 10], *x_BND[1, 11]]
+    assert y.untyped_storage().data_ptr() == x_BND.untyped_storage().data_ptr()
+    (row,) = FoldAxis().operations(where)
+    assert row.only_moves
+    assert row.moved == 0
+    seen = probe(twin, (torch.zeros(1, 12, 2),))
+    assert seen.reads == tuple(frozenset(range(4 * at, 4 * at + 4)) for at in range(3))
+    assert FoldAxis().out(spot(2, 3, 4)) == (Grid((2, 3)), 24)
+
+
+def test_what_can_not_be_folded_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PageError, match="the 7 tokens here are a sequence already; leave it out"):
+        FoldAxis().check(spot(7))
+    with pytest.raises(PageError, match=r"1 extra token\(s\) stand outside it"):
+        FoldAxis().check(spot(3, 4, extra=1))
+    with pytest.raises(SpecError, match="the width is 24 here and nothing in `embed` brings it to 8"):
+        # (23 - 3)//2 + 1 = 11 and then 5 rows of (15 - 3)//2 + 1 = 7 and then 3 columns, 8 wide
+        counted_spec(encoder(23, 15) | {"embed": DOOR[:3]}, tmp_path)
+
+
+def test_the_door_is_the_usual_subsampling(tmp_path: Path) -> None:
+    """Conv2d, ReLU, Conv2d, ReLU, channels before frequencies in a time step's vector, Linear."""
+    file = tmp_path / "one.yaml"
+    file.write_text(as_yaml({"name": "one"} | encoder(33, 19)), encoding="utf-8")
+    live = build(place(load(str(file)), Run(dtype="float64")), "cpu")
+    torch.manual_seed(0)
+    subsampling = nn.Sequential(nn.Conv2d(1, 8, 3, 2), nn.ReLU(), nn.Conv2d(8, 8, 3, 2), nn.ReLU()).double()
+    linear = nn.Linear(8 * 4, 8).double()
+    first, second, _, projection = live.model.streams[0].embed
+    for ours, theirs in ((first.conv, subsampling[0]), (second.conv, subsampling[2])):
+        ours.load_state_dict(theirs.state_dict())
+    projection.projection.bias.copy_(linear.bias)
+    # theirs reads channel c of frequency f at 4c + f, ours at 8f + c
+    projection.projection.weight.copy_(linear.weight.unflatten(1, (8, 4)).transpose(1, 2).flatten(1))
+    x_BCYX = torch.randn(2, 1, 33, 19, dtype=torch.float64)
+    with torch.no_grad():
+        y_BCYX = subsampling(x_BCYX)
+        expected = linear(y_BCYX.transpose(1, 2).flatten(2))
+        ours_BND = x_BCYX
+        for door in live.model.streams[0].embed:
+            ours_BND = door(ours_BND)
+    assert ours_BND.shape == (2, 7, 8)
+    torch.testing.assert_close(ours_BND, expected, rtol=1e-11, atol=1e-12)
+
+
+# N ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7, 249, 1000, 4999])
+def test_n_is_the_tokens_of_the_first_stage(tokens: int) -> None:
+    ledger = counted("conformer-s", tokens=(tokens,))
+    assert (ledger.facts.grid_tokens, ledger.facts.tokens) == (tokens, f"{tokens:,}")
+    assert ledger.total("params") == 8_692_416  # the frequencies stay, and so do all weights
+    assert not any("rebuilt" in note for note in ledger.facts.notes)
+    block = {row.operation: row for row in ledger.rows if ".block.1." in row.path}
+    assert block["scores"].macs == tokens * tokens * 144
+    assert block["position_scores"].macs == tokens * (2 * tokens - 1) * 144
+
+
+def test_its_own_n_costs_what_its_own_frames_do() -> None:
+    # 999 frames and 1000 are 499 after the first convolution, and 249 after the second
+    assert counted("conformer-s", tokens=(249,)).total("macs") == counted("conformer-s").total("macs")
+
+
+def test_frames_can_be_given_too() -> None:
+    assert counted("conformer-s", size=(2000, 80)).facts.grid_tokens == 499
+    with pytest.raises(UsageError, match="expected at least 1 token"):
+        counted("conformer-s", tokens=(0,))
+
+
+def test_its_costs_grow_with_time_alone() -> None:
+    # At 249 tokens attention is a sixth of the work: between N and N², nearer to N.
+    growth = xfcost.compare("conformer-s", "conformer-m").growth["Conformer-S encoder"]
+    assert growth["factor"] == 2
+    assert 1.1 < growth["macs"] < 1.25
+    one, two = (counted("conformer-s", scale=(up, 1)) for up in (1, 2))
+    assert two.facts.tokens == "499"
+    assert one.total("params") == two.total("params")
+
+
+# Somebody else's code ────────────────────────────────────────────────────────────────────────────────────────────────
+
+transformers = pytest.importorskip("transformers")
+parakeet = pytest.importorskip("transformers.models.parakeet.modeling_parakeet")
+
+
+def parakeet_block(dim: int, heads: int, kernel: int) -> nn.Module:
+    config = transformers.ParakeetEncoderConfig(
+        hidden_size=dim,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        intermediate_size=4 * dim,
+        conv_kernel_size=kernel,
+        attn_implementation="eager",
+    )
+    return parakeet.ParakeetEncoderBlock(config, 0).eval().requires_grad_(requires_grad=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "dim", "heads"), [("conformer-s", 144, 4), ("conformer-m", 256, 4), ("conformer-l", 512, 8)]
+)
+def test_a_block_has_theirs_parameters(name: str, dim: int, heads: int) -> None:
+    # Their kernels are odd: 31 of them have d weights less than 32.
+    block = sum(row.params for row in counted(name).rows if ".block." in row.path)
+    with torch.device("meta"):
+        theirs = parakeet_block(dim, heads, 31)
+    assert block - dim == sum(parameter.numel() for parameter in theirs.parameters())
+
+
+def copied(block: nn.Module, theirs: nn.Module) -> None:
+    """Their weights into ours."""
+    weights = weights_of(theirs)
+    first, attention, convolution, second, last = block
+    for ours, number in ((first, 1), (second, 2)):
+        put(ours.residual_norm, weights, f"norm_feed_forward{number}")
+        put(ours.inner.fc1, weights, f"feed_forward{number}.linear1")
+        put(ours.inner.fc2, weights, f"feed_forward{number}.linear2")
+    put(attention.residual_norm, weights, "norm_self_att")
+    put(attention.inner.q, weights, "self_attn.q_proj")
+    put(attention.inner.out, weights, "self_attn.o_proj")
+    for kind, parameter in attention.inner.kv.named_parameters():
+        parameter.copy_(torch.cat([take(weights, f"self_attn.{name}_proj.{kind}") for name in "kv"]))
+    core = attention.inner.core
+    core.r.weight.copy_(beside(take(weights, "self_attn.relative_k_proj.weight")))
+    core.content_bias.weight.copy_(take(weights, "self_attn.bias_u").flatten()[None])
+    core.position_bias.weight.copy_(take(weights, "self_attn.bias_v").flatten()[None])
+    put(convolution.residual_norm, weights, "norm_conv")
+    for ours, name in ((convolution.inner.pointwise1, "conv1"), (convolution.inner.pointwise2, "conv2")):
+        ours.weight.copy_(take(weights, f"conv.pointwise_{name}.weight")[..., 0])
+        ours.bias.copy_(take(weights, f"conv.pointwise_{name}.bias"))
+    put(convolution.inner.depthwise, weights, "conv.depthwise_conv")
+    convolution.inner.norm.load_state_dict(theirs.conv.norm.state_dict())
+    put(last.inner.norm, weights, "norm_out")
+
+
+def beside(interleaved: Tensor) -> Tensor:
+    """Their sines and cosines take turns, ours stand one after the other."""
+    return torch.cat([interleaved[..., 0::2], interleaved[..., 1::2]], dim=-1)
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("frames", [7, 23, 60])
+def test_a_block_with_their_weights(frames: int, attention: str, tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(as_yaml({"name": "one"} | encoder(frames)), encoding="utf-8")
+    architecture = place(load(str(file)), Run(dtype="float64", attention=attention))  # type: ignore[arg-type]
+    theirs = scrambled(parakeet_block(8, 2, 5)).double()
+    block = build(architecture, "cpu").model.streams[0].stages[0].run[0]
+    copied(block, theirs)
+    tokens = architecture.grid.total
+    x_BND = torch.randn(2, tokens, 8, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    positions = parakeet.ParakeetEncoderRelPositionalEncoding(theirs.self_attn.config)(x_BND)
+    with torch.no_grad():
+        expected = theirs(x_BND, position_embeddings=positions)
+        # both encode positions in single precision, and round angles differently
+        torch.testing.assert_close(block(x_BND, None), expected, rtol=1e-5, atol=1e-5)
+    encodings = block[1].inner.core.encodings_1TD
+    torch.testing.assert_close(encodings.expand(2, -1, -1), beside(positions), rtol=1e-5, atol=1e-5)
+
+
+def test_a_block_has_their_macs(tmp_path: Path) -> None:
+    ledger = counted_spec(encoder(60), tmp_path)
+    assert ledger.facts.grid_tokens == 14
+    ours = sum(row.macs for row in ledger.rows if ".block." in row.path)
+    with torch.device("meta"):
+        theirs = parakeet_block(8, 2, 5)
+        x_BND, positions = torch.randn(1, 14, 8), torch.randn(1, 27, 8)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        theirs(x_BND, position_embeddings=positions)
+    assert counter.get_total_flops() == 2 * ours
+
+
+def test_the_whole_reconstruction_by_plain_torch(tmp_path: Path) -> None:
+    """A whole small encoder, two blocks of it, in torch.nn alone."""
+    file = tmp_path / "one.yaml"
+    file.write_text(as_yaml({"name": "one"} | encoder(40)), encoding="utf-8")
+    live = build(place(load(str(file)), Run(dtype="float64")), "cpu")
+    x = live.inputs[0]
+    stream = live.model.streams[0]
+    with torch.no_grad():
+        expected = x
+        for door in stream.embed:
+            expected = door(expected)
+        for mlp, attention, convolution, other, last in stream.stages[0].run:
+            expected = expected + 0.5 * plain_mlp(expected, mlp)
+            expected = expected + attention.inner(F.layer_norm(expected, (8,)))
+            expected = expected + convolution.inner(F.layer_norm(expected, (8,)))
+            expected = expected + 0.5 * plain_mlp(expected, other)
+            expected = F.layer_norm(expected, (8,), last.inner.norm.weight, last.inner.norm.bias)
+        torch.testing.assert_close(live.model(*live.inputs), expected, rtol=1e-11, atol=1e-12)
+
+
+def plain_mlp(x_BND: Tensor, sublayer: nn.Module) -> Tensor:
+    """The feed-forward module, its norms' scale and shift still 1 and 0."""
+    return sublayer.inner.fc2(F.silu(sublayer.inner.fc1(F.layer_norm(x_BND, (x_BND.shape[-1],)))))
