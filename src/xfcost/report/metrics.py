@@ -40,7 +40,7 @@ METRICS: Final = {
         "params",
         "Parameters",
         "parameters",
-        "Counted in closed form; what grows with N is a learned position table",
+        "Counted in closed form; what grows with N: position tables, maps over tokens",
     ),
     "time": Metric(
         "macs", "Time", "seconds of one forward", "Measured: median, bars the interquartile range", "second"

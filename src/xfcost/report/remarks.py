@@ -14,6 +14,8 @@ def memory_text(ledger: Ledger) -> Text:
     """Attention matrices in bytes: per head, per layer, all layers, peak."""
     memory, facts = ledger.attention_memory(), ledger.facts
     what = "attention matrices" if facts.attention == "eager" else "attention statistics (fused: no matrix is kept)"
+    if not memory["all_layers"]:
+        return Text("attention matrices: none", style="bold")
     text = Text(f"{what}, {facts.dtype}, batch {facts.batch}: ", style="bold")
     text.append(
         f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest), "
