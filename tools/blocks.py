@@ -146,6 +146,14 @@ def survey() -> None:
     cog.outl("")
 
 
+def vision() -> None:
+    """What mixes in every mechanism that the survey leaves out."""
+    from tabulate import tabulate
+    from vision import lines
+
+    cog.outl("\n" + tabulate(lines(), headers="keys", tablefmt="github", disable_numparse=True) + "\n")
+
+
 def letters() -> None:
     """What the letters of orders stand for."""
     from xfcost.mechanisms.orders import LETTERS
