@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # As many letters of a system's name as fit above its column.
 _NAME_LETTERS = 34
 _BOX: Final = 2.9
+# As many letters of a detail as fit in a box; the rest goes into further lines.
+_DETAIL_LETTERS: Final = 45
 _BETWEEN: Final = 0.62
 _MARGIN: Final = 0.5
 _TAG: Final = 1.15
@@ -93,7 +95,7 @@ def _texts(box: Box) -> list[str]:
     if box.mixing is None:
         return [f"{box.title} ({box.detail})"]
     cost = f"{WORDS[box.mixing]} · {box.order or units.DASH} · {units.count(box.macs)} MACs"
-    return [box.title, *([box.detail] if box.detail else []), cost]
+    return [box.title, *textwrap.wrap(box.detail, _DETAIL_LETTERS), cost]
 
 
 def _height(box: Box) -> float:

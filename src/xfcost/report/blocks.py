@@ -7,6 +7,7 @@ columns. Both drawings, the terminal's and the figure's, are made from this.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from xfcost.comparison import distinct
@@ -38,6 +39,8 @@ _STEPS: Final = {
 # The rows around a page, by the names that only its residual gives.
 _NORM: Final = "residual_norm"
 _ADD: Final = "residual_add"
+# The same, where a mixer has its own (a residual network's blocks).
+_RESIDUAL: Final = "Residual add"
 _NORMS: Final = {"layer_norm": "LayerNorm"}
 _ACTIVATIONS: Final = {
     "gelu": "GELU",
@@ -153,7 +156,7 @@ def _columns(name: str, architecture: Architecture) -> Iterator[Column]:
         title = f"{name} · {stream.path[:-1]}" if stream.path else name
         number = f"stage 1 of {len(stream.stages)} · " if len(stream.stages) > 1 else ""
         where = f"{number}N = {stage.grid.shape_text()} · d = {stage.dim:,}"
-        yield Column(title, where, tuple(_boxes(stage, block, rows)), _note(title, stage, block))
+        yield Column(title, where, tuple(_boxes(block, rows)), _note(title, stage, block))
 
 
 def _note(name: str, stage: Stage, block: Block) -> str | None:
@@ -167,9 +170,9 @@ def _note(name: str, stage: Stage, block: Block) -> str | None:
     return f"{name}: blocks of {' and '.join(labels)} stand in this stage; {drawn} is drawn."
 
 
-def _boxes(stage: Stage, block: Block, rows: Sequence[Operation]) -> Iterator[Box]:
-    shape = f"{stage.grid.total:,} × {stage.dim:,}"
-    yield Box("input", "Input X", shape, None, None, None)
+def _boxes(block: Block, rows: Sequence[Operation]) -> Iterator[Box]:
+    first, last = block.parts[0], block.parts[-1]
+    yield Box("input", "Input X", f"{first.place.grid.total:,} × {first.place.dim:,}", None, None, None)
     norms = 0
     for number, part in enumerate(block.parts):
         mine = [row for row in rows if row.path.startswith(f"{part.path}.")]
@@ -179,7 +182,8 @@ def _boxes(stage: Stage, block: Block, rows: Sequence[Operation]) -> Iterator[Bo
                 yield box._replace(title=box.title + str(norms).translate(_SUBSCRIPTS))
             else:
                 yield box
-    yield Box("output", "Output X", shape, None, None, None)
+    grid, width = last.page.out(last.place)
+    yield Box("output", "Output X", f"{grid.total:,} × {width:,}", None, None, None)
 
 
 def _sublayer(part: Part, rows: Sequence[Operation], number: int) -> Iterator[Box]:
@@ -203,19 +207,42 @@ def _wrapper(part: Part, row: Operation) -> Box:
 
 
 def _mixer(page: Mixer, rows: Sequence[Operation]) -> Iterator[Box]:
-    """Projections are boxes; from the first mixing row to the last, all is the core; what only moves data joins it.
+    """From the first mixing row to the last, all is the core (where none mixes, all is); what only moves joins it.
 
-    Where no row mixes, all is the core.
+    Before and behind it every row with MACs is a box, with the norms and activations that follow it.
     """
     mixing = [number for number, row in enumerate(rows) if row.mixes] or [0, len(rows) - 1]
     inner = range(mixing[0], mixing[-1] + 1)
-    core = [row for number, row in enumerate(rows) if number in inner or not (row.macs or row.params)]
+    core = [row for number, row in enumerate(rows) if number in inner or row.only_moves or row.operation in _STEPS]
+    yield from _steps([row for row in rows[: inner.start] if row not in core], "before")
     steps = [_STEPS.get(row.operation, row.title) for row in core]
-    before = [row for row in rows[: inner.start] if row not in core]
-    after = [row for row in rows[inner.stop :] if row not in core]
-    yield from (_box(f"before {row.operation}", row.title, "", [row]) for row in before)
-    yield _box("core", page.label(), " / ".join(filter(None, steps)).replace(" / + bias", " + bias"), core)
-    yield from (_box(f"after {row.operation}", row.title, "", [row]) for row in after)
+    behind = [row for row in rows[inner.stop :] if row not in core]
+    joined = list(takewhile(_follows, behind))
+    steps += [row.title for row in joined]
+    detail = " / ".join(filter(None, steps)).replace(" / + bias", " + bias")
+    yield _box("core", page.label(), detail, [*core, *joined])
+    yield from _steps(behind[len(joined) :], "after")
+
+
+def _steps(rows: Sequence[Operation], where: str) -> Iterator[Box]:
+    """Boxes of the rows around a core; a residual add that the mixer does itself is the end of its residual path."""
+    groups: list[list[Operation]] = []
+    for row in rows:
+        if groups and _follows(row):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    for first, *others in groups:
+        detail = " / ".join(row.title for row in others)
+        if first.title == _RESIDUAL:
+            yield _box(_ADD, "+ Residual", detail, [first, *others])
+        else:
+            yield _box(f"{where} {first.operation}", first.title, detail, [first, *others])
+
+
+def _follows(row: Operation) -> bool:
+    """Is it a norm or an activation, said beside what it follows?"""
+    return not row.macs and row.title != _RESIDUAL
 
 
 def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
@@ -230,7 +257,7 @@ def _box(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> Box:
     dearest = max(
         [row for row in rows if row.mixes] or rows, key=lambda row: (row.macs, row.flops, row.params), default=None
     )
-    kind: Mixing = next((row.mixing for row in rows if row.mixes), "per-token")
+    kind: Mixing = dearest.mixing if dearest else "per-token"
     return Box(slot, title, detail, kind, dearest.order if dearest else None, sum(row.macs for row in rows))
 
 
