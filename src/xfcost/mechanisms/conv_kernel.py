@@ -147,7 +147,7 @@ def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: N
     if not kernel.overlaps:
         return row
     reads = {"reads": power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
-    return msgspec.structs.replace(row, mixing="local", **reads)
+    return msgspec.structs.replace(row, mixing="local", content_dependent=form == "max", **reads)
 
 
 def left_out(kernel: Kernel, grid: Grid) -> Iterator[str]:
