@@ -170,6 +170,20 @@ def test_v2_has_as_many_parameters_whatever_the_window_and_the_resolution():
     assert params("swin-t") != params("swin-t", 16 * 16)  # whose last stage is 2×2
 
 
+@pytest.mark.parametrize(
+    ("grid", "note"),
+    [
+        ((7, 7), "window 8×8 clipped to the 7×7 grid, not shifted"),
+        ((7, 10), "window 8×8 clipped to 7×8 on the 7×10 grid, shifted along its longer sides alone"),
+        ((7, 8), "window 8×8 clipped to the 7×8 grid, not shifted"),
+    ],
+)
+def test_a_clipped_window_says_where_it_is_shifted(grid, note):
+    assert next(Window(heads=2, size=8, shift=4, bias="log_cpb").notes(spot(*grid))) == note
+    bound = "; its bias table, and so the parameters, depend on the resolution"
+    assert next(Window(heads=2, size=8, shift=4).notes(spot(*grid))) == note + bound
+
+
 def v2_spec(size: int | list[int], window: int, depths: tuple[int, ...] = (2, 4, 2)) -> dict[str, Any]:
     def stage(number: int, depth: int) -> dict[str, Any]:
         blocks = [

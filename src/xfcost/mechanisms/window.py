@@ -157,14 +157,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     def notes(self, place: Place) -> Iterator[str]:
         window, padded = self.window(place.grid), self.padded(place.grid)
         if self._clipped(place.grid):
-            yield (
-                f"window {self.size}×{self.size} clipped to the {sides_text(window)} grid, not shifted"
-                + (
-                    "; its bias table, and so the parameters, depend on the resolution"
-                    if self.bias == "relative"
-                    else ""
-                )
-            )
+            yield self._clipping(place.grid)
         if padded.sides != place.grid.sides:
             more = padded.tokens - place.grid.tokens
             yield (
@@ -172,6 +165,14 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
                 f"for windows of {sides_text(window)}: "
                 f"{more} padding tokens are projected and attended over, and counted"
             )
+
+    def _clipping(self, grid: Grid) -> str:
+        whole, window = sides_text((self.size,) * len(grid.sides)), self.window(grid)
+        covered = window == tuple(grid.sides)
+        clipped = "the" if covered else f"{sides_text(window)} on the"
+        shifted = "shifted along its longer sides alone" if any(self.shifts(grid)) else "not shifted"
+        bound = "; its bias table, and so the parameters, depend on the resolution" if self.bias == "relative" else ""
+        return f"window {whole} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
 
 
 def _unravel(token: int, sides: tuple[int, ...]) -> tuple[int, ...]:
