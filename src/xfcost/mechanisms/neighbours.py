@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from math import prod
 from typing import Annotated, Any
 
@@ -96,11 +95,6 @@ class Neighbours(msgspec.Struct, frozen=True):
                 f"windows of {sides_text((self.size,) * self.rank)} reach over the border: {places - held:,} of "
                 f"{places:,} keys are padding, {what}, and counted"
             )
-
-
-def window_places(size: int, rank: int) -> list[tuple[int, ...]]:
-    """The places of a window in raster order, counted from its corner."""
-    return list(product(range(size), repeat=rank))
 
 
 def _unravel(token: int, sides: tuple[int, ...]) -> list[int]:

@@ -12,7 +12,7 @@ from xfcost.live.leaves import NO_TABLES, Add, Linear, Softmax, Tables, Weighted
 from xfcost.live.mechanisms.neighbours import Centres, Gather, centres
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.local_relation import LocalRelation
-from xfcost.mechanisms.neighbours import Neighbours, window_places
+from xfcost.mechanisms.neighbours import Neighbours
 
 # What the public kernel takes for the similarity where there is no key.
 NO_KEY = -100.0
@@ -60,9 +60,9 @@ class GeometryPrior(nn.Module):
         self.fc1 = Linear(windows.rank, hidden, bias=False)
         self.act = nn.ReLU()
         self.fc2 = Linear(hidden, groups, bias=False)
-        offsets = torch.tensor(window_places(windows.size, windows.rank)) - windows.reach
-        offsets_1WR = offsets.to(self.fc1.weight.dtype).unsqueeze(0)
-        self.register_buffer("offsets_1WR", offsets_1WR, persistent=False)
+        along = torch.arange(windows.size, dtype=self.fc1.weight.dtype) - windows.reach
+        offsets_WR = torch.cartesian_prod(*[along] * windows.rank).reshape(-1, windows.rank)
+        self.register_buffer("offsets_1WR", offsets_WR.unsqueeze(0), persistent=False)
 
     def forward(self) -> Tensor:
         prior_1WG: Tensor = self.fc2(self.act(self.fc1(self.offsets_1WR)))
