@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -15,11 +17,13 @@ from xfcost.mechanisms.base import Place
 ODD = st.integers(0, 6).map(lambda half: 2 * half + 1)
 
 
-def convolved(x_BND: Tensor, grid: Grid, leaf: nn.Module, size: int) -> Tensor:
-    """Every token's neighbours, each times its place of every channel's own kernel."""
+def convolved(x_BND: Tensor, grid: Grid, leaf: nn.Module, size: int, stride: int = 1) -> Tensor:
+    """Every `stride`-th token's neighbours, each times its place of every channel's own kernel."""
     kernels = leaf.weight[:, 0]
     tokens = []
-    for token in range(grid.tokens):
+    for token, spot in enumerate(itertools.product(*(range(side) for side in grid.sides))):
+        if any(at % stride for at in spot):
+            continue
         near = neighbours(grid, token, size)
         tokens.append(sum(x_BND[:, other] * kernels[(slice(None), *at)] for at, other in near))
     y_BND = torch.stack(tokens, dim=1)

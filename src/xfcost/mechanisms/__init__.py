@@ -9,6 +9,7 @@ from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
+from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.mechanisms.conv_mlp import ConvMlp
 from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.mechanisms.convnext import ConvNext
@@ -75,6 +76,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     ConvMlp,
     DepthwiseConv,
     ConvModule,
+    ConvAttention,
 )
 Mechanism = (
     Full
@@ -113,6 +115,7 @@ Mechanism = (
     | ConvMlp
     | DepthwiseConv
     | ConvModule
+    | ConvAttention
 )
 
 __all__ = [
@@ -125,6 +128,7 @@ __all__ = [
     "Bottleneck",
     "Compressed",
     "Compressive",
+    "ConvAttention",
     "ConvMlp",
     "ConvModule",
     "ConvNext",

@@ -10,6 +10,7 @@ from xfcost.live.mechanisms.blockwise import BlockwiseAttention
 from xfcost.live.mechanisms.bottleneck import BottleneckBlock
 from xfcost.live.mechanisms.compressed import CompressedAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
+from xfcost.live.mechanisms.conv_attention import ConvolutionalAttention
 from xfcost.live.mechanisms.conv_mlp import ConvolutionalFeedForward
 from xfcost.live.mechanisms.conv_module import ConvolutionModule
 from xfcost.live.mechanisms.convnext import ConvNextBlock
@@ -46,6 +47,7 @@ from xfcost.mechanisms import (
     Bottleneck,
     Compressed,
     Compressive,
+    ConvAttention,
     ConvMlp,
     ConvModule,
     ConvNext,
@@ -114,4 +116,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     ConvMlp: ConvolutionalFeedForward,
     DepthwiseConv: DepthwiseConvolution,
     ConvModule: ConvolutionModule,
+    ConvAttention: ConvolutionalAttention,
 }

@@ -1,0 +1,193 @@
+"""Attention with convolutional projections and CvT: by hand, at its edges, and beside transformers' models."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from test_against_transformers import CLASSES, compare, ours_of, put, take, theirs_of, weights_of
+from test_pvt import at
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live.build import TWINS, build
+from xfcost.live.probe import probe
+from xfcost.mechanisms import ConvAttention
+from xfcost.mechanisms.base import Place
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+logging.getLogger("transformers").setLevel(logging.ERROR)
+transformers = pytest.importorskip("transformers")
+
+
+# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_by_hand() -> None:
+    # 5×4 tokens and an extra one, width 6; keys at every second position: 3×2 and the extra one, 7.
+    found = {row.path: row for row in ConvAttention(heads=2).operations(at(5, 4, extra=1))}
+    core = ["scale", "scores", "softmax", "weighted_sum"]
+    projections = [f"{name}_{part}" for name in "qkv" for part in ("conv", "norm", "join", "linear")]
+    assert list(found) == [*projections, *core, "out"]
+    assert (found["q_conv"].params, found["q_conv"].macs, found["q_conv"].flops) == (54, 20 * 54, 2 * 20 * 54)
+    assert (found["k_conv"].params, found["k_conv"].macs, found["v_conv"].macs) == (54, 6 * 54, 6 * 54)
+    assert (found["q_conv"].mixing, found["q_conv"].reads, found["q_conv"].reads_tokens) == ("local", "W²", 9)
+    assert not found["q_conv"].content_dependent
+    assert (found["q_norm"].flops, found["k_norm"].flops, found["k_norm"].params) == (20 * 12, 6 * 12, 12)
+    assert (found["q_join"].moved, found["k_join"].moved, found["k_join"].only_moves) == (21 * 6, 7 * 6, True)
+    assert (found["q_linear"].macs, found["k_linear"].macs, found["k_linear"].params) == (21 * 36, 7 * 36, 42)
+    assert found["scale"].flops == 21 * 6
+    assert (found["scores"].macs, found["scores"].attention_entries) == (21 * 7 * 6, 2 * 21 * 7)
+    assert (found["scores"].mixing, found["scores"].reads, found["scores"].reads_tokens) == ("global", "N/R²", 7)
+    alone = {row.path for row in ConvAttention(heads=2, kv_stride=1).operations(at(5, 4))}
+    assert alone == set(found) - {"q_join", "k_join", "v_join"}
+
+
+def test_scores_are_scaled_by_the_whole_width() -> None:
+    spot = at(2, 2)
+    for heads in (1, 2, 3):
+        twin = TWINS[ConvAttention](ConvAttention(heads=heads), spot)
+        assert twin.scale.factor == pytest.approx(6**-0.5)
+
+
+def test_a_query_is_made_of_its_neighbours() -> None:
+    page, spot = ConvAttention(heads=1), at(4, 5, extra=1)
+    twin = TWINS[ConvAttention](page, spot).double().eval()
+    seen = probe(twin.q, (torch.zeros(1, 21, 6),)).reads
+    assert seen[0] == frozenset({0})  # the extra token goes round the convolution
+    assert seen[1] == frozenset({1, 2, 6, 7})
+    keys = probe(twin.k, (torch.zeros(1, 21, 6),)).reads
+    assert len(keys) == 7
+    assert frozenset().union(*keys) == frozenset(range(21))
+    assert list(page.notes(spot)) == ["1 extra token(s) go round the convolutions, and are joined behind them"]
+    assert list(page.notes(at(4, 5))) == []
+
+
+@pytest.mark.parametrize(
+    ("page", "field", "text"),
+    [
+        (ConvAttention(heads=4), "heads", "4 does not divide the width 6"),
+        (ConvAttention(heads=1, size=4), "size", "4 is even, and a kernel stands around its middle; try 3 or 5"),
+        (ConvAttention(heads=1, kv_stride=3), "kv_stride", "leave some that no key reads; expected at most 2"),
+        (ConvAttention(heads=1, causal=True), "causal", "has no causal form: a query and a key are made of"),
+    ],
+)
+def test_places_where_it_can_not_stand(page: ConvAttention, field: str, text: str) -> None:
+    with pytest.raises(PageError, match=text) as refused:
+        page.check(at(4, 4))
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("half", range(4))
+def test_up_to_that_stride_the_keys_read_every_token(half: int) -> None:
+    for side in range(1, 12):
+        page = ConvAttention(heads=1, size=2 * half + 1, kv_stride=half + 1)
+        page.check(Place(grid=Grid((side,)), dim=1, out_dim=1))
+        kernel = page.kernel(Grid((side,)), page.kv_stride)
+        read = {token for key in range(page.keys(Grid((side,))).total) for token in kernel.reads((side,), key)}
+        assert read == set(range(side))
+
+
+def test_cvt_on_other_grids() -> None:
+    # 30×30 tokens in the first stage, 15×15 and 8×8 behind: keys at every second position.
+    ledger = count(place(load("cvt-13"), Run(tokens=(900,))))
+    assert [row.reads_tokens for row in ledger.rows if row.operation == "scores"] == [225, 64, 17]
+    assert ledger.bound_params == 0
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+SMALL: dict[str, Any] = {
+    "embed_dim": [6, 12, 24],
+    "num_heads": [1, 2, 3],
+    "depth": [1, 2, 3],  # no fewer than the number of the stage: their drop rates want it
+    "mlp_ratio": [4.0, 2.0, 3.0],
+}
+
+
+def cvt_spec(size: int) -> dict[str, Any]:
+    def stage(number: int) -> dict[str, Any]:
+        doors: list[dict[str, Any]] = [{"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}]
+        doors += [{"kind": "class_token"}] if number == 2 else []
+        mixer = {"kind": "conv_attention", "heads": SMALL["num_heads"][number]}
+        block = [mixer, {"kind": "mlp", "ratio": SMALL["mlp_ratio"][number]}]
+        enter = {"enter": doors} if number else {}
+        return enter | {"dim": SMALL["embed_dim"][number], "depth": SMALL["depth"][number], "block": block}
+
+    return {
+        "input": {"kind": "image", "size": size},
+        "embed": [{"kind": "conv", "size": 7, "stride": 4, "padding": 2, "norm": "layer_norm"}],
+        "stages": [stage(number) for number in range(3)],
+        "head": {"kind": "classifier", "pool": "class_token", "norm_after_pool": True, "classes": CLASSES},
+    }
+
+
+def copied_cvt(theirs: nn.Module, ours: Any) -> None:
+    statistics = {name: buffer for name, buffer in theirs.named_buffers() if "running" in name}
+    noise = torch.Generator().manual_seed(4)
+    for buffer in statistics.values():
+        buffer.copy_(torch.rand(buffer.shape, generator=noise) + 0.5)
+    weights, stream = weights_of(theirs) | statistics, ours.streams[0]
+    for index, stage in enumerate(stream.stages):
+        there = f"cvt.encoder.stages.{index}"
+        door, *tokens = stage.enter if index else stream.embed
+        put(door.conv, weights, f"{there}.embedding.convolution_embeddings.projection")
+        put(door.norm, weights, f"{there}.embedding.convolution_embeddings.normalization")
+        for token in tokens:
+            token.prepend.weight.copy_(take(weights, f"{there}.cls_token"))
+        for number, (mixer, mlp) in enumerate(stage.run):
+            block = f"{there}.layers.{number}"
+            put(mixer.residual_norm, weights, f"{block}.layernorm_before")
+            for name, word in (("q", "query"), ("k", "key"), ("v", "value")):
+                projection = getattr(mixer.inner, name)
+                convolved = f"{block}.attention.attention.convolution_projection_{word}.convolution_projection"
+                put(projection.conv, weights, f"{convolved}.convolution")
+                put(projection.norm, weights, f"{convolved}.normalization")
+                for statistic in ("running_mean", "running_var"):
+                    taken = take(weights, f"{convolved}.normalization.{statistic}")
+                    getattr(projection.norm, statistic).copy_(taken)
+                put(projection.linear, weights, f"{block}.attention.attention.projection_{word}")
+            put(mixer.inner.out, weights, f"{block}.attention.output.dense")
+            put(mlp.residual_norm, weights, f"{block}.layernorm_after")
+            put(mlp.inner.fc1, weights, f"{block}.intermediate.dense")
+            put(mlp.inner.fc2, weights, f"{block}.output.dense")
+    put(ours.head.norm, weights, "layernorm")
+    put(ours.head.linear, weights, "classifier")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("size", [32, 58])  # 8×8, 4×4, 2×2; 14×14, 7×7, 4×4
+def test_cvt_with_their_weights(size: int, attention: str, tmp_path: Path) -> None:
+    theirs = theirs_of(transformers.CvtConfig, transformers.CvtForImageClassification, **SMALL, num_labels=CLASSES)
+    ours = ours_of(cvt_spec(size), tmp_path, batch=2, dtype="float64", attention=attention)
+    compare(theirs, ours, copied_cvt, tolerance=1e-10)
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "cvt-13": {},
+    "cvt-13-384": {},
+    "cvt-21": {"depth": [1, 4, 16]},
+    "cvt-21-384": {"depth": [1, 4, 16]},
+    "cvt-w24-384": {"embed_dim": [192, 768, 1024], "num_heads": [3, 12, 16], "depth": [2, 2, 20]},
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_has_their_parameters_and_their_macs(preset: str) -> None:
+    architecture = place(load(preset), Run())
+    totals = count(architecture).totals()
+    with torch.device("meta"):
+        config = PRESETS[preset] | {"num_labels": 1000}
+        theirs = theirs_of(transformers.CvtConfig, transformers.CvtForImageClassification, **config)
+        assert totals["params"] == sum(parameter.numel() for parameter in theirs.parameters())
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            theirs(*build(architecture).inputs)
+    assert 2 * totals["macs"] == counter.get_total_flops()
