@@ -29,7 +29,7 @@ NORMS = ("layer_norm", "rms_norm", "batch_norm", "affine", "group_norm")
 
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Mlp: [(Mlp(), place())],
-    Dense: [(Dense(), place())],
+    Dense: [(Dense(norm=kind), place()) for kind in ("none", "layer_norm", "rms_norm", "batch_norm", "affine")],
     Patch: [(Patch(size=P, norm="layer_norm"), place(grid=Grid((P * s, P * s)), dim=C))],
     Token: [(Token(scale="sqrt_dim"), place(dim=V, vocabulary=V))],
     ClassToken: [(ClassToken(), place())],

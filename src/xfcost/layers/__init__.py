@@ -3,6 +3,7 @@
 from xfcost.layers.axis_position import AxisPosition
 from xfcost.layers.base import Embed, Enter, Head, PerToken
 from xfcost.layers.class_token import ClassToken, DistillationToken
+from xfcost.layers.concatenate import Concatenate
 from xfcost.layers.conv import Conv, Pool
 from xfcost.layers.dense import Dense
 from xfcost.layers.fold import Fold
@@ -54,6 +55,7 @@ ENTERS: tuple[type[Embed | Enter], ...] = (
     Norm,
     ClassToken,
     Position,
+    Concatenate,
 )
 SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Dense, Context, NormLayer)
 HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, Pooler)
@@ -78,7 +80,7 @@ AnyEmbed = (
     | Pool
     | LocalRelationDoor
 )
-AnyEnter = PatchMerging | PoolingAttention | Upsample | Conv | Pool | Norm | ClassToken | Position
+AnyEnter = PatchMerging | PoolingAttention | Upsample | Conv | Pool | Norm | ClassToken | Position | Concatenate
 AnySubLayer = Mlp | Dense | Context | NormLayer
 AnyHead = Classifier | LanguageModel | Pooler
 
@@ -94,6 +96,7 @@ __all__ = [
     "AxisPosition",
     "ClassToken",
     "Classifier",
+    "Concatenate",
     "Context",
     "Conv",
     "Dense",

@@ -1,28 +1,51 @@
-"""One linear map and an activation, token by token: the row-wise feed-forward layer of set networks."""
+"""One linear map and an activation, token by token: set networks' row-wise layer, a 1×1 convolution of others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Literal
 
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
 from xfcost.layers.base import PerToken
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import ActKind, Place
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.mechanisms.base import ActKind, NormKind, Place
+from xfcost.mechanisms.rows import elementwise, linear, norm
 
 
 class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
-    """act(xW + b), d to d: Set Transformer's rFF as its authors' code has it (Lee et al. 2019, equation 6).
+    """act(norm(xW + b)), d to d: Set Transformer's rFF as its authors' code has it (Lee et al. 2019, equation 6).
 
-    linear   N·d² MACs, d² + d parameters
-    act      N·d elements
+        linear   N·d·d' MACs, d·d' + d' parameters
+        norm     N·d' elements
+        act      N·d' elements
+
+    With `residual: none` it brings the width to the stage's, d to d': the 1×1 convolution behind a convolutional
+    network's last block (MobileViT's, with a batch norm and no bias).
     """
 
+    norm: NormKind = "none"
     act: ActKind | Literal["none"] = "relu"
     bias: bool = True
 
+    @property
+    def widens(self) -> bool:
+        return self.residual == "none"
+
+    def check(self, place: Place) -> None:
+        if self.norm == "group_norm":
+            raise PageError("norm", "a group norm mixes all tokens, and 'dense' none; use another norm")
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, place.out_dim if self.widens else place.dim
+
+    def order_key(self, place: Place) -> str:
+        return "dense" if self.norm == "none" else f"dense/{self.norm}"
+
     def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
-        yield linear("linear", "Linear map", n, d, d, bias=self.bias)
+        n, width = place.grid.total, self.out(place)[1]
+        yield linear("linear", "Linear map", n, place.dim, width, bias=self.bias)
+        yield from norm(self.norm, "norm", n, width)
         if self.act != "none":
-            yield elementwise("act", "Activation", self.act, n * d)
+            yield elementwise("act", "Activation", self.act, n * width)

@@ -20,6 +20,7 @@ from xfcost.mechanisms.funnel import Funnel
 from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.mechanisms.gmlp import Gmlp
 from xfcost.mechanisms.inducing import Inducing
+from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
@@ -36,6 +37,7 @@ from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.token_mlp import TokenLinear, TokenMlp
+from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.mechanisms.window import Window
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
@@ -77,6 +79,8 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     DepthwiseConv,
     ConvModule,
     ConvAttention,
+    InvertedResidual,
+    Unfolded,
 )
 Mechanism = (
     Full
@@ -116,6 +120,8 @@ Mechanism = (
     | DepthwiseConv
     | ConvModule
     | ConvAttention
+    | InvertedResidual
+    | Unfolded
 )
 
 __all__ = [
@@ -139,6 +145,7 @@ __all__ = [
     "GlobalLocal",
     "Gmlp",
     "Inducing",
+    "InvertedResidual",
     "Kernel",
     "LocalAttention",
     "LocalRelation",
@@ -157,5 +164,6 @@ __all__ = [
     "Synthesizer",
     "TokenLinear",
     "TokenMlp",
+    "Unfolded",
     "Window",
 ]

@@ -6,6 +6,7 @@ from xfcost.layers import (
     AxisPosition,
     Classifier,
     ClassToken,
+    Concatenate,
     Context,
     Conv,
     Dense,
@@ -34,6 +35,7 @@ from xfcost.layers import (
 )
 from xfcost.live.layers.axis_position import AxisPositionDoor
 from xfcost.live.layers.class_token import ClassTokenDoor, DistillationTokenDoor, MemoryTokensDoor
+from xfcost.live.layers.concatenate import ConcatenateDoor
 from xfcost.live.layers.conv import ConvDoor, PoolDoor
 from xfcost.live.layers.dense import DenseLayer
 from xfcost.live.layers.doors import (
@@ -80,6 +82,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     PatchMerging: PatchMergingDoor,
     PoolingAttention: PoolingAttentionDoor,
     Upsample: UpsampleDoor,
+    Concatenate: ConcatenateDoor,
     Mlp: FeedForward,
     Dense: DenseLayer,
     Context: ContextLayer,

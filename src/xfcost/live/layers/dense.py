@@ -6,17 +6,21 @@ from torch import Tensor, nn
 
 from xfcost.layers import Dense
 from xfcost.live.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.live.norms import norm
 from xfcost.mechanisms.base import Place
 
 
 class DenseLayer(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D')."""
 
     def __init__(self, page: Dense, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.linear = Linear(place.dim, place.dim, bias=page.bias)
+        width = page.out(place)[1]
+        self.linear = Linear(place.dim, width, bias=page.bias)
+        self.norm = norm(page.norm, width)
         self.act = None if page.act == "none" else ACTIVATIONS[page.act]()
 
     def forward(self, x_BND: Tensor) -> Tensor:
         y_BND = self.linear(x_BND)
+        y_BND = y_BND if self.norm is None else self.norm(y_BND)
         return y_BND if self.act is None else self.act(y_BND)

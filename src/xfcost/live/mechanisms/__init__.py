@@ -21,6 +21,7 @@ from xfcost.live.mechanisms.funnel import FunnelAttention
 from xfcost.live.mechanisms.global_local import GlobalLocalAttention
 from xfcost.live.mechanisms.gmlp import GmlpBlock
 from xfcost.live.mechanisms.inducing import InducedAttention
+from xfcost.live.mechanisms.inverted_residual import InvertedResidualBlock
 from xfcost.live.mechanisms.kernel import KernelAttention
 from xfcost.live.mechanisms.local_attention import LocalSelfAttention
 from xfcost.live.mechanisms.local_relation import LocalRelationLayer
@@ -37,6 +38,7 @@ from xfcost.live.mechanisms.sparse import SparseAttention
 from xfcost.live.mechanisms.spatial_reduction import SpatialReductionAttention
 from xfcost.live.mechanisms.synthesizer import SynthesizerAttention
 from xfcost.live.mechanisms.token_mlp import TokenMixingLinear, TokenMixingMlp
+from xfcost.live.mechanisms.unfolded import UnfoldedAttention
 from xfcost.live.mechanisms.window import WindowAttention
 from xfcost.mechanisms import (
     AveragePool,
@@ -58,6 +60,7 @@ from xfcost.mechanisms import (
     GlobalLocal,
     Gmlp,
     Inducing,
+    InvertedResidual,
     Kernel,
     LocalAttention,
     LocalRelation,
@@ -75,6 +78,7 @@ from xfcost.mechanisms import (
     Synthesizer,
     TokenLinear,
     TokenMlp,
+    Unfolded,
     Window,
 )
 from xfcost.mechanisms.base import Page
@@ -117,4 +121,6 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     DepthwiseConv: DepthwiseConvolution,
     ConvModule: ConvolutionModule,
     ConvAttention: ConvolutionalAttention,
+    InvertedResidual: InvertedResidualBlock,
+    Unfolded: UnfoldedAttention,
 }

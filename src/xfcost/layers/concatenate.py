@@ -1,0 +1,47 @@
+"""What an earlier stage gave, beside what comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers.base import Enter
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.rows import move
+
+
+class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
+    """[y, x]: the output y of an earlier stage, of the same grid, before x (Mehta and Rastegari 2022, figure 1b).
+
+    Widths d' and d become d' + d: N·(d' + d) elements are written. A convolution behind it fuses the two.
+    """
+
+    stage: Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+    """Whose output stands beside; 1 is the first."""
+
+    @property
+    def reads_stage(self) -> int | None:
+        return self.stage
+
+    def check(self, place: Place) -> None:
+        if place.memory is None:
+            raise PageError("stage", f"{self.stage} is no stage before this one")
+        if place.memory != place.grid:
+            raise PageError(
+                "stage",
+                f"stage {self.stage} leaves {place.memory.shape_text()} tokens and {place.grid.shape_text()} stand "
+                "here; expected a stage with the same grid",
+            )
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, place.memory_dim + place.dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        width = place.memory_dim + place.dim
+        yield move("concatenate", f"Beside the output of stage {self.stage}", place.grid.total * width)

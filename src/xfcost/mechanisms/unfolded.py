@@ -1,0 +1,88 @@
+"""MobileViT's attention: the map is unfolded into patches, and a token reads those at its own place of all patches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import ClassVar
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid, sides_text
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import NeverCausal, Place, Side
+from xfcost.mechanisms.rows import linear, power
+
+
+class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):
+    """Softmax attention among the tokens of one place of all patches (Mehta and Rastegari 2022, §3.1, equation 1).
+
+    N tokens on a grid of patches of P×P, width d, h heads of width d_k = d/h: P² groups of N/P² tokens, a group being
+    every P-th row's every P-th token.
+
+        qkv           N·d·3h·d_k MACs
+        scores        N²/P²·h·d_k MACs, h·N²/P² entries kept
+        weighted_sum  N²/P²·h·d_k MACs
+        out           N·h·d_k·d MACs
+
+    So P² times cheaper than full attention, and as quadratic. A convolution before it brings each token's neighbours,
+    and so a token learns of all of them where the kernel covers a patch.
+    """
+
+    because: ClassVar[str] = "a token reads its place of all patches, of those behind it too"
+
+    patch: Side = 2
+    """P."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        grid = place.grid
+        if grid.extra:
+            raise PageError("kind", f"patches tile a grid, and {grid.extra} extra token(s) stand outside it here")
+        if any(side % self.patch for side in grid.sides):
+            raise PageError(
+                "patch",
+                f"{self.patch} does not divide the grid {sides_text(grid.sides)}; expected sides that are multiples of "
+                "it, by another image size or patch (the public code resizes the map there, which is not done here)",
+            )
+
+    def label(self) -> str:
+        return "Unfolded attention"
+
+    def groups(self, grid: Grid) -> Number:
+        """P² on a map."""
+        return self.patch ** len(grid.sides)
+
+    def order_key(self, place: Place) -> str:
+        return f"unfolded/{len(place.grid.sides)}"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        tokens, place = [0], token
+        lines = []
+        for side in reversed(grid.sides):
+            place, at = divmod(place, side)
+            lines.append(range(at % self.patch, side, self.patch))
+        for side, line in zip(grid.sides, reversed(lines), strict=True):
+            tokens = [before * side + at for before, at in product(tokens, line)]
+        return tokens
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.tokens * (grid.tokens // self.groups(grid))
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, groups = place.grid.tokens, place.dim, self.groups(place.grid)
+        inner = self.inner(d)
+        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        yield from attention_core(
+            queries=n // groups,
+            keys=n // groups,
+            groups=groups,
+            heads=self.heads,
+            inner=inner,
+            mixing="global",
+            reads=f"N/{power('P', len(place.grid.sides))}",
+            pairs=self.pairs(place.grid),
+            fused=place.fused,
+        )
+        yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

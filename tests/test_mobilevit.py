@@ -1,0 +1,329 @@
+"""MobileViT: its blocks by hand, where they refuse to stand, and the whole beside transformers' with its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from strategies import as_yaml, counted_spec
+from test_against_transformers import put, scrambled, take, theirs_of, weights_of
+from xfcost.counted import count
+from xfcost.errors import PageError, SpecError
+from xfcost.grid import Grid
+from xfcost.layers import Concatenate, Dense
+from xfcost.ledger import Ledger
+from xfcost.live.build import TWINS, Model, build
+from xfcost.live.probe import probe
+from xfcost.mechanisms import Full, InvertedResidual, Unfolded
+from xfcost.mechanisms.base import Place, Residual
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+transformers = pytest.importorskip("transformers")
+
+
+def spot(*sides: int, dim: int = 6, out_dim: int | None = None, extra: int = 0) -> Place:
+    return Place(grid=Grid(sides, extra), dim=dim, out_dim=out_dim or dim)
+
+
+def counted(name: str, **run: Any) -> Ledger:
+    return count(place(load(name), Run(**run)))
+
+
+# Inverted residuals ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_inverted_residual_by_hand() -> None:
+    # 4×5 tokens of 6, 12 inside, every second row and column: 2×3 leave, 7 wide.
+    rows = {row.path: row for row in InvertedResidual(ratio=2, stride=2).operations(spot(4, 5, out_dim=7))}
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "expand_conv": 1440,  # 20·6·12
+        "conv": 648,  # 6·9·12
+        "project_conv": 504,  # 6·12·7
+    }
+    assert {path: row.params for path, row in rows.items() if row.params} == {
+        "expand_conv": 72,
+        "expand_norm": 24,
+        "conv": 108,
+        "norm": 24,
+        "project_conv": 84,
+        "project_norm": 14,
+    }
+    assert "add" not in rows
+    assert {path for path, row in rows.items() if row.mixes} == {"conv"}
+
+
+def test_x_is_added_where_the_shape_stays() -> None:
+    def names(page: InvertedResidual, where: Place) -> list[str]:
+        return [row.path for row in page.operations(where)]
+
+    assert names(InvertedResidual(), spot(4, 4))[-1] == "add"
+    assert names(InvertedResidual(), spot(4, 4, out_dim=8))[-1] == "project_norm"
+    assert names(InvertedResidual(stride=2), spot(4, 4))[-1] == "project_norm"
+    # nothing is expanded by a ratio of 1
+    assert names(InvertedResidual(ratio=1), spot(4, 4))[0] == "conv"
+
+
+def test_an_inverted_residual_refuses() -> None:
+    with pytest.raises(PageError, match=r"1\.1·6 is no whole width"):
+        InvertedResidual(ratio=1.1).check(spot(4, 4))
+    with pytest.raises(PageError, match=r"1 extra token\(s\) stand outside it"):
+        InvertedResidual().check(spot(4, 4, extra=1))
+
+
+# Unfolded attention ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_unfolded_attention_by_hand() -> None:
+    # 4×6 tokens, patches of 2×2: 4 places, 6 patches.
+    page, grid = Unfolded(heads=2), Grid((4, 6))
+    assert page.reads(grid, 0) == [0, 2, 4, 12, 14, 16]
+    assert page.reads(grid, 7) == page.reads(grid, 23) == [7, 9, 11, 19, 21, 23]
+    assert page.pairs(grid) == 24 * 6
+    rows = {row.path: row for row in page.operations(spot(4, 6))}
+    assert (rows["scores"].macs, rows["scores"].attention_entries) == (4 * 36 * 6, 2 * 4 * 36)
+    assert (rows["scores"].reads, rows["scores"].reads_tokens) == ("N/P²", 6)
+
+
+def test_patches_of_one_are_full_attention() -> None:
+    one, full = (
+        sum(row.macs for row in page.operations(spot(4, 6))) for page in (Unfolded(heads=2, patch=1), Full(heads=2))
+    )
+    assert one == full
+
+
+def test_its_twin_is_the_papers_unfolding() -> None:
+    """Patches and places as the public code makes them, channel by channel."""
+    torch.manual_seed(0)
+    where = spot(4, 6)
+    twin = TWINS[Unfolded](Unfolded(heads=2), where).double()
+    x_BND = torch.randn(2, 24, 6, dtype=torch.float64)
+    x_BDYX = x_BND.transpose(1, 2).unflatten(2, (4, 6))
+    patches = x_BDYX.reshape(2 * 6 * 2, 2, 3, 2).transpose(1, 2).reshape(2, 6, 6, 4).permute(0, 3, 2, 1)
+    torch.testing.assert_close(twin.unfold(x_BND), patches)
+    torch.testing.assert_close(twin.fold(twin.unfold(x_BND)), x_BND)
+
+
+def test_a_convolution_before_it_brings_the_other_places() -> None:
+    # 3×3 neighbours cover the four places of 2×2 patches: what a token then reads is the whole map.
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = TWINS[InvertedResidual](InvertedResidual(), spot(6, 8))
+            self.then = TWINS[Unfolded](Unfolded(heads=2), spot(6, 8))
+
+        def forward(self, x_BND: Tensor) -> Tensor:
+            return self.then(self.first(x_BND))
+
+    seen = probe(Both(), (torch.zeros(1, 48, 6),))
+    assert seen.reads == (frozenset(range(48)),) * 48
+
+
+def test_unfolded_attention_refuses() -> None:
+    with pytest.raises(
+        PageError, match=r"2 does not divide the grid 7×8; expected sides that are multiples"
+    ) as refused:
+        Unfolded(heads=2).check(spot(7, 8))
+    assert refused.value.field == "patch"
+    with pytest.raises(PageError, match=r"1 extra token\(s\) stand outside it"):
+        Unfolded(heads=2).check(spot(4, 4, extra=1))
+    with pytest.raises(PageError, match="has no causal form"):
+        Unfolded(heads=2, causal=True).check(spot(4, 4))
+    with pytest.raises(SpecError, match=r"mobilevit-s.*stages\[7\].block\[0\].patch: 2 does not divide the grid 7×7"):
+        counted("mobilevit-s", size=(224, 224))
+
+
+# An earlier stage beside this one ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_concatenating_by_hand() -> None:
+    where = Place(grid=Grid((2, 3)), dim=4, out_dim=9, memory=Grid((2, 3)), memory_dim=5)
+    page = Concatenate(stage=1)
+    assert page.out(where) == (Grid((2, 3)), 9)
+    (row,) = page.operations(where)
+    assert row.moved == 6 * 9
+    assert row.only_moves
+    x_BND, earlier_BNE = torch.randn(2, 6, 4), torch.randn(2, 6, 5)
+    assert torch.equal(TWINS[Concatenate](page, where)(x_BND, earlier_BNE), torch.cat([earlier_BNE, x_BND], -1))
+
+
+def test_what_can_not_stand_beside_is_refused(tmp_path: Path) -> None:
+    def spec(stage: int, side: int) -> dict[str, Any]:
+        mlp = [{"kind": "mlp"}]
+        enter = [{"kind": "concatenate", "stage": stage}, {"kind": "conv", "size": 1}]
+        down = {"kind": "conv", "size": side, "stride": side}
+        return {
+            "input": {"kind": "image", "size": 8},
+            "embed": [{"kind": "patch", "size": 2}],
+            "stages": [
+                {"dim": 4, "depth": 1, "block": mlp},
+                {"dim": 6, "depth": 1, "block": mlp, "enter": [down]},
+                {"dim": 8, "depth": 1, "block": mlp, "enter": enter},
+            ],
+        }
+
+    # 16 tokens of 4 and 6 beside each other, mapped to 8
+    ledger = counted_spec(spec(1, 1), tmp_path)
+    (fused,) = [row for row in ledger.rows if row.path == "stages.2.enter.1.conv"]
+    assert fused.macs == 16 * 10 * 8
+    with pytest.raises(SpecError, match=r"enter\[0\].stage: 3 is no stage before this one"):
+        counted_spec(spec(3, 1), tmp_path)
+    with pytest.raises(SpecError, match=r"stage 1 leaves 16 \(4×4\) tokens and 4 \(2×2\) stand here"):
+        counted_spec(spec(1, 2), tmp_path)
+
+
+# A linear map that widens ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_dense_layer_widens_where_nothing_is_added() -> None:
+    wide = Dense(norm="batch_norm", act="silu", bias=False, residual="none")
+    rows = {row.path: row for row in wide.operations(spot(5, dim=3, out_dim=7))}
+    assert (rows["linear"].macs, rows["linear"].params) == (105, 21)
+    assert (rows["norm"].params, rows["norm"].flops, rows["act"].flops) == (14, 70, 140)
+    assert wide.out(spot(5, dim=3, out_dim=7)) == (Grid((5,)), 7)
+    assert not Dense(residual=Residual()).widens
+    with pytest.raises(PageError, match="a group norm mixes all tokens") as refused:
+        Dense(norm="group_norm").check(spot(5))
+    assert refused.value.field == "norm"
+
+
+def test_a_dense_layer_in_a_residual_can_not_widen(tmp_path: Path) -> None:
+    spec = {
+        "input": {"kind": "vectors", "channels": 3, "length": 5},
+        "stages": [{"dim": 7, "depth": 1, "block": [{"kind": "dense"}]}],
+    }
+    with pytest.raises(SpecError, match="the width is 3 here and nothing in `embed` brings it to 7"):
+        counted_spec(spec, tmp_path)
+    spec["stages"][0]["block"][0]["residual"] = "none"  # type: ignore[index]
+    assert counted_spec(spec, tmp_path).total("params") == 3 * 7 + 7
+
+
+# The published figures ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("name", "printed"), [("xxs", 0.42e9), ("xs", 1.05e9), ("s", 2.03e9)])
+def test_the_printed_work_counts_norms_and_no_classifier(name: str, printed: float) -> None:
+    ledger = counted(f"mobilevit-{name}")
+    norms = ledger.part(row for row in ledger.rows if row.operation.endswith("norm"))
+    head = ledger.part(row for row in ledger.rows if row.path.startswith("head."))
+    theirs = ledger.total("macs") + norms.total("flops") - head.total("macs")
+    assert abs(theirs - printed) < 0.005e9
+
+
+def test_sizes_that_patches_tile() -> None:
+    # 2¹⁴ tokens behind the stem; 320 is 10 in the last stage, and attention (10²/8²)² = 2.44 times there
+    assert counted("mobilevit-s", tokens=(128 * 128,)).total("macs") == counted("mobilevit-s").total("macs")
+    small, large = (
+        next(row for row in counted("mobilevit-s", size=(side, side)).rows if row.path == "stages.7.block.0.scores")
+        for side in (256, 320)
+    )
+    assert (small.macs, large.macs) == (4 * 16**2 * 240, 4 * 25**2 * 240)
+
+
+# transformers' model ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+SIZES = {
+    "mobilevit-xxs": ((16, 16, 24, 48, 64, 80, 320), (64, 80, 96), 2),
+    "mobilevit-xs": ((16, 32, 48, 64, 80, 96, 384), (96, 120, 144), 4),
+    "mobilevit-s": ((16, 32, 64, 96, 128, 160, 640), (144, 192, 240), 4),
+}
+
+
+def theirs(necks: tuple[int, ...], widths: tuple[int, ...], ratio: int, classes: int = 1000) -> nn.Module:
+    return theirs_of(
+        transformers.MobileViTConfig,
+        transformers.MobileViTForImageClassification,
+        neck_hidden_sizes=list(necks),
+        hidden_sizes=list(widths),
+        expand_ratio=float(ratio),
+        num_labels=classes,
+    )
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_preset_has_their_parameters_and_macs(name: str) -> None:
+    with torch.device("meta"):
+        model, pixels = theirs(*SIZES[name]), torch.randn(1, 3, 256, 256)
+    ledger = counted(name)
+    assert sum(parameter.numel() for parameter in model.parameters()) == ledger.total("params")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(pixels)
+    assert counter.get_total_flops() == 2 * (ledger.total("macs") or 0)
+
+
+def put_normed(conv: nn.Module, norm: nn.Module, model: nn.Module, name: str) -> None:
+    """A convolution of theirs and its norm, running statistics too."""
+    put(conv, weights_of(model), f"{name}.convolution")
+    norm.load_state_dict(model.get_submodule(f"{name}.normalization").state_dict())
+
+
+def put_inverted(block: Any, model: nn.Module, name: str) -> None:
+    put_normed(block.expand.conv, block.expand.norm, model, f"{name}.expand_1x1")
+    put_normed(block.conv, block.norm, model, f"{name}.conv_3x3")
+    put_normed(block.project_conv, block.project_norm, model, f"{name}.reduce_1x1")
+
+
+def copied(ours: Model, model: nn.Module) -> None:
+    """Their weights into ours."""
+    weights = weights_of(model)
+    stream, encoder = ours.streams[0], "mobilevit.encoder.layer"
+    put_normed(stream.embed[0].conv, stream.embed[0].norm, model, "mobilevit.conv_stem")
+    first, second, *rest = stream.stages
+    put_inverted(first.run[0][0].inner, model, f"{encoder}.0.layer.0")
+    for number, block in enumerate(second.run):
+        put_inverted(block[0].inner, model, f"{encoder}.1.layer.{number}")
+    # every MobileViT block is three of our stages: what it is given, its transformer, and what follows them
+    for number in range(3):
+        given, transformer, after = rest[2 * number : 2 * number + 3]
+        name = f"{encoder}.{2 + number}"
+        put_inverted(given.run[0][0].inner, model, f"{name}.downsampling_layer")
+        put_normed(transformer.enter[0].conv, transformer.enter[0].norm, model, f"{name}.conv_kxk")
+        put(transformer.enter[1].conv, weights, f"{name}.conv_1x1.convolution")
+        for layer, (attention, mlp) in enumerate(transformer.run):
+            put_layer(attention, mlp, weights, f"{name}.transformer.layer.{layer}")
+        normed, projection, _, fusion = after.enter
+        put(normed.norm, weights, f"{name}.layernorm")
+        put_normed(projection.conv, projection.norm, model, f"{name}.conv_projection")
+        put_normed(fusion.conv, fusion.norm, model, f"{name}.fusion")
+    dense = rest[-1].run[0][0].inner
+    dense.linear.weight.copy_(take(weights, "mobilevit.conv_1x1_exp.convolution.weight").flatten(1))
+    dense.norm.load_state_dict(model.mobilevit.conv_1x1_exp.normalization.state_dict())
+    put(ours.head.linear, weights, "classifier")
+
+
+def put_layer(attention: Any, mlp: Any, weights: dict[str, Tensor], name: str) -> None:
+    for kind, parameter in attention.inner.qkv.named_parameters():
+        there = [f"{name}.attention.attention.{part}.{kind}" for part in ("query", "key", "value")]
+        parameter.copy_(torch.cat([take(weights, one) for one in there]))
+    put(attention.inner.out, weights, f"{name}.attention.output.dense")
+    put(attention.residual_norm, weights, f"{name}.layernorm_before")
+    put(mlp.inner.fc1, weights, f"{name}.intermediate.dense")
+    put(mlp.inner.fc2, weights, f"{name}.output.dense")
+    put(mlp.residual_norm, weights, f"{name}.layernorm_after")
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("size", [(64, 64), (128, 64)])
+def test_the_whole_with_their_weights(size: tuple[int, int], attention: str, tmp_path: Path) -> None:
+    model = theirs(*SIZES["mobilevit-xxs"], classes=7).double()
+    torch.manual_seed(0)
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            norm.running_mean.normal_(std=0.1)
+            norm.running_var.uniform_(0.5, 2)
+    scrambled(model)
+    data = {"extends": "mobilevit-xxs", "name": "ours", "head": {"classes": 7}}
+    file = tmp_path / "ours.yaml"
+    file.write_text(as_yaml(data), encoding="utf-8")
+    architecture = place(load(str(file)), Run(size=size, batch=2, dtype="float64", attention=attention))  # type: ignore[arg-type]
+    live = build(architecture, "cpu")
+    copied(live.model, model)
+    with torch.no_grad():
+        expected = model(*live.inputs).logits
+        torch.testing.assert_close(live.model(*live.inputs), expected, rtol=1e-9, atol=1e-10)
+    assert expected.std() > 1e-3  # not all alike
