@@ -170,3 +170,25 @@ def test_a_rebuilt_model_says_so():
     assert json.loads(other.to_json())["totals"]["bound_params"] == 785 * 768
     swin = xfcost.analyze("swin-t", size=448, trace=False)  # windows cover no map here either
     assert not any("rebuilt" in note for note in swin.facts.notes)
+
+
+def test_systems_with_tokens_of_other_sizes_cross_at_equal_images():
+    # ViT-Ti/16 costs 1.25 G at 224, Swin-S 8.74 G; global attention overtakes windows as images grow.
+    found = xfcost.compare("vit-s16", "swin-t")
+    crossings = {one["quantity"]: one for one in found.size_crossovers}
+    side = crossings["mixing_macs"]["size"]
+    below, above = (
+        [counted(name, size=(at, at)).total("macs", lambda row: row.mixes) or 0 for name in ("vit-s16", "swin-t")]
+        for at in (side - 16, side)
+    )
+    assert below[0] < below[1]
+    assert above[0] > above[1]
+    assert f"ViT-S/16 costs less below {side}×{side}, Swin-T from there" in " ".join(comparison_plain(found).split())
+    assert xfcost.compare("vit-s16", "vit-b16").size_crossovers == ()  # N says the same
+
+
+def test_places_traded_again_and_again_take_one_line():
+    found = xfcost.compare("swin-t", "swinv2-t-w8-256")
+    many = [one for one in found.crossovers if one["quantity"] == "mixing_macs"]
+    assert len(many) > 3
+    assert f"mixing MACs: Swin-T and SwinV2-T (window 8, 256) trade places {len(many)} times" in comparison_plain(found)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from itertools import combinations, pairwise
 from typing import Any, Final
 
 import msgspec
 
 from xfcost.accounts import growth_exponent
 from xfcost.counted import count
+from xfcost.crossovers import Crossing, crossings
 from xfcost.errors import XfcostError
 from xfcost.ledger import MIXINGS, Ledger
 from xfcost.spec.grammar import ImageInput
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, place
+from xfcost.spec.walk import Run, input_for, place
 
 # Sides of the square grids on which crossovers are looked for (N = 16 … 1 048 576), before each is narrowed down.
 _SIDES: Final = (4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 1024)
@@ -24,6 +25,8 @@ _SIDES: Final = (4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 7
 MOST_PAIRED: Final = 4
 # Image sizes at which systems stand beside each other: those that ImageNet models come in, and a detector's.
 SIZES: Final = (224, 384, 512, 1024)
+# The largest image at which crossovers are looked for.
+_MOST_SIZE: Final = 2048
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """System -> side of a square image -> its tokens and costs, None where it can't have it; {} without images."""
     crossovers: tuple[dict[str, Any], ...]
     """{quantity, systems, N, cheaper_below, cheaper_above}; of many systems only those against the first."""
+    size_crossovers: tuple[dict[str, Any], ...]
+    """The same at equal image sizes, `size` in place of `N`; only of systems whose tokens are of different sizes."""
     searched: tuple[int, int]
     """The N between which crossovers were looked for; (0, 0) where no N fits all systems."""
     grids: int
@@ -94,14 +99,16 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> C
         for name, values in figures.items()
     }
     found, sides = _crossovers(names, loaded, run)
+    by_size = _by_size(names, loaded, run)
     return Comparison(
         ledgers=tuple(ledgers),
         names=tuple(names),
         figures=figures,
         ratios=ratios,
         growth={name: _growth(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)},
-        by_size=_by_size(names, loaded, run),
+        by_size=by_size,
         crossovers=tuple(found),
+        size_crossovers=tuple(_size_crossovers(names, loaded, run)) if by_size else (),
         searched=(sides[0] ** 2, sides[-1] ** 2) if sides else (0, 0),
         grids=len(sides),
     )
@@ -171,59 +178,49 @@ def _by_size(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> dict[s
             ledger = count(place(one, run._replace(tokens=None, size=(side, side))))
         except XfcostError:  # patches don't tile it, or a table holds fewer positions
             return None
-        return {"tokens": ledger.facts.grid_tokens} | {name: curve(ledger) for name, curve in CURVES.items()}
+        return {"tokens": ledger.facts.grid_tokens} | _costs(ledger)
 
     return {name: {side: at(one, side) for side in SIZES} for name, one in zip(names, loaded, strict=True)}
 
 
 def _crossovers(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> tuple[list[dict[str, Any]], list[int]]:
-    """Where the order of two systems changes, on square grids; narrowed to neighbouring sides."""
-    known: dict[tuple[int, int], dict[str, int] | None] = {}
+    """Where the order of two systems changes in N, on square grids."""
 
-    def costs(system: int, side: int) -> dict[str, int] | None:
-        if (system, side) not in known:
-            try:
-                ledger = counted_at(loaded[system], run, side * side)
-                known[system, side] = {name: curve(ledger) for name, curve in CURVES.items()}
-            except XfcostError:  # this N can't be for this system
-                known[system, side] = None
-        return known[system, side]
+    def costs(system: int, side: int) -> dict[str, int]:
+        return _costs(counted_at(loaded[system], run, side * side))
 
-    def sign(quantity: str, pair: tuple[int, int], side: int) -> int | None:
-        first, second = costs(pair[0], side), costs(pair[1], side)
-        if first is None or second is None:
-            return None
-        return (first[quantity] > second[quantity]) - (first[quantity] < second[quantity])
-
-    found = []
-    sides = [side for side in _SIDES if all(costs(number, side) is not None for number in range(len(loaded)))]
-    for pair in _pairs(len(loaded)):
-        for quantity in CURVES:
-            unequal = [side for side in sides if sign(quantity, pair, side)]
-            for low, high in pairwise(unequal):
-                before, after = sign(quantity, pair, low), sign(quantity, pair, high)
-                if before is None or before == after:
-                    continue
-                side = _narrow(lambda at, q=quantity, p=pair: sign(q, p, at), low, high, before)  # type: ignore[misc]
-                cheaper = (names[pair[0]], names[pair[1]]) if before < 0 else (names[pair[1]], names[pair[0]])
-                found.append({"quantity": quantity, "systems": [names[pair[0]], names[pair[1]]], "N": side * side})
-                found[-1] |= {"cheaper_below": cheaper[0], "cheaper_above": cheaper[1]}
-    return found, sides
+    found, sides = crossings(names, costs, _SIDES, CURVES, few=MOST_PAIRED)
+    return [_named(one, "N", one.at * one.at) for one in found], sides
 
 
-def _pairs(systems: int) -> list[tuple[int, int]]:
-    """All pairs of a few systems; of many, every one against the first."""
-    if systems <= MOST_PAIRED:
-        return list(combinations(range(systems), 2))
-    return [(0, other) for other in range(1, systems)]
+def _size_crossovers(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> list[dict[str, Any]]:
+    """The same in the image's size, of systems whose tokens are of different sizes: there N is another for each."""
+    grains = {max(input_for(one, run, (1, 1))) for one in loaded}
+    if len(grains) == 1:
+        return []
+    grain = math.lcm(*grains)
+
+    def costs(system: int, times: int) -> dict[str, int]:
+        side = times * grain
+        return _costs(count(place(loaded[system], run._replace(tokens=None, size=(side, side)))))
+
+    last = _MOST_SIZE // grain
+    times = [point for point in _SIDES if point < last]
+    found, _ = crossings(names, costs, [1, 2, *times, max(last, 3)], CURVES, few=MOST_PAIRED)
+    return [_named(one, "size", one.at * grain) for one in found]
 
 
-def _narrow(sign: Callable[[int], int | None], low: int, high: int, before: int) -> int:
-    """The least side above `low` at which the sign is no longer `before`; a side that can't be is passed over."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        if sign(middle) in (before, None):
-            low = middle
-        else:
-            high = middle
-    return high
+def _costs(ledger: Ledger) -> dict[str, int]:
+    return {name: curve(ledger) for name, curve in CURVES.items()}
+
+
+def _named(crossing: Crossing, axis: str, at: int) -> dict[str, Any]:
+    """{quantity, systems, N or size, cheaper_below, cheaper_above}."""
+    below, above = crossing.cheaper
+    return {
+        "quantity": crossing.quantity,
+        "systems": list(crossing.systems),
+        axis: at,
+        "cheaper_below": below,
+        "cheaper_above": above,
+    }

@@ -91,8 +91,8 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         rows = f"the position table has one row per token ({place.grid.total})"
         if place.vocabulary is None and len(place.grid.sides) == 2:  # noqa: PLR2004 - height and width
             yield (
-                f"{rows}, bound to the resolution; a table for another one can be interpolated from it, once, on the "
-                "weights (Dosovitskiy et al. 2021, §3.2)"
+                f"{rows}, bound to the resolution: another N needs new weights, or these interpolated on the grid, "
+                "once (Dosovitskiy et al. 2021, §3.2)"
             )
         else:
             yield f"{rows}: another N needs new weights"

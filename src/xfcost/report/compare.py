@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -36,6 +36,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "attention_peak_bytes": ("attention memory, peak", ""),
     "seconds": ("time of a forward", ""),
 }
+_MOST_CROSSINGS: Final = 3
 _EXACT: Final = ("tokens", "token_pairs", "score_dot_products", _EXTRA)
 # Said only where systems differ in them.
 _SAME: Final = ("tokens", "token_pairs")
@@ -71,7 +72,7 @@ def report(comparison: Comparison, width: int) -> Group:
         *stage_parts(comparison, width),
         *size_parts(comparison),
     ]
-    parts += [Text(), *crossover_texts(comparison), Text(), *endnotes(comparison)]
+    parts += [Text(), *crossover_texts(comparison), *size_crossover_texts(comparison), Text(), *endnotes(comparison)]
     return Group(*parts)
 
 
@@ -183,12 +184,35 @@ def crossover_texts(comparison: Comparison) -> Iterator[Text]:
         return
     where = f"looked for on {comparison.grids} square grids, N from {low:,} to {high:,}"
     yield Text(f"crossovers ({where})", style="bold")
-    for found in comparison.crossovers:
-        words = _EXPONENTS[found["quantity"]]
-        below, above = found["cheaper_below"], found["cheaper_above"]
-        yield Text(f"  {words}: {below} costs less below N = {found['N']:,}, {above} from there")
+    yield from _told(comparison.crossovers, lambda found: f"N = {found['N']:,}")
     if not comparison.crossovers:
         yield Text("  none found in MACs, mixing MACs or attention memory: the order stays the same")
+
+
+def size_crossover_texts(comparison: Comparison) -> Iterator[Text]:
+    """The image sizes at which one overtakes the other."""
+    if comparison.size_crossovers:
+        yield Text("crossovers at equal image sizes", style="bold")
+        yield from _told(comparison.size_crossovers, lambda found: f"{found['size']}×{found['size']}")
+
+
+def _told(crossovers: Sequence[dict[str, Any]], at: Callable[[dict[str, Any]], str]) -> Iterator[Text]:
+    """One line per crossing; where two trade places again and again (padding makes steps), one line for them all."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for found in crossovers:
+        groups.setdefault((found["quantity"], *found["systems"]), []).append(found)
+    for (quantity, first, second), crossings in groups.items():
+        words = _EXPONENTS[quantity]
+        if len(crossings) > _MOST_CROSSINGS:
+            ends = f"between {at(crossings[0])} and {at(crossings[-1])}"
+            last = crossings[-1]["cheaper_above"]
+            yield Text(
+                f"  {words}: {first} and {second} trade places {len(crossings)} times {ends}, then {last} costs less"
+            )
+            continue
+        for found in crossings:
+            below, above = found["cheaper_below"], found["cheaper_above"]
+            yield Text(f"  {words}: {below} costs less below {at(found)}, {above} from there")
 
 
 def endnotes(comparison: Comparison) -> Iterator[Text]:

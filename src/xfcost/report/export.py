@@ -77,6 +77,7 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
         "growth": comparison.growth,
         "by_size": comparison.by_size,
         "crossovers": list(comparison.crossovers),
+        "size_crossovers": list(comparison.size_crossovers),
         "crossovers_searched": {"N": list(comparison.searched), "grids": comparison.grids},
     }
 
