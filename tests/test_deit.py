@@ -170,7 +170,7 @@ def test_a_position_table_is_told_to_follow_the_resolution(tmp_path: Path) -> No
     assert large.total("params") - small.total("params") == (577 - 197) * 768
     assert [row.title for row in large.rows if row.bound] == ["Position table"]
     (note,) = large.facts.notes
-    assert (
+    assert "one row per token (577), bound to the resolution: another N needs new weights, or these" in note
         "one row per token (577), bound to the resolution: another N needs new weights, or these interpolated" in note
     )
     # positions before the class token: a row per patch
