@@ -171,8 +171,6 @@ def test_a_position_table_is_told_to_follow_the_resolution(tmp_path: Path) -> No
     assert [row.title for row in large.rows if row.bound] == ["Position table"]
     (note,) = large.facts.notes
     assert "one row per token (577), bound to the resolution: another N needs new weights, or these" in note
-        "one row per token (577), bound to the resolution: another N needs new weights, or these interpolated" in note
-    )
     # positions before the class token: a row per patch
     assert "one row per token (196)" in count(place(load("deit3-b"), Run())).facts.notes[0]
     # what is no image has nothing to interpolate on
