@@ -52,6 +52,12 @@ def examples(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[tuple[Mixer
                     yield page, way
 
 
+def answers(page: SubLayer, place: Place) -> int:
+    """How many tokens its twin gives: those that leave, or the extra ones where it changes those alone."""
+    grid = page.out(place)[0]
+    return grid.extra if page.extra_alone else grid.total
+
+
 def spec_of(page: Mixer) -> dict[str, Any]:
     """A whole spec around `page`, as plain data: of two streams where the page needs a memory."""
     case = CASES[type(page)]
@@ -61,6 +67,7 @@ def spec_of(page: Mixer) -> dict[str, Any]:
         else {"kind": "tokens", "vocabulary": 11, "length": case.length}
     )
     embed = [{"kind": "patch", "size": 1} if case.image else {"kind": "token"}]
+    embed += [{"kind": "class_token"}] if case.class_token else []
     spec: dict[str, Any] = {"name": f"one {type(page).__name__}", "input": entry}
     around = {"embed": embed, "stages": [{"dim": SPEC_DIM, "depth": 2, "block": [msgspec.to_builtins(page)]}]}
     if not case.memory:

@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
 from cases.window import kept
-from strategies import as_yaml, cases, examples, place_for, spec_of
+from strategies import answers, as_yaml, cases, examples, place_for, spec_of
 from xfcost.accounts import join
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
@@ -307,8 +307,8 @@ def probed(case: Case) -> tuple[Probed, Sequence[Iterable[int]]]:
     inputs, module = example(place, 1), make(case)
     frozen = CASES[type(page)].frozen
     if frozen is None:
-        outputs = page.out(place)[0].total
-        listed = [page.reads(place.grid, token, place.memory) for token in range(outputs)]
+        outputs = range(answers(page, place))
+        listed = [page.reads(place.grid, token, place.memory) for token in outputs]
         return probe(module, inputs, which=1 if place.memory else 0), listed
     held = frozen(module, inputs)
     return probe(held.module, inputs, fresh_weights=False), held.reads
@@ -518,8 +518,8 @@ def ordered(row: Operation, order: str) -> int:
 def test_more_tokens_cost_what_the_order_says(page: SubLayer, *, fused: bool) -> None:
     # Closed forms take any N: where N is huge, what is not the leading term has vanished.
     case = CASES.get(type(page))
-    sides = (case.growth(page)[0] if case else Grid((6,))).sides
-    grids = [Grid(tuple(side * ENLARGED * more for side in sides)) for more in (1, 2)]
+    first = case.growth(page)[0] if case else Grid((6,))
+    grids = [first._replace(sides=tuple(side * ENLARGED * more for side in first.sides)) for more in (1, 2)]
     small, large = (list(page.operations(place_for(page, grid, fused=fused))) for grid in grids)
     key = page.order_key(place_for(page, grids[0], fused=fused))
     orders = 0
@@ -559,9 +559,10 @@ class LargestTensor(TorchDispatchMode):
 @every_example
 def test_no_tensor_grows_faster_than_the_mechanism_claims(page: Mixer) -> None:
     # Buffers and parameters count too, and so does what is made while the module is: a mask of N×N is a defect.
-    sides = CASES[type(page)].growth(page)[0].sides
+    first = CASES[type(page)].growth(page)[0]
     largest = []
-    places = [place_for(page, Grid(tuple(side * more for side in sides))) for more in (64, 128)]
+    grids = [first._replace(sides=tuple(side * more for side in first.sides)) for more in (64, 128)]
+    places = [place_for(page, grid) for grid in grids]
     for spot in places:
         with LargestTensor() as seen:
             module, inputs = make(Case(page, spot), "meta"), example(spot, 1, "meta")

@@ -23,7 +23,7 @@ from xfcost.layers.mlp import Mlp
 from xfcost.layers.residual import TwoStreams, wrapped
 from xfcost.ledger import Operation
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Residual, SubLayer
+from xfcost.mechanisms.base import Page, Place, Residual, SubLayer
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
 COMMAND = "python tools/derive_orders.py"
@@ -45,8 +45,7 @@ def orders() -> dict[tuple[str, str], str]:
             raise LookupError(f"{page.__name__} has no example in tools/order_examples/")
     for page in pages:
         for example, spot in known[page]:
-            shortcut = example.shortcut(spot) if isinstance(example, SubLayer) else ()
-            for row in (*example.operations(spot), *shortcut):
+            for row in _rows(example, spot):
                 _note(found, (example.order_key(spot), row.path), row)
     for row in _residual_rows():
         _note(found, ("residual", row.path), row)
@@ -54,6 +53,16 @@ def orders() -> dict[tuple[str, str], str]:
         if len(texts) > 1:
             raise LookupError(f"{key}: its options disagree ({', '.join(sorted(texts))}); give the page an order_key")
     return {key: texts.pop() for key, texts in found.items()}
+
+
+def _rows(example: Page, spot: Place) -> Iterator[Operation]:
+    """A page's rows; with those of its residual, where that isn't around all tokens but around the extra ones alone."""
+    if isinstance(example, SubLayer) and example.extra_alone:
+        yield from wrapped(example, Residual(layer_scale=1, factor=1), spot)
+        return
+    yield from example.operations(spot)
+    if isinstance(example, SubLayer):
+        yield from example.shortcut(spot)
 
 
 def _residual_rows() -> Iterator[Operation]:

@@ -66,6 +66,8 @@ class MechanismCase(NamedTuple):
     """Examples whose twin keeps symbolic shapes: torch's counter then gives the closed form in N."""
     length: int = 5
     """Tokens of the whole spec around it."""
+    class_token: bool = False
+    """Does it want a class token in a whole spec?"""
     dim: int = DIM
     """Width of its places; wide where maxima are taken, so that every token is the largest in some channel."""
     per_token: bool = True

@@ -33,7 +33,7 @@ from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
 CHUNKED = {"causal": True, "form": "chunked", "chunk": b}
 
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
-    Full: both(place(), Full(heads=h), Full(heads=h, causal=True)),
+    Full: both(place(), Full(heads=h), Full(heads=h, causal=True), Full(heads=h, talking_heads=True)),
     Cross: both(place(memory=Grid((M,)), memory_dim=d), Cross(heads=h)),
     # half a window is a whole number, here w
     Sliding: [

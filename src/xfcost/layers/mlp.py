@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from xfcost.arithmetic import Number, ceil_div
 from xfcost.layers.base import PerToken
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import ActKind, Place, Width
+from xfcost.mechanisms.base import ActKind, Place, Width, check_extra
 from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
 from xfcost.mechanisms.rows import elementwise, linear, move
 
@@ -24,6 +24,9 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
 
     In k `chunks` of the sequence, one after the other (Kitaev et al. 2020, §3), ⌈N/k⌉·H hidden elements are alive at a
     time in place of N·H, for the same work; the answers are joined. As `torch.chunk` cuts, k need not divide N.
+
+    With `tokens: class_token` it is the extra tokens' alone: N is then 1 where a class token is the only one (CaiT,
+    Touvron et al. 2021, §3), and the grid's tokens pass by.
     """
 
     ratio: Ratio = 4.0
@@ -34,16 +37,29 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     bias: bool = True
     chunks: Annotated[int, msgspec.Meta(ge=1, le=2**12)] = 1
     """k."""
+    tokens: Literal["all", "class_token"] = "all"
+
+    @property
+    def extra_alone(self) -> bool:
+        return self.tokens == "class_token"
 
     def check(self, place: Place) -> None:
         check_hidden(self.hidden, self.ratio, place.dim)
+        if self.extra_alone:
+            check_extra("tokens", place)
+
+    def order_key(self, place: Place) -> str:
+        return "mlp/class_token" if self.extra_alone else "mlp"
 
     def inner(self, width: Number) -> Number:
         """H, the hidden width."""
         return hidden_width(self.hidden, self.ratio, width)
 
+    def _tokens(self, place: Place) -> Number:
+        return place.grid.extra if self.extra_alone else place.grid.total
+
     def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
+        n, d = self._tokens(place), place.dim
         hidden = self.inner(d)
         yield linear("fc1", "MLP up-projection", n, d, hidden, bias=self.bias)
         yield elementwise("act", "MLP activation", self.act, n * hidden)
@@ -53,7 +69,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.chunks > 1:
-            n, hidden = place.grid.total, self.inner(place.dim)
+            n, hidden = self._tokens(place), self.inner(place.dim)
             size = ceil_div(n, self.chunks)
             yield (
                 f"feed-forward in {ceil_div(n, size)} chunks of up to {size:,} tokens: {size:,}·{hidden:,} = "

@@ -11,28 +11,36 @@ from xfcost.arithmetic import Number
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer
+from xfcost.mechanisms.base import Joining, Mixer, Page, Place, Residual, SubLayer
 from xfcost.mechanisms.rows import elementwise, move, norm
 
 
 def wrapped(page: SubLayer, residual: Joining, place: Place) -> Iterator[Operation]:
-    """The rows of `page` inside its residual: `residual_norm` where it stands, its scales, and `residual_add`."""
+    """The rows of `page` inside its residual: `residual_norm` where it stands, its scales, and `residual_add`.
+
+    What changes the extra tokens alone is normed, scaled and added on them alone (a mixer's norm is on all that it
+    reads), and `residual_rejoin` puts them back before the others.
+    """
+    rejoin = move("residual_rejoin", "Extra tokens back before the others", place.grid.total * place.dim)
+    rejoined = [rejoin] if page.extra_alone else []
     if residual == "none":
-        yield from page.operations(place)
+        yield from [*page.operations(place), *rejoined]
         return
     grid, width = page.out(place)
-    elements = grid.total * width
+    tokens = grid.extra if page.extra_alone else grid.total
+    elements = tokens * width
     add = elementwise("residual_add", "Residual add", "add", elements)
     scaled = [*_scales(residual, width, elements)]
     if residual.place == "pre":
-        yield from norm(residual.norm, "residual_norm", place.grid.total, place.dim)
+        read = place.grid.total if isinstance(page, Mixer) or not page.extra_alone else tokens
+        yield from norm(residual.norm, "residual_norm", read, place.dim)
         normed = []
     else:
-        normed = list(norm(residual.norm, "residual_norm", grid.total, width))
+        normed = list(norm(residual.norm, "residual_norm", tokens, width))
     yield from page.operations(place)
     yield from page.shortcut(place)
     after = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
-    yield from after[residual.place]
+    yield from [*after[residual.place], *rejoined]
 
 
 def _scales(residual: Residual, width: Number, elements: Number) -> Iterator[Operation]:

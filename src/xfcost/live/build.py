@@ -1,6 +1,6 @@
 """Architecture -> the real torch model, every page's twin at its place, and where each module's row stands.
 
-B batch, N tokens, D width.
+B batch, N tokens, E extra ones among them, D width.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xfcost.live import layers, mechanisms
 from xfcost.live.leaves import Add, Scale, Table, Tables
 from xfcost.live.norms import LayerScale, norm
 from xfcost.live.reversible import ReversibleRun, StreamsJoined
-from xfcost.mechanisms.base import Page, SubLayer
+from xfcost.mechanisms.base import Mixer, Page, SubLayer
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, VectorInput
 
@@ -150,16 +150,31 @@ class Shortens(Protocol):
     def residual_pool(self) -> nn.Module | None: ...
 
 
+class Rejoin(nn.Module):
+    """Extra tokens, changed, back before the others: (B, E, D), (B, N, D) -> (B, N, D)."""
+
+    def __init__(self, extra: int) -> None:
+        super().__init__()
+        self.extra = extra
+
+    def forward(self, extra_BED: Tensor, x_BND: Tensor) -> Tensor:
+        return torch.cat([extra_BED, x_BND[:, self.extra :]], dim=1)
+
+
 class SubLayerModel(nn.Module):
     """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N', D); x is pooled where f pools.
 
-    In a reversible stage `onto` + f(norm(x)), or `onto` + norm(f(x)), where `onto` is the other stream.
+    In a reversible stage `onto` + f(norm(x)), or `onto` + norm(f(x)), where `onto` is the other stream. Where f changes
+    the extra tokens alone, x is those: a mixer reads all the others too, and they pass by as they are.
     """
 
     def __init__(self, part: Part, tables: Tables) -> None:
         super().__init__()
         self.crosses = isinstance(part.page, SubLayer) and part.page.reads_memory
         self.inner = twin(part, tables)
+        alone = isinstance(part.page, SubLayer) and part.page.extra_alone
+        self.residual_rejoin = Rejoin(part.place.grid.extra) if alone else None
+        self.narrow = alone and not isinstance(part.page, Mixer)
         self.joins = part.residual != "none"
         if part.residual != "none":
             joining, width = part.residual, part.page.out(part.place)[1]
@@ -173,10 +188,17 @@ class SubLayerModel(nn.Module):
         self.borrowed = tuple(tables[name] for name in part.page.tables(part.place))
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, onto_BND: Tensor | None = None) -> Tensor:
+        if self.residual_rejoin is None:
+            return self._joined(x_BND, x_BND, memory_BMD, onto_BND)
+        extra_BED = x_BND[:, : self.residual_rejoin.extra]
+        read_BND = extra_BED if self.narrow else x_BND
+        return self.residual_rejoin(self._joined(read_BND, extra_BED, memory_BMD, None), x_BND)
+
+    def _joined(self, x_BND: Tensor, kept_BND: Tensor, memory_BMD: Tensor | None, onto_BND: Tensor | None) -> Tensor:
         memory = (memory_BMD,) if self.crosses else ()
         if not self.joins:
             return self.inner(x_BND, *memory)
-        kept_BND = x_BND if self.residual_pool is None else self.residual_pool(x_BND)
+        kept_BND = kept_BND if self.residual_pool is None else self.residual_pool(kept_BND)
         if self.place == "post":
             return self._normed(self.residual_add(kept_BND, self._scaled(self.inner(x_BND, *memory))))
         return self.residual_add(kept_BND if onto_BND is None else onto_BND, self.branch(x_BND, memory_BMD))

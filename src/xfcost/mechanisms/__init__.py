@@ -7,6 +7,7 @@ from xfcost.mechanisms.basic import Basic
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.bottleneck import Bottleneck
+from xfcost.mechanisms.class_attention import ClassAttention
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.conv_attention import ConvAttention
@@ -43,6 +44,7 @@ from xfcost.mechanisms.window import Window
 # The written list: a mechanism is known when it stands here. The contract tests read it.
 MECHANISMS: tuple[type[Mixer], ...] = (
     Full,
+    ClassAttention,
     Cross,
     Window,
     Sliding,
@@ -84,6 +86,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
 )
 Mechanism = (
     Full
+    | ClassAttention
     | Cross
     | Window
     | Sliding
@@ -132,6 +135,7 @@ __all__ = [
     "BlockSparse",
     "Blockwise",
     "Bottleneck",
+    "ClassAttention",
     "Compressed",
     "Compressive",
     "ConvAttention",

@@ -120,6 +120,11 @@ class SubLayer(Page, frozen=True):
         """Does it bring the width to its stage's, whatever comes in?"""
         return False
 
+    @property
+    def extra_alone(self) -> bool:
+        """Does it change the extra tokens alone (a class token), while the grid's pass by as they are?"""
+        return False
+
     def in_stream(self, *, decoder: bool) -> Self:
         """Itself, with what it leaves open (causality, say) taken from its stream."""
         return self
@@ -233,6 +238,12 @@ def check_heads(heads: int, head_dim: int | None, width: int) -> None:
     """Heads must divide the width, unless the head's own width is given."""
     if head_dim is None and width % heads:
         raise PageError("heads", f"{heads} does not divide the width {width}; it could be {divisors_text(width)}")
+
+
+def check_extra(field: str, place: Place) -> None:
+    """What changes the extra tokens alone needs one."""
+    if not place.grid.extra:
+        raise PageError(field, "there is no class token here; put {kind: class_token} into `embed` or `enter` before")
 
 
 def check_output(inner: Number, width: Number, *, projected: bool) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
 
 from xfcost.arithmetic import Number
+from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
@@ -24,13 +27,27 @@ class Full(Causal, frozen=True, kw_only=True, tag="full"):
         out           N·h·d_k·d MACs, h·d_k·d + d parameters
 
     Causal attention computes the same dense product and masks it; `pairs` tells how many scores survive, N(N+1)/2.
+
+    Talking heads (Shazeer et al. 2020, §2; CaiT) mix the heads of every pair of tokens, before and after the softmax:
+
+        proj_l, proj_w  N²·h² MACs, h² + h parameters each
+
+    They stand where a fused kernel has no place for them, and where no tile of one head can be finished alone. Never
+    causal: the bias of proj_w gives every pair a weight.
     """
 
     output_projection: bool = True
     """W_O; false leaves it out (Set Transformer's public code)."""
+    talking_heads: bool = False
 
     def check(self, place: Place) -> None:
         super().check(place)
+        if self.causal and self.talking_heads:
+            raise PageError(
+                "talking_heads",
+                "the bias behind the softmax gives later tokens a weight too, and causal attention can give them none; "
+                "leave talking_heads out, or write causal: false",
+            )
         check_output(self.inner(place.dim), place.dim, projected=self.output_projection)
 
     def label(self) -> str:
@@ -54,7 +71,7 @@ class Full(Causal, frozen=True, kw_only=True, tag="full"):
     def core(self, place: Place) -> Iterator[Operation]:
         """The rows between the projections."""
         n = place.grid.total
-        return attention_core(
+        rows = attention_core(
             queries=n,
             keys=n,
             heads=self.heads,
@@ -62,6 +79,27 @@ class Full(Causal, frozen=True, kw_only=True, tag="full"):
             mixing="global",
             reads="N",
             pairs=self.pairs(place.grid),
-            fused=place.fused,
+            fused=place.fused and not self.talking_heads,
             masked=bool(self.causal),
         )
+        return self._talking(rows, n) if self.talking_heads else rows
+
+    def _talking(self, rows: Iterable[Operation], n: Number) -> Iterator[Operation]:
+        """`rows` of an eager core, and between them how the heads talk."""
+        talk = {"scores": ("proj_l", "before the softmax"), "softmax": ("proj_w", "after the softmax")}
+        for row in rows:
+            # No tile of one head is worth telling the traffic of: every head waits for all of them.
+            yield msgspec.structs.replace(row, core=None)
+            if row.path in talk:
+                path, where = talk[row.path]
+                mixed = linear(path, f"Talking heads {where}", n * n, self.heads, self.heads)
+                like = {"mixing": row.mixing, "reads": row.reads, "reads_tokens": n, "heads": row.heads}
+                yield msgspec.structs.replace(mixed, **like, content_dependent=True)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if self.talking_heads:
+            yield (
+                "talking heads mix the heads' scores before and after the softmax, where a fused kernel has no place "
+                "for them: this attention runs eager, asked for or not, and keeps its matrices; "
+                "its main-memory traffic is not told"
+            )

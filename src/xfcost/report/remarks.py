@@ -13,10 +13,9 @@ from xfcost.ledger import Ledger
 def memory_text(ledger: Ledger) -> Text:
     """Attention matrices in bytes: per head, per layer, all layers, peak."""
     memory, facts = ledger.attention_memory(), ledger.facts
-    what = "attention matrices" if facts.attention == "eager" else "attention statistics (fused: no matrix is kept)"
     if not memory["all_layers"]:
         return Text("attention matrices: none", style="bold")
-    text = Text(f"{what}, {facts.dtype}, batch {facts.batch}: ", style="bold")
+    text = Text(f"{_what_is_kept(ledger)}, {facts.dtype}, batch {facts.batch}: ", style="bold")
     text.append(
         f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest), "
         f"{units.size(memory['all_layers'])} in all layers ({_kept(ledger)} training), "
@@ -26,6 +25,17 @@ def memory_text(ledger: Ledger) -> Text:
     if facts.extra_tokens:
         text.append(f"; with {_extra(facts.extra_tokens)}", style="not bold")
     return text
+
+
+def _what_is_kept(ledger: Ledger) -> str:
+    """Whole matrices; a number per query where a fused kernel runs; or both, where only some have such a kernel."""
+    rows = [row for row in ledger.rows if row.attention_entries]
+    fused = [row for row in rows if row.operation.rpartition("_")[2] == "attention"]
+    if not fused:
+        return "attention matrices"
+    if len(fused) == len(rows):
+        return "attention statistics (fused: no matrix is kept)"
+    return "attention matrices, and statistics where fused"
 
 
 def _kept(ledger: Ledger) -> str:

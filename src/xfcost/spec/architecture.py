@@ -51,7 +51,10 @@ class Stage(NamedTuple):
     @property
     def leaves(self) -> tuple[Grid, int]:
         """The grid and the width that leave it."""
-        last = self.exit or self.blocks[self.order[-1]].parts[-1]
+        inside = (part for index in reversed(self.order) for part in reversed(self.blocks[index].parts))
+        last = self.exit or next(inside, None)
+        if last is None:  # nothing but work on extra tokens, where those are left out
+            return self.grid, self.dim
         return last.page.out(last.place)
 
 

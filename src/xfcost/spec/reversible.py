@@ -65,6 +65,11 @@ def check_block(path: YamlPath, parts: Sequence[Part], residual: Joining, source
             f"a reversible block is y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁): expected two sub-layers, got {len(parts)}",
         )
     for number, part in enumerate(parts):
+        if isinstance(part.page, SubLayer) and part.page.extra_alone:
+            raise source.error(
+                (*path, number, "kind"),
+                f"{tag_of(type(part.page))!r} changes the class token alone; a reversible block adds to every token",
+            )
         came, goes = (part.place.grid, part.place.dim), part.page.out(part.place)
         if came != goes:
             raise source.error(

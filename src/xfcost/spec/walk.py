@@ -36,7 +36,7 @@ class Run(NamedTuple):
     memory_level: int | None = None
     """Bytes of on-chip memory for which the main-memory traffic of attention is told."""
     extra_tokens: bool = True
-    """False leaves out [CLS] and its like, to compare score counts on the grid alone."""
+    """False leaves out [CLS] and its like, and what works on them alone, to compare score counts on the grid alone."""
 
 
 def place(loaded: Loaded, run: Run) -> Architecture:
@@ -278,6 +278,8 @@ class _Walk:
     ) -> tuple[tuple[Part, ...], tuple[Grid, int]]:
         parts = []
         for number, page in enumerate(pages):
+            if page.extra_alone and not self.run.extra_tokens:
+                continue
             part = self._sublayer((*path, number), page, spot, residual)
             grid, dim = part.page.out(part.place)
             spot = msgspec.structs.replace(spot, grid=grid, dim=dim)

@@ -8,6 +8,7 @@ from xfcost.live.mechanisms.basic import BasicBlock
 from xfcost.live.mechanisms.block_sparse import BlockSparseAttention
 from xfcost.live.mechanisms.blockwise import BlockwiseAttention
 from xfcost.live.mechanisms.bottleneck import BottleneckBlock
+from xfcost.live.mechanisms.class_attention import ClassTokenAttention
 from xfcost.live.mechanisms.compressed import CompressedAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
 from xfcost.live.mechanisms.conv_attention import ConvolutionalAttention
@@ -47,6 +48,7 @@ from xfcost.mechanisms import (
     BlockSparse,
     Blockwise,
     Bottleneck,
+    ClassAttention,
     Compressed,
     Compressive,
     ConvAttention,
@@ -85,6 +87,7 @@ from xfcost.mechanisms.base import Page
 
 TWINS: dict[type[Page], type[nn.Module]] = {
     Full: FullAttention,
+    ClassAttention: ClassTokenAttention,
     Cross: CrossAttention,
     Window: WindowAttention,
     Inducing: InducedAttention,

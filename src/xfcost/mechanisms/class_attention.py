@@ -1,0 +1,67 @@
+"""Class attention: the class token reads all tokens, and nothing else is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from xfcost.arithmetic import Number
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import NeverCausal, Place, check_extra
+from xfcost.mechanisms.rows import linear
+
+
+class ClassAttention(NeverCausal, frozen=True, kw_only=True, tag="class_attention"):
+    """Softmax attention whose queries are the extra tokens alone (CaiT's CA; Touvron et al. 2021, §3).
+
+    N tokens, E extra ones among them (one class token in CaiT), width d, h heads of width d_k = d/h. What is read are
+    all N; what is changed are the E, and the grid's tokens pass by as they are. Linear in N:
+
+        q             E·d·h·d_k MACs
+        k, v          N·d·h·d_k MACs each
+        scores        E·N·h·d_k MACs, h·E·N entries kept
+        weighted_sum  E·N·h·d_k MACs
+        out           E·h·d_k·d MACs
+
+    The feed-forward behind it is {kind: mlp, tokens: class_token}. The public code joins class token and patches once
+    per block, and here each of both sub-layers does, which moves N·d elements more.
+    """
+
+    because: ClassVar[str] = "the class token reads every token"
+
+    @property
+    def extra_alone(self) -> bool:
+        return True
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        check_extra("kind", place)
+
+    def label(self) -> str:
+        return "Class attention"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(grid.total) if token < grid.extra else range(0)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.extra * grid.total
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, extra, d = place.grid.total, place.grid.extra, place.dim
+        inner = self.inner(d)
+        yield linear("q", "Q projection (class token)", extra, d, inner, bias=self.projection_bias)
+        yield linear("k", "K projection", n, d, inner, bias=self.projection_bias)
+        yield linear("v", "V projection", n, d, inner, bias=self.projection_bias)
+        yield from attention_core(
+            queries=extra,
+            keys=n,
+            heads=self.heads,
+            inner=inner,
+            mixing="global",
+            reads="N",
+            pairs=self.pairs(place.grid),
+            fused=place.fused,
+        )
+        yield linear("out", "Output projection W_O (class token)", extra, inner, d, bias=self.projection_bias)
