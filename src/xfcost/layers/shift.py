@@ -7,7 +7,7 @@ iGPT (Chen et al. 2020) shifts its sequence behind a learned start.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 from xfcost.errors import PageError
 from xfcost.grid import Grid
@@ -43,10 +43,12 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     N·d additions; a shift writes N·d elements. It joins the stream by itself: no norm, no second shortcut.
     """
 
-    reads_memory: ClassVar[bool] = True
-
     shift: Axis | None = None
     residual: Joining | None = "none"
+
+    @property
+    def reads_memory(self) -> bool:
+        return True
 
     def check(self, place: Place) -> None:
         if place.memory is None:

@@ -15,6 +15,7 @@ from xfcost.layers.base import Enter
 from xfcost.layers.residual import TwoStreams
 from xfcost.live import layers, mechanisms
 from xfcost.live.leaves import Add, Scale, Table, Tables
+from xfcost.live.mechanisms.recurrent import hand_over
 from xfcost.live.norms import LayerScale, norm
 from xfcost.live.reversible import ReversibleRun, StreamsJoined
 from xfcost.mechanisms.base import Mixer, Page, SubLayer
@@ -70,6 +71,8 @@ class Model(nn.Module):
         self.streams = nn.ModuleList(
             StreamModel(stream, tables, rows, f"streams.{number}") for number, stream in enumerate(architecture.streams)
         )
+        if len(self.streams) > 1:
+            hand_over(*self.streams)
         self.head = twin(architecture.head, tables) if architecture.head else None
         rows["head"] = "head"
 

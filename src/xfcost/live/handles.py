@@ -119,6 +119,19 @@ def fused_attention(inputs: list[Value], outputs: list[Value]) -> Counts:
     return _counts(entries * (width + value_width), elementwise + (entries * FLOPS_PER_ELEMENT["add"] if biased else 0))
 
 
+def recurrence(work: int) -> Handle:
+    """x (…, N, gates·h) and the state's map (gates·h, h): N steps of its product and of `work` per hidden unit."""
+
+    def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
+        *steps, gates = shape(inputs[0])
+        units = shape(inputs[1])[1]
+        biases = gates * FLOPS_PER_ELEMENT["add"] if _given(inputs[2]) else 0
+        counts = _counts(prod(steps) * gates * units, prod(steps) * (units * work + biases))
+        return counts + Counter(moved=prod(steps) * units)
+
+    return handle
+
+
 def elementwise(work: str) -> Handle:
     """`work` per element of the output."""
 
@@ -234,6 +247,11 @@ COUNTED: dict[str, Handle] = {
     "aten::topk": sort,
     "aten::scatter_add": scatter_add,
 }
+COUNTED |= {
+    f"xfcost::rnn_{act}": recurrence(FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[act]) for act in ("tanh", "relu")
+}
+COUNTED |= {f"xfcost::gru_reset_{when}": recurrence(FLOPS_PER_ELEMENT["gru"]) for when in ("after", "before")}
+COUNTED |= {"xfcost::lstm": recurrence(FLOPS_PER_ELEMENT["lstm"])}
 COUNTED |= {f"aten::adaptive_avg_pool{rank}d": adaptive_average_pool(rank) for rank in (1, 2, 3)}
 _BY_WORK: Final = {
     "layer_norm": "layer_norm",

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch._meta_registrations import meta_conv
 
+from xfcost.live.recurrence import shapes_alone
+
 
 @contextmanager
 def traceable_meta() -> Iterator[None]:
@@ -23,8 +25,10 @@ def traceable_meta() -> Iterator[None]:
 
     Layer norm: torch runs its decomposition in Python, a third of the time of a trace, to learn shapes that are the
     input's.
+
+    Recurrences, whose N steps would be walked to learn a shape.
     """
-    with ThreadPoolExecutor(max_workers=1) as pool:
+    with shapes_alone(), ThreadPoolExecutor(max_workers=1) as pool:
         library = torch.library.Library("aten", "IMPL", "Meta")
 
         def convolution(*args: Any) -> Tensor:

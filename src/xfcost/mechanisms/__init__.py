@@ -29,6 +29,7 @@ from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.recurrent import Gru, Lstm, Rnn
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.sagan import Sagan
@@ -83,6 +84,9 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     ConvAttention,
     InvertedResidual,
     Unfolded,
+    Rnn,
+    Lstm,
+    Gru,
 )
 Mechanism = (
     Full
@@ -125,6 +129,9 @@ Mechanism = (
     | ConvAttention
     | InvertedResidual
     | Unfolded
+    | Rnn
+    | Lstm
+    | Gru
 )
 
 __all__ = [
@@ -148,6 +155,7 @@ __all__ = [
     "Funnel",
     "GlobalLocal",
     "Gmlp",
+    "Gru",
     "Inducing",
     "InvertedResidual",
     "Kernel",
@@ -155,10 +163,12 @@ __all__ = [
     "LocalRelation",
     "LowRank",
     "Lsh",
+    "Lstm",
     "Mechanism",
     "NonLocal",
     "Nystrom",
     "Relative",
+    "Rnn",
     "Routing",
     "Sagan",
     "Sinkhorn",

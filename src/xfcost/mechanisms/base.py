@@ -110,10 +110,12 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class SubLayer(Page, frozen=True):
     """A page that can stand in a block: by default residual, as its stage or spec says."""
 
-    reads_memory: ClassVar[bool] = False
-    """Does it read the other stream's output too?"""
-
     residual: Joining | None = None
+
+    @property
+    def reads_memory(self) -> bool:
+        """Does it read the other stream's output too?"""
+        return False
 
     @property
     def widens(self) -> bool:
@@ -153,6 +155,10 @@ class Mixer(SubLayer, frozen=True):
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens that `token` reads: the truth for every other view."""
         raise NotImplementedError
+
+    def steps(self, place: Place) -> Number:
+        """Sequential operations: how many of its steps can only run one after the other (a recurrence's N)."""
+        return 1
 
     def turn(self, grid: Grid, token: int) -> int:
         """When a token's turn comes where they are generated one by one: as they are numbered, or block after block."""

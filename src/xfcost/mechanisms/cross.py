@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
@@ -25,7 +24,9 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         out           N·h·d_k·d MACs
     """
 
-    reads_memory: ClassVar[bool] = True
+    @property
+    def reads_memory(self) -> bool:
+        return True
 
     def check(self, place: Place) -> None:
         if place.memory is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from xfcost.errors import UsageError
 from xfcost.grid import number_text
 from xfcost.layers import EMBEDS, Classifier, DistillationToken
 from xfcost.mechanisms.base import Page, SubLayer, tag_of
+from xfcost.mechanisms.recurrent import Recurrent
+from xfcost.spec.architecture import Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
 
@@ -46,6 +48,55 @@ def check_reading(spec: Spec, source: Source, pages: Iterable[SubLayer]) -> None
     """
     if spec.encoder and spec.decoder and not any(page.reads_memory for page in pages):
         raise source.error(("decoder",), "no sub-layer reads the encoder's output; add {kind: cross, …} to a block")
+
+
+def check_sum(path: YamlPath, part: Part, source: Source) -> None:
+    """x + f(x) takes both as wide, unless the page does something to x first.
+
+    Raises:
+        SpecError: f changes the width.
+    """
+    page, place = part.page, part.place
+    width = page.out(place)[1]
+    shortens = isinstance(page, SubLayer) and any(True for _ in page.shortcut(place))
+    if part.residual != "none" and width != place.dim and not shortens:
+        raise source.error(
+            path,
+            f"x is {place.dim} wide and f(x) {width}: they can't be added; write residual: none, or bring x to that "
+            "width before",
+        )
+
+
+def check_starts(streams: Sequence[Stream], source: Source) -> None:
+    """Every recurrent layer that starts from the encoder finds one there of its own number, kind and size.
+
+    Raises:
+        SpecError: there is none, or another.
+    """
+    if len(streams) < 2:  # noqa: PLR2004 - an encoder and a decoder
+        return
+    givers = list(_recurrent(streams[0]))
+    takers = [part for part in _recurrent(streams[1]) if part.page.start == "encoder"]
+    for number, part in enumerate(takers):
+        here = _state(part)
+        there = _state(givers[number]) if number < len(givers) else f"none: it has {len(givers)}"
+        if here != there:
+            path = tuple(int(word) if word.isdigit() else word for word in part.path.partition("@")[0].split("."))
+            raise source.error(
+                (*path, "start"),
+                f"expected the encoder's recurrent layer {number + 1} to be as here, {here}; got {there}",
+            )
+
+
+def _recurrent(stream: Stream) -> Iterator[Any]:
+    """The parts of its recurrent layers, in the order they run."""
+    for stage in stream.stages:
+        for index in stage.order:
+            yield from (part for part in stage.blocks[index].parts if isinstance(part.page, Recurrent))
+
+
+def _state(part: Any) -> str:
+    return f"{part.page.label()} of {part.page.units(part.place)}"
 
 
 def check_pooled(spec: Spec, source: Source, doors: Iterable[Page]) -> None:

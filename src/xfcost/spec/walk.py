@@ -13,7 +13,7 @@ from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
 from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer, tag_of
 from xfcost.spec.architecture import Architecture, Block, Execution, Part, Stage, Stream
-from xfcost.spec.checks import check_entrance, check_pooled, check_reading, check_streams
+from xfcost.spec.checks import check_entrance, check_pooled, check_reading, check_starts, check_streams, check_sum
 from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import YamlPath
@@ -93,6 +93,7 @@ class _Walk:
         streams = [self._stream(path, stream, number) for number, (path, stream) in enumerate(self.streams())]
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
         check_reading(spec, self.source, (part.page for part in parts if isinstance(part.page, SubLayer)))
+        check_starts(streams, self.source)
         own_size = all(self._is_own(stream) for stream in streams)
         return Architecture(
             spec=spec,
@@ -293,7 +294,9 @@ class _Walk:
         memory, memory_dim = self.memory if decoder and self.memory else (None, None)
         spot = msgspec.structs.replace(spot, memory=memory, memory_dim=memory_dim, fused=self._fused)
         joining = page.residual if page.residual is not None else residual
-        return self._part(path, page.in_stream(decoder=decoder), spot, joining)
+        part = self._part(path, page.in_stream(decoder=decoder), spot, joining)
+        check_sum(path, part, self.source)
+        return part
 
     def _head(self, stream: Stream) -> Part | None:
         if self.spec.head is None:

@@ -30,6 +30,7 @@ from xfcost.live.mechanisms.low_rank import LowRankAttention
 from xfcost.live.mechanisms.lsh import LshAttention
 from xfcost.live.mechanisms.non_local import NonLocalBlock
 from xfcost.live.mechanisms.nystrom import NystromAttention
+from xfcost.live.mechanisms.recurrent import RecurrentLayer
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.routing import RoutingAttention
 from xfcost.live.mechanisms.sagan import SaganAttention
@@ -61,6 +62,7 @@ from xfcost.mechanisms import (
     Funnel,
     GlobalLocal,
     Gmlp,
+    Gru,
     Inducing,
     InvertedResidual,
     Kernel,
@@ -68,9 +70,11 @@ from xfcost.mechanisms import (
     LocalRelation,
     LowRank,
     Lsh,
+    Lstm,
     NonLocal,
     Nystrom,
     Relative,
+    Rnn,
     Routing,
     Sagan,
     Sinkhorn,
@@ -126,4 +130,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     ConvAttention: ConvolutionalAttention,
     InvertedResidual: InvertedResidualBlock,
     Unfolded: UnfoldedAttention,
+    Rnn: RecurrentLayer,
+    Lstm: RecurrentLayer,
+    Gru: RecurrentLayer,
 }

@@ -1,0 +1,159 @@
+"""Recurrent layers: a state of constant size walks along the tokens and carries what it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
+
+from xfcost.arithmetic import Number
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Mixer, Place, Width, tag_of
+from xfcost.mechanisms.rows import linear, move
+
+
+class Recurrent(Mixer, frozen=True, kw_only=True):
+    """s_t = cell(x_t, s_{t-1}), token after token: N steps that can't run at once.
+
+    N tokens of width d, h hidden units, g gates (1, 4 or 3). The input's maps need no state and run for all tokens at
+    once; the state's map runs step by step.
+
+        input        N·d·g·h MACs, g·(d·h + h) parameters
+        recurrence   N·h·g·h MACs, g·(h² + h) parameters, N·h elements of the cell
+
+    Each map has a bias of its own, as in torch.nn.RNN, LSTM and GRU. `bidirectional` reads the tokens from the last to
+    the first too, with weights of its own, and gives both answers beside each other (Schuster and Paliwal 1997):
+    2·h wide, twice the cost. Every token reads all before it (or all) through a state of constant size.
+    """
+
+    gates: ClassVar[int]
+    states: ClassVar[str] = "h"
+    """What walks along: the hidden state, and an LSTM's cells."""
+
+    hidden: Width | None = None
+    """h; where it isn't given, what brings the width to the stage's."""
+    bidirectional: bool = False
+    bias: bool = True
+    start: Literal["zeros", "encoder"] = "zeros"
+    """The first state. `encoder`: the last one of the encoder's recurrent layer of the same number (Sutskever 2014)."""
+
+    @property
+    def widens(self) -> bool:
+        return True
+
+    @property
+    def reads_memory(self) -> bool:
+        return self.start == "encoder"
+
+    @property
+    def causality(self) -> Literal["none", "exact"]:
+        return "none" if self.bidirectional else "exact"
+
+    @property
+    def directions(self) -> int:
+        """How often the tokens are read."""
+        return 2 if self.bidirectional else 1
+
+    def units(self, place: Place) -> Number:
+        """h, of each direction."""
+        return place.out_dim // self.directions if self.hidden is None else self.hidden
+
+    def work(self) -> int:
+        """FLOPs per hidden unit and step, beside both maps and their biases."""
+        return FLOPS_PER_ELEMENT[tag_of(type(self))]
+
+    def check(self, place: Place) -> None:
+        if self.hidden is None and place.out_dim % self.directions:
+            raise PageError(
+                "bidirectional", f"two directions share the width, and {place.out_dim} is odd; give `hidden`"
+            )
+        if self.reads_memory and place.memory is None:
+            raise PageError("start", "'encoder' is the other stream, and there is no `encoder:` here; use zeros")
+
+    def label(self) -> str:
+        name = tag_of(type(self)).upper()
+        return f"Bidirectional {name}" if self.bidirectional else name
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, self.directions * self.units(place)
+
+    def steps(self, place: Place) -> Number:
+        return place.grid.total
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(grid.total) if self.bidirectional else range(token + 1)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        n = grid.total
+        return n * n if self.bidirectional else n * (n + 1) // 2
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        if not self.bidirectional:
+            yield from self._one_way(place)
+            return
+        yield from self._one_way(place, "forwards_", " (forwards)")
+        yield from self._one_way(place, "backwards_", " (backwards)")
+        yield move("join", "Join both directions", place.grid.total * 2 * self.units(place))
+
+    def _one_way(self, place: Place, prefix: str = "", what: str = "") -> Iterator[Operation]:
+        n, units = place.grid.total, self.units(place)
+        gates = self.gates * units
+        yield linear(f"{prefix}input", f"Input map{what}", n, place.dim, gates, bias=self.bias)
+        state = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
+        yield Operation(
+            path=state.path,
+            title=f"Recurrence over tokens{what}",
+            params=state.params,
+            macs=state.macs,
+            flops=state.flops + n * units * self.work(),
+            moved=n * units,
+            mixing="global",
+            reads="N",
+            reads_tokens=n,
+            content_dependent=True,
+        )
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n, units = place.grid.total, self.units(place)
+        numbers = len(self.states) * self.directions * units
+        yield (
+            f"{n:,} sequential steps per recurrent layer; all that was read is carried in a state of {numbers:,} "
+            "numbers, whatever N is"
+        )
+
+
+class Rnn(Recurrent, frozen=True, kw_only=True, tag="rnn"):
+    """h_t = act(W x_t + b + U h_{t-1} + b') (Elman 1990), as torch.nn.RNN: one gate."""
+
+    gates: ClassVar[int] = 1
+
+    act: Literal["tanh", "relu"] = "tanh"
+
+    def work(self) -> int:
+        return FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[self.act]
+
+
+class Lstm(Recurrent, frozen=True, kw_only=True, tag="lstm"):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997; forget gates: Gers et al. 2000), as torch.nn.LSTM.
+
+    i, f, o = σ(W x_t + b + U h_{t-1} + b'), g likewise with tanh; c_t = f∘c_{t-1} + i∘g, h_t = o∘tanh(c_t). The state
+    is h and c; 27 FLOPs per hidden unit and step beside the maps.
+    """
+
+    gates: ClassVar[int] = 4
+    states: ClassVar[str] = "hc"
+
+
+class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
+    """Gated recurrent unit (Cho et al. 2014), as torch.nn.GRU: h_t = (1 - z)∘n + z∘h_{t-1}.
+
+    r, z = σ(W x_t + b + U h_{t-1} + b'). `reset: after` the state's map: n = tanh(W x_t + b + r∘(U h_{t-1} + b')), one
+    product per step; `before` it: n = tanh(W x_t + b + U (r∘h_{t-1}) + b'), as in both papers of 2014, two that wait
+    for each other. The same work: 18 FLOPs per hidden unit and step beside the maps.
+    """
+
+    gates: ClassVar[int] = 3
+
+    reset: Literal["after", "before"] = "after"

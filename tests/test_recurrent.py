@@ -1,0 +1,323 @@
+"""Recurrent layers: by hand, beside torch.nn's own, their one node in a trace, and states handed to a decoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from strategies import as_yaml, counted_spec
+from test_trace import costs
+from xfcost.errors import PageError, SpecError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.live import recurrence
+from xfcost.live.build import TWINS, build
+from xfcost.live.memory import LiveBytes
+from xfcost.live.probe import probe
+from xfcost.live.trace import trace
+from xfcost.mechanisms import Full, Gru, Lstm, Rnn
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.recurrent import Recurrent
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+TORCH = {Rnn: nn.RNN, Lstm: nn.LSTM, Gru: nn.GRU}
+PAGES = [
+    Rnn(),
+    Rnn(act="relu"),
+    Rnn(bias=False, bidirectional=True),
+    Lstm(),
+    Lstm(bias=False),
+    Lstm(bidirectional=True),
+    Gru(),
+    Gru(bias=False),
+    Gru(bidirectional=True),
+]
+
+
+def spot(*sides: int, dim: int = 6, out_dim: int | None = None, extra: int = 0) -> Place:
+    return Place(grid=Grid(sides, extra), dim=dim, out_dim=out_dim or dim)
+
+
+def rows_of(page: Recurrent, place: Place) -> dict[str, Operation]:
+    return {row.path: row for row in page.operations(place)}
+
+
+# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_lstm_by_hand() -> None:
+    # 5 tokens of 6, 4 hidden units, 4 gates: maps of 6·16 and 4·16.
+    rows = rows_of(Lstm(hidden=4), spot(5))
+    assert [(path, row.macs, row.params) for path, row in rows.items()] == [
+        ("input", 480, 112),  # 5·96; 96 + 16
+        ("recurrence", 320, 80),  # 5·64; 64 + 16
+    ]
+    # a bias per gate; then 4 sums, 3·3 of sigmoids, 5 of tanh, 3 of the cells, 5 of tanh and 1 product per unit
+    assert rows["recurrence"].flops == 2 * 320 + 5 * 16 + 5 * 4 * (4 + 9 + 5 + 3 + 5 + 1)
+    assert (rows["recurrence"].mixing, rows["recurrence"].reads_tokens) == ("global", 5)
+    assert rows["recurrence"].moved == 20
+    assert not rows["input"].mixes
+
+
+def test_a_gru_and_an_rnn_by_hand() -> None:
+    # 3 gates: 3 sums, 2·3 of sigmoids, 5 of tanh, 1 product of the reset, 3 of the mean of old and new
+    gru, rnn = (rows_of(page(bias=False), spot(7))["recurrence"] for page in (Gru, Rnn))
+    assert (gru.macs, gru.flops - 2 * gru.macs) == (7 * 6 * 18, 7 * 6 * (3 + 6 + 5 + 1 + 3))
+    assert (rnn.macs, rnn.flops - 2 * rnn.macs) == (7 * 36, 7 * 6 * (1 + 5))
+    relu = rows_of(Rnn(bias=False, act="relu"), spot(7))["recurrence"]
+    assert relu.flops - 2 * relu.macs == 7 * 6 * (1 + 1)
+
+
+def test_both_directions_are_twice_one_and_a_join() -> None:
+    one, both = (rows_of(Gru(hidden=3, bidirectional=ways), spot(5)) for ways in (False, True))
+    for quantity in ("macs", "params", "flops"):
+        for name in ("input", "recurrence"):
+            got = [getattr(both[f"{way}_{name}"], quantity) for way in ("forwards", "backwards")]
+            assert got == [getattr(one[name], quantity)] * 2
+    assert both["join"].moved == 5 * 6
+    assert Gru(hidden=3, bidirectional=True).out(spot(5)) == (Grid((5,)), 6)
+
+
+def test_steps_are_the_tokens_and_one_for_attention() -> None:
+    assert Lstm().steps(spot(512)) == 512
+    assert Gru(bidirectional=True).steps(spot(4, 5, extra=1)) == 21
+    assert Full(heads=2).steps(spot(512)) == 1
+
+
+def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
+    assert Lstm().units(spot(5, out_dim=9)) == 9
+    assert Lstm(bidirectional=True).units(spot(5, out_dim=8)) == 4
+    with pytest.raises(PageError, match="two directions share the width, and 9 is odd; give `hidden`"):
+        Lstm(bidirectional=True).check(spot(5, out_dim=9))
+
+
+def test_a_reader_is_told_of_steps_and_state() -> None:
+    (note,) = Lstm(bidirectional=True).notes(spot(2000))
+    assert "2,000 sequential steps" in note
+    assert "a state of 12 numbers" in note  # h and c, 3 hidden units, two directions
+
+
+# Beside torch.nn ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def torch_layer(page: Recurrent, dim: int, units: int) -> nn.Module:
+    more = {"nonlinearity": page.act} if isinstance(page, Rnn) else {}
+    make = TORCH[type(page)]
+    return make(dim, units, bias=page.bias, bidirectional=page.bidirectional, batch_first=True, **more)
+
+
+def with_weights_of(twin: nn.Module, theirs: nn.Module) -> nn.Module:
+    """Torch's weights in ours; in its order: weight_ih, weight_hh, bias_ih, bias_hh, forwards and then backwards."""
+    ways = [way for way in (twin.core, twin.forwards, twin.backwards) if way is not None]
+    for way, suffix in zip(ways, ("", "_reverse"), strict=False):
+        for leaf, short in ((way.input, "ih"), (way.recurrence, "hh")):
+            leaf.weight.data.copy_(getattr(theirs, f"weight_{short}_l0{suffix}"))
+            if leaf.bias is not None:
+                leaf.bias.data.copy_(getattr(theirs, f"bias_{short}_l0{suffix}"))
+    return twin
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+@pytest.mark.parametrize("units", [6, 4])
+def test_outputs_and_parameters_are_torch_nn_s(page: Recurrent, units: int) -> None:
+    torch.manual_seed(0)
+    where = spot(9, dim=5, out_dim=units * page.directions)
+    theirs = torch_layer(page, 5, units).double()
+    ours = with_weights_of(TWINS[type(page)](page, where).double(), theirs)
+    x = torch.randn(3, 9, 5, dtype=torch.float64)
+    torch.testing.assert_close(ours(x), theirs(x)[0], rtol=1e-12, atol=1e-13)
+    params = sum(parameter.numel() for parameter in theirs.parameters())
+    assert params == sum(row.params for row in page.operations(where))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_macs_are_those_of_torch_nn_on_meta(page: Recurrent) -> None:
+    where = spot(11, dim=5, out_dim=4 * page.directions)
+    with torch.device("meta"):
+        theirs, x = torch_layer(page, 5, 4), torch.randn(2, 11, 5)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        theirs(x)
+    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in page.operations(where))
+
+
+# One node in a trace ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+LOOPS: dict[str, tuple[Any, int]] = {
+    "rnn_tanh": (recurrence.rnn_tanh, 1),
+    "rnn_relu": (recurrence.rnn_relu, 1),
+    "lstm": (recurrence.lstm, 4),
+    "gru_reset_after": (recurrence.gru_reset_after, 3),
+    "gru_reset_before": (recurrence.gru_reset_before, 3),
+}
+
+
+class Cell(nn.Module):
+    """A recurrence as one operation, or as the plain loop that it is."""
+
+    def __init__(self, run: Any, gates: int, states: int, *, bias: bool) -> None:
+        super().__init__()
+        self.run, self.states = run, states
+        self.weight = nn.Parameter(torch.randn(gates * 4, 4))
+        self.bias = nn.Parameter(torch.randn(gates * 4)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        answer = self.run(x, self.weight, self.bias, *[None] * self.states, False)
+        return answer if isinstance(answer, Tensor) else answer[0]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_one_node_costs_what_the_loop_inside_it_does(name: str, bias: bool) -> None:
+    loop, gates = LOOPS[name]
+    states = 2 if name == "lstm" else 1
+    x = torch.randn(2, 5, gates * 4)
+    cells = [Cell(run, gates, states, bias=bias) for run in (getattr(torch.ops.xfcost, name), loop)]
+    node, steps = (trace(cell.requires_grad_(False), (x,)) for cell in cells)
+    assert node.unsupported == steps.unsupported == {}
+    assert node.modules[""] == steps.modules[""]
+    assert node.macs == 2 * 5 * gates * 4 * 4
+    with torch.no_grad():
+        cells[1].load_state_dict(cells[0].state_dict())
+        assert torch.equal(cells[0](x), cells[1](x))
+
+
+def test_a_recurrence_traces_alike_on_meta_and_on_the_cpu() -> None:
+    seen = [costs(TWINS[Lstm](Lstm(), spot(9)), (2, 9, 6), device=device) for device in ("cpu", "meta")]
+    assert seen[0] == seen[1]
+    assert seen[0][0] == 2 * sum(row.macs for row in Lstm().operations(spot(9))) > 0
+
+
+def test_a_trace_is_no_longer_for_more_tokens() -> None:
+    nodes = []
+    for tokens in (10, 100_000):
+        with torch.device("meta"):
+            layer, x = TWINS[Gru](Gru(), spot(tokens)).requires_grad_(False), torch.randn(1, tokens, 6)
+        traced = trace(layer, (x,))
+        nodes.append(traced.macs / tokens)
+    assert nodes == [2 * 6 * 18] * 2
+
+
+def test_memory_is_walked_through_the_loop() -> None:
+    # Alive at the end: what came in (N·4h), every step's answer and all of them stacked (2·N·h), and a step's own.
+    with torch.device("meta"), torch.no_grad(), LiveBytes() as walk:
+        x = torch.randn(1, 1000, 16)
+        weight = torch.randn(16, 4)
+        walk.see(x)
+        torch.ops.xfcost.lstm(x, weight, None, None, None, False)
+    numbers = walk.peak / 4
+    assert 16_000 + 8_000 <= numbers <= 16_000 + 8_000 + 200
+
+
+# From an encoder to its decoder ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def seq2seq(encoder: list[Any], decoder: list[Any], dim: int = 6) -> dict[str, Any]:
+    door = [{"kind": "token"}]
+    streams = [
+        {"embed": door, "stages": [{"dim": dim, "blocks": [[page] for page in part]}]} for part in (encoder, decoder)
+    ]
+    entry = {"kind": "tokens", "vocabulary": 11, "length": 5}
+    return {"input": entry, "residual": "none", "encoder": streams[0], "decoder": streams[1]}
+
+
+def written(data: dict[str, Any], folder: Path) -> str:
+    file = folder / "spec.yaml"
+    file.write_text(as_yaml({"name": "two streams"} | data), encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
+@pytest.mark.parametrize("both", [False, True])
+def test_each_decoder_layer_starts_where_the_encoder_s_ended(kind: str, both: bool, tmp_path: Path) -> None:
+    layer = {"kind": kind, "bidirectional": both}
+    spec = seq2seq([layer] * 2, [layer | {"start": "encoder"}] * 2)
+    architecture = place(load(written(spec, tmp_path)), Run(tokens=(7, 4)))
+    torch.manual_seed(0)
+    model = build(architecture, "cpu").model.double()
+    source, target = torch.randint(11, (2, 7)), torch.randint(11, (2, 4))
+    theirs = []
+    for stream in model.streams:
+        stack = TORCH[{"rnn": Rnn, "lstm": Lstm, "gru": Gru}[kind]](
+            6, 3 if both else 6, num_layers=2, bidirectional=both, batch_first=True
+        ).double()
+        for number, block in enumerate(stream.stages[0].run):
+            twin = block[0].inner
+            ways = [way for way in (twin.core, twin.forwards, twin.backwards) if way is not None]
+            for way, suffix in zip(ways, ("", "_reverse"), strict=False):
+                for leaf, short in ((way.input, "ih"), (way.recurrence, "hh")):
+                    getattr(stack, f"weight_{short}_l{number}{suffix}").data.copy_(leaf.weight)
+                    getattr(stack, f"bias_{short}_l{number}{suffix}").data.copy_(leaf.bias)
+        theirs.append(stack)
+    with torch.no_grad():
+        doors = [stream.embed[0](numbers) for stream, numbers in zip(model.streams, (source, target), strict=True)]
+        _, state = theirs[0](doors[0])
+        expected, _ = theirs[1](doors[1], state)
+        from_zeros, _ = theirs[1](doors[1])
+        answer = model(source, target)
+    torch.testing.assert_close(answer, expected, rtol=1e-12, atol=1e-13)
+    assert not torch.allclose(answer, from_zeros)
+
+
+def test_a_decoder_layer_alone_has_nothing_to_start_from() -> None:
+    where = Place(grid=Grid((3,)), dim=6, out_dim=6, memory=Grid((4,)), memory_dim=6)
+    twin = TWINS[Gru](Gru(start="encoder"), where)
+    with pytest.raises(RuntimeError, match="no encoder ran before it"):
+        twin(torch.randn(1, 3, 6), torch.randn(1, 4, 6))
+    with pytest.raises(PageError, match=r"there is no `encoder:` here; use zeros"):
+        Gru(start="encoder").check(spot(3))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "expected"),
+    [
+        ([{"kind": "lstm"}], r"recurrent layer 2 to be as here, LSTM of 6; got none: it has 1"),
+        ([{"kind": "lstm"}, {"kind": "gru"}], r"layer 2 to be as here, LSTM of 6; got GRU of 6"),
+        ([{"kind": "lstm"}, {"kind": "lstm", "bidirectional": True}], r"got Bidirectional LSTM of 3"),
+        ([{"kind": "lstm", "hidden": 5}, {"kind": "lstm"}], r"layer 1 to be as here, LSTM of 6; got LSTM of 5"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused_with_its_line(encoder: Any, expected: str, tmp_path: Path) -> None:
+    spec = seq2seq(encoder, [{"kind": "lstm", "start": "encoder"}] * 2)
+    with pytest.raises(SpecError, match=rf"spec\.yaml:\d+ .*start: .*{expected}"):
+        place(load(written(spec, tmp_path)), Run())
+
+
+# In a stack ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_first_layer_brings_the_width_to_the_stage_s(tmp_path: Path) -> None:
+    # 3 channels to 8: an LSTM of 4 each way needs no other door, and the next layer finds 8.
+    ledger = counted_spec(
+        {
+            "input": {"kind": "vectors", "channels": 3, "length": 5},
+            "residual": "none",
+            "stages": [{"dim": 8, "depth": 2, "block": [{"kind": "lstm", "bidirectional": True}]}],
+        },
+        tmp_path,
+    )
+    # 2·(4·4·(3 + 4) + 2·16) and 2·(4·4·(8 + 4) + 2·16)
+    assert ledger.total("params") == 2 * (112 + 32) + 2 * (192 + 32)
+
+
+def test_a_sum_of_two_widths_is_refused_with_its_line(tmp_path: Path) -> None:
+    data = {
+        "input": {"kind": "vectors", "channels": 8, "length": 5},
+        "stages": [{"dim": 8, "depth": 1, "block": [{"kind": "lstm", "hidden": 5}]}],
+    }
+    with pytest.raises(
+        SpecError, match=r"spec\.yaml:\d+ .*x is 8 wide and f\(x\) 5: they can't be added; write residual"
+    ):
+        counted_spec(data, tmp_path)
+
+
+def test_a_state_is_read_far_back() -> None:
+    page = Gru()
+    seen = probe(TWINS[Gru](page, spot(20)), (torch.zeros(1, 20, 6),))
+    assert seen.reads == tuple(frozenset(range(token + 1)) for token in range(20))
