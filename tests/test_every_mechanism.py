@@ -32,7 +32,7 @@ from xfcost.accounts import join
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
-from xfcost.layers import SUBLAYERS
+from xfcost.layers import SUBLAYERS, Swiglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import MIXINGS, Facts, Ledger, Operation
@@ -266,7 +266,7 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case: Case) -> None:
     assert (ours > 0) == CASES[type(case.page)].contracts
 
 
-SYMBOLIC: list[SubLayer] = [page for case in CASES.values() for page in case.symbolic] + [Mlp()]
+SYMBOLIC: list[SubLayer] = [page for case in CASES.values() for page in case.symbolic] + [Mlp(), Swiglu()]
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -512,7 +512,7 @@ def ordered(row: Operation, order: str) -> int:
 
 @pytest.mark.parametrize(
     ("page", "fused"),
-    [*examples(), (Mlp(), False)],
+    [*examples(), (Mlp(), False), (Swiglu(), False)],
     ids=lambda value: str(value) if isinstance(value, SubLayer) else "",
 )
 def test_more_tokens_cost_what_the_order_says(page: SubLayer, *, fused: bool) -> None:

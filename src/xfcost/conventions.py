@@ -41,4 +41,5 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     # per hidden unit and step of a recurrent cell, beside its two maps and their biases
     "lstm": 27,  # 4 sums of both maps, 3 sigmoids, tanh; f∘c + i∘g: 2 products, 1 sum; tanh, 1 product
     "gru": 18,  # 3 sums, 2 sigmoids, tanh; the reset: 1 product; n + z∘(h - n): 3
+    "rotary": 3,  # x·cos + x'·sin, per element of queries and keys; their angles are tables
 }

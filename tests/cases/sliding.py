@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, masked_attention, readable
+from cases.full import projected
 from xfcost.grid import Grid
 from xfcost.mechanisms import Sliding
 from xfcost.mechanisms.base import Place
@@ -15,7 +16,7 @@ from xfcost.mechanisms.base import Place
 
 def reference(page: Sliding, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
     """Global tokens' rows by the global projections, where there are any; all others by the common ones."""
-    q, k, v = F.linear(x_BND, twin.qkv.weight, twin.qkv.bias).chunk(3, dim=-1)
+    q, k, v = projected(page, place, twin, x_BND)
     may_read = readable(page, place.grid)
     attended = masked_attention(q, k, v, page.heads, may_read)
     if page.global_tokens and page.own_projections:
@@ -29,13 +30,17 @@ def reference(page: Sliding, place: Place, twin: nn.Module, x_BND: Tensor) -> Te
 @st.composite
 def pages(draw: st.DrawFn) -> Sliding:
     causal = draw(st.sampled_from([None, False, True]))
+    heads, tokens = draw(HEADS), 0 if causal else draw(st.integers(0, 3))
+    alone = not tokens and causal
     return Sliding(
-        heads=draw(HEADS),
+        heads=heads,
+        kv_heads=draw(st.none() | st.just(1)) if alone else None,
+        position=draw(st.sampled_from(["none", "rope"])) if alone else "none",
         head_dim=draw(st.none() | st.integers(1, 64)),
         window=2 * draw(st.integers(1, 20)),
         dilation=draw(st.integers(1, 4)),
-        global_tokens=0 if causal else draw(st.integers(0, 3)),
-        global_projections=draw(st.none() | st.booleans()),
+        global_tokens=tokens,
+        global_projections=None if alone else draw(st.none() | st.booleans()),
         causal=causal,
         projection_bias=draw(st.booleans()),
     )
@@ -53,6 +58,9 @@ EXAMPLES = (
     Sliding(heads=3, window=6, global_tokens=1),
     Sliding(heads=2, window=2, dilation=3, global_tokens=2, global_projections=False),
     Sliding(heads=1, window=4, dilation=2, causal=True),
+    Sliding(heads=6, kv_heads=2, head_dim=2, window=6, causal=True, position="rope", projection_bias=False),
+    Sliding(heads=3, kv_heads=1, window=2, dilation=2, causal=True),
+    Sliding(heads=3, window=4, position="rope"),
 )
 
 CASE = MechanismCase(

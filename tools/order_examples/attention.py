@@ -28,12 +28,21 @@ from xfcost.mechanisms import (
     Window,
 )
 from xfcost.mechanisms.base import Page, Place
+from xfcost.mechanisms.buckets import Buckets
 from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
 
 CHUNKED = {"causal": True, "form": "chunked", "chunk": b}
 
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
-    Full: both(place(), Full(heads=h), Full(heads=h, causal=True), Full(heads=h, talking_heads=True)),
+    Full: [
+        *both(place(), Full(heads=h), Full(heads=h, causal=True), Full(heads=h, talking_heads=True)),
+        *both(place(dim=2 * h * dk), Full(heads=2 * h, kv_heads=h, causal=True, position="rope")),
+        *both(
+            place(),
+            Full(heads=h, causal=True, position="alibi"),
+            Full(heads=h, bias=Buckets(count=4 * k, distance=4 * k)),
+        ),
+    ],
     Cross: both(place(memory=Grid((M,)), memory_dim=d), Cross(heads=h)),
     # half a window is a whole number, here w
     Sliding: [
@@ -41,6 +50,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         (Sliding(heads=h, window=2 * w, global_projections=True), place()),
         (Sliding(heads=h, window=2 * w, dilation=2, global_tokens=g), place()),
         (Sliding(heads=h, window=2 * w, causal=True), place()),
+        (Sliding(heads=2 * h, kv_heads=h, window=2 * w, causal=True, position="rope"), place(dim=2 * h * dk)),
     ],
     BlockSparse: both(place(), BlockSparse(heads=h, block=b, random_blocks=r)),
     GlobalLocal: [

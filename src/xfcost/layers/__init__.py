@@ -9,6 +9,7 @@ from xfcost.layers.dense import Dense
 from xfcost.layers.fold import Fold
 from xfcost.layers.fold_axis import FoldAxis
 from xfcost.layers.fourier import Fourier, Pixels
+from xfcost.layers.glu import Geglu, Swiglu
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.local_relation import LocalRelationDoor
 from xfcost.layers.memory_tokens import MemoryTokens
@@ -57,7 +58,7 @@ ENTERS: tuple[type[Embed | Enter], ...] = (
     Position,
     Concatenate,
 )
-SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Dense, Context, NormLayer)
+SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Swiglu, Geglu, Dense, Context, NormLayer)
 HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, Pooler)
 
 AnyEmbed = (
@@ -81,7 +82,7 @@ AnyEmbed = (
     | LocalRelationDoor
 )
 AnyEnter = PatchMerging | PoolingAttention | Upsample | Conv | Pool | Norm | ClassToken | Position | Concatenate
-AnySubLayer = Mlp | Dense | Context | NormLayer
+AnySubLayer = Mlp | Swiglu | Geglu | Dense | Context | NormLayer
 AnyHead = Classifier | LanguageModel | Pooler
 
 __all__ = [
@@ -104,6 +105,7 @@ __all__ = [
     "Fold",
     "FoldAxis",
     "Fourier",
+    "Geglu",
     "LanguageModel",
     "LocalRelationDoor",
     "MemoryTokens",
@@ -119,6 +121,7 @@ __all__ = [
     "Position",
     "Projection",
     "Shift",
+    "Swiglu",
     "Token",
     "TokenType",
     "Upsample",

@@ -87,6 +87,33 @@ class WeightedSum(nn.Module):
         return weights @ v
 
 
+class GroupedScores(nn.Module):
+    """QKᵀ where J heads of queries read one of keys: (B, H, N, K) · (B, H/J, M, K) -> (B, H, N, M).
+
+    The queries of J heads stand below each other, so that no key is repeated.
+    """
+
+    def __init__(self, shared: int) -> None:
+        super().__init__()
+        self.shared = shared
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        beneath = q.unflatten(1, (-1, self.shared)).flatten(2, 3)
+        return (beneath @ k.transpose(-2, -1)).unflatten(2, (self.shared, -1)).flatten(1, 2)
+
+
+class GroupedSum(nn.Module):
+    """AV where J heads of weights read one of values: (B, H, N, M) · (B, H/J, M, K) -> (B, H, N, K)."""
+
+    def __init__(self, shared: int) -> None:
+        super().__init__()
+        self.shared = shared
+
+    def forward(self, weights: Tensor, v: Tensor) -> Tensor:
+        beneath = weights.unflatten(1, (-1, self.shared)).flatten(2, 3)
+        return (beneath @ v).unflatten(2, (self.shared, -1)).flatten(1, 2)
+
+
 class Pad(nn.Module):
     """`more` zeros after the tokens: (…, N, D) -> (…, N + more, D)."""
 
@@ -111,15 +138,20 @@ class CausalMask(nn.Module):
 
 
 class Fused(nn.Module):
-    """softmax(QKᵀ/√K + bias)V in one kernel, which keeps no matrix of scores where the device has such a kernel."""
+    """softmax(QKᵀ/√K + bias)V in one kernel, which keeps no matrix of scores where the device has such a kernel.
 
-    def __init__(self, *, causal: bool = False, scaled: bool = True) -> None:
+    Where they are `grouped`, several heads of queries read one of keys and values.
+    """
+
+    def __init__(self, *, causal: bool = False, scaled: bool = True, grouped: bool = False) -> None:
         super().__init__()
-        self.causal = causal
+        self.causal, self.grouped = causal, grouped
         self.scale = None if scaled else 1.0  # None is 1/√K
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=self.causal, scale=self.scale)
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, is_causal=self.causal, scale=self.scale, enable_gqa=self.grouped
+        )
 
 
 class Lookup(nn.Module):

@@ -29,12 +29,14 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     biased: bool = False,
     masked: bool = False,
     scaled: bool = True,
+    shared: Number = 1,
     prefix: str = "",
     what: str = "",
 ) -> Iterator[Operation]:
     """softmax(QKᵀ/√d_k + bias)V on `groups` groups of `queries` × `keys` tokens, h heads, h·d_k = `inner`.
 
-    Values are as wide as keys, or `values` in all heads together; memory traffic then takes the mean of both.
+    Values are as wide as keys, or `values` in all heads together; memory traffic then takes the mean of both. Where a
+    head of keys and values is `shared` by several of queries, that changes no product; it is read once for all of them.
 
         scale          G·n·inner multiplications, where scores are `scaled`
         scores         G·n·m·inner MACs, G·h·n·m entries kept
@@ -59,7 +61,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
         softmax=entries * FLOPS_PER_ELEMENT["softmax"],
         pairs=pairs,
         mixing={"mixing": mixing, "reads": reads, "reads_tokens": keys, "heads": heads},
-        core=Core(groups * heads, queries, keys, (inner + values) // 2 // heads),
+        core=Core(groups * heads // shared, queries * shared, keys, (inner + values) // 2 // heads),
     )
     rows = [_fused_core(parts)] if fused else _eager_core(parts, scaled=scaled, biased=biased, masked=masked)
     for row in rows:

@@ -15,6 +15,8 @@ from xfcost.traffic import Core
 class Band(NamedTuple):
     """P queries in blocks of s, each reading 3s keys of the band and g keys beside it; h heads, all `inner` wide.
 
+    A head of keys and values may be `shared` by several of queries; it is read, and shifted, once for all of them.
+
     scores               P·3s·inner MACs, P·h·3s entries kept (or as `score_macs` says)
     global_key_scores    P·g·inner MACs, P·h·g entries kept
     softmax              P·h·(3s+g) elements
@@ -36,6 +38,7 @@ class Band(NamedTuple):
     score_macs: Number | None = None
     score_moved: Number | None = None
     score_title: str = "Attention scores QKᵀ in blocks"
+    shared: Number = 1
 
     def rows(self) -> Iterator[Operation]:
         """The rows from scaled queries to weighted sums."""
@@ -50,7 +53,7 @@ class Band(NamedTuple):
             p * 3 * s * inner if self.score_macs is None else self.score_macs,
             moved=self.shifted if self.score_moved is None else self.score_moved,
             attention_entries=p * h * 3 * s,
-            core=Core(p // s * h, s, 3 * s + g, inner // h),
+            core=Core(p // s * h // self.shared, s * self.shared, 3 * s + g, inner // h),
             pairs=self.pairs,
             **content,
         )

@@ -11,22 +11,31 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Causal, Place, check_output
-from xfcost.mechanisms.rows import linear
+from xfcost.mechanisms.base import Place, check_output
+from xfcost.mechanisms.buckets import Buckets, bucket_table
+from xfcost.mechanisms.grouped import Grouped
+from xfcost.mechanisms.rows import linear, move
 
 
-class Full(Causal, frozen=True, kw_only=True, tag="full"):
+class Full(Grouped, frozen=True, kw_only=True, tag="full"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, §3.2).
 
-    N tokens (extra ones included), width d, h heads of width d_k = d/h.
+    N tokens (extra ones included), width d, h heads of width d_k = d/h, h_kv = h of keys and values unless `kv_heads`
+    are given.
 
-        qkv           N·d·3h·d_k MACs, 3·d·h·d_k + 3h·d_k parameters
-        scores        N²·h·d_k MACs, h·N² entries kept
-        softmax       h·N² elements
-        weighted_sum  N²·h·d_k MACs
-        out           N·h·d_k·d MACs, h·d_k·d + d parameters
+        qkv            N·d·(h + 2·h_kv)·d_k MACs, and as many parameters without N, with biases (h + 2·h_kv)·d_k more
+        rotary         3·N·(h + h_kv)·d_k FLOPs, with `position: rope`
+        relative_bias  a table of a `bias`: parameters alone
+        scores         N²·h·d_k MACs, h·N² entries kept
+        add_bias       h·N² additions, with a `bias` or `position: alibi`
+        softmax        h·N² elements
+        weighted_sum   N²·h·d_k MACs
+        out            N·h·d_k·d MACs, h·d_k·d + d parameters
 
     Causal attention computes the same dense product and masks it; `pairs` tells how many scores survive, N(N+1)/2.
+
+    ALiBi adds -m·(i-j) to the score of query i and key j, m = 2^(-8/h), 2^(-16/h), … by head (Press et al. 2022, §3).
+    A row's softmax knows no constant, so that m·j is added, h·N constants and no parameters, as in the public code.
 
     Talking heads (Shazeer et al. 2020, §2; CaiT) mix the heads of every pair of tokens, before and after the softmax:
 
@@ -36,6 +45,10 @@ class Full(Causal, frozen=True, kw_only=True, tag="full"):
     causal: the bias of proj_w gives every pair a weight.
     """
 
+    scaled: bool = True
+    """Scores by 1/√d_k; T5's are not, its initial weights being as much smaller."""
+    bias: Buckets | None = None
+    """What is added to the scores by the distance of two tokens."""
     output_projection: bool = True
     """W_O; false leaves it out (Set Transformer's public code)."""
     talking_heads: bool = False
@@ -48,10 +61,35 @@ class Full(Causal, frozen=True, kw_only=True, tag="full"):
                 "the bias behind the softmax gives later tokens a weight too, and causal attention can give them none; "
                 "leave talking_heads out, or write causal: false",
             )
+        if self.talking_heads and (self.shared > 1 or self.biased or not self.scaled):
+            raise PageError(
+                "talking_heads",
+                "only heads of their own keys, scaled and without a bias, talk; leave one of the two out",
+            )
         check_output(self.inner(place.dim), place.dim, projected=self.output_projection)
+        self._check_bias()
+
+    def _check_bias(self) -> None:
+        if self.position == "alibi" and not self.causal:
+            raise PageError(
+                "position", "alibi falls with the distance back, and this is not causal; write causal: true"
+            )
+        if self.position == "alibi" and self.bias:
+            raise PageError("bias", "alibi is a bias of the scores itself; leave one of the two out")
+        if self.bias and self.bias.distance <= self.bias.count // (2 if self.causal else 4):
+            raise PageError("bias", f"{self.bias.count} buckets reach further than `distance`, {self.bias.distance}")
 
     def label(self) -> str:
-        return "Causal self-attention" if self.causal else "Self-attention"
+        what = (self.heads_label() or "self-") + "attention"
+        return f"Causal {what}" if self.causal else what.capitalize()
+
+    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
+        return {self.bias.share: (self.bias.count, self.heads)} if self.bias and self.bias.share else {}
+
+    @property
+    def biased(self) -> bool:
+        """Is anything added to the scores?"""
+        return self.bias is not None or self.position == "alibi"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return range(token + 1) if self.causal else range(grid.total)
@@ -62,27 +100,33 @@ class Full(Causal, frozen=True, kw_only=True, tag="full"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        inner = self.inner(d)
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        yield from self.projections(n, d)
+        if self.bias:
+            yield bucket_table(self.bias, n, self.heads)
         yield from self.core(place)
         if self.output_projection:
-            yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+            yield linear("out", "Output projection W_O", n, self.inner(d), d, bias=self.projection_bias)
 
     def core(self, place: Place) -> Iterator[Operation]:
         """The rows between the projections."""
         n = place.grid.total
+        if place.fused and self.causal and self.biased:
+            yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n)
         rows = attention_core(
             queries=n,
             keys=n,
             heads=self.heads,
+            shared=self.shared,
             inner=self.inner(place.dim),
             mixing="global",
             reads="N",
             pairs=self.pairs(place.grid),
             fused=place.fused and not self.talking_heads,
+            biased=self.biased,
             masked=bool(self.causal),
+            scaled=self.scaled,
         )
-        return self._talking(rows, n) if self.talking_heads else rows
+        yield from self._talking(rows, n) if self.talking_heads else rows
 
     def _talking(self, rows: Iterable[Operation], n: Number) -> Iterator[Operation]:
         """`rows` of an eager core, and between them how the heads talk."""

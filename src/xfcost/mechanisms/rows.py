@@ -137,6 +137,12 @@ def unit_length(path: str, title: str, vectors: Number, width: Number) -> Operat
     return Operation(path=path, title=title, flops=vectors * (width * each + FLOPS_PER_ELEMENT["clamp"]))
 
 
+def rotary(tokens: Number, width: Number) -> Operation:
+    """Rotary positions of `width` columns of queries and keys: x·cos + x'·sin, x' written with its pairs exchanged."""
+    elements = tokens * width
+    return elementwise("rotary", "Rotary positions of Q and K", "rotary", elements, moved=elements)
+
+
 def sort(path: str, title: str, lists: Number, length: Number, **more: Any) -> Operation:
     """`lists` lists of `length` elements sorted (or their top k chosen): ⌈log₂ length⌉ comparisons per element."""
     return Operation(path=path, title=title, comparisons=lists * length * ceil_log2(length), **more)

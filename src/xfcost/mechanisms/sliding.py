@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -13,11 +13,12 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.band import Band, band_pairs
-from xfcost.mechanisms.base import Causal, Place
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.grouped import Grouped
 from xfcost.mechanisms.rows import linear, move
 
 
-class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
+class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
     """Longformer's sliding window, dilated or not, with global tokens (Beltagy et al. 2020, §3.1).
 
     N tokens, width d, h heads, all heads d wide. A token reads s = w/2 tokens on each side and itself, w + 1 in all;
@@ -42,8 +43,13 @@ class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
         global_scores, global_weighted_sum          g·P·d MACs each, h·g·P entries kept
 
     The band is computed for the global tokens too, and then overwritten, as there.
+
+    Keys and values may have fewer heads, and queries and keys rotary positions, as in Mistral; the causal form has the
+    first, and neither goes with global tokens, whose projections are no models' of that kind.
     """
 
+    position: Literal["none", "rope"] = "none"
+    """`rope` turns queries and keys by their positions."""
     window: Annotated[int, msgspec.Meta(ge=2, le=2**31)]
     """w, even."""
     dilation: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
@@ -58,6 +64,7 @@ class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
         if self.window % 2:
             near = f"{self.window - 1} or {self.window + 1}"
             raise PageError("window", f"{self.window} is odd, and half of it stands on each side; try {near}")
+        self._check_grouped()
         if self.causal and self.global_tokens:
             raise PageError(
                 "global_tokens",
@@ -67,10 +74,21 @@ class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
         if self.global_tokens > place.grid.total:
             raise PageError("global_tokens", f"{self.global_tokens} are more than the {place.grid.total} tokens here")
 
+    def _check_grouped(self) -> None:
+        field = "kv_heads" if self.shared > 1 else "position" if self.position == "rope" else ""
+        if field and (self.global_tokens or self.own_projections):
+            raise PageError(field, "global tokens have heads and projections of their own; leave one of the two out")
+        if self.shared > 1 and not self.causal:
+            raise PageError(
+                "kv_heads",
+                "only causal windows share keys and values among heads here; write causal: true, or leave it out",
+            )
+
     def label(self) -> str:
         kind = "Dilated sliding-window" if self.dilation > 1 else "Sliding-window"
         causal = "causal " if self.causal else ""
-        return f"{kind} {causal}attention" + (" with global tokens" if self.global_tokens else "")
+        heads = self.heads_label()
+        return f"{kind} {causal}{heads}attention" + (" with global tokens" if self.global_tokens else "")
 
     @property
     def own_projections(self) -> bool:
@@ -122,7 +140,7 @@ class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
         d, p, g = place.dim, self.padded(place.grid), self.global_tokens
         inner, bias = self.inner(d), self.projection_bias
         yield move("pad", "Pad to whole windows", 0 if p == place.grid.total else p * d)
-        yield linear("qkv", "Q, K, V projections", p, d, 3 * inner, bias=bias)
+        yield from self.projections(p, d)
         if self.own_projections:
             yield linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias)
             yield linear("global_kv", "K, V projections for global tokens", p if g else 0, d, 2 * inner, bias=bias)
@@ -144,7 +162,8 @@ class Sliding(Causal, frozen=True, kw_only=True, tag="sliding"):
             pairs_beside=g * (n - g),
             reads="w" if self.causal else "w+g+1" if g else "w+1",
             reads_tokens=self.window + (0 if self.causal else g + 1),
-            shifted=(p + 2 * s * step) * inner,
+            shifted=(p + 2 * s * step) * self.kv_inner(place.dim),
+            shared=self.shared,
         )
         if not self.causal:
             band = band._replace(

@@ -14,6 +14,7 @@ from xfcost.layers import (
     Fold,
     FoldAxis,
     Fourier,
+    Geglu,
     LanguageModel,
     LocalRelationDoor,
     MemoryTokens,
@@ -29,6 +30,7 @@ from xfcost.layers import (
     Position,
     Projection,
     Shift,
+    Swiglu,
     Token,
     TokenType,
     Upsample,
@@ -51,6 +53,7 @@ from xfcost.live.layers.doors import (
     TokenTypeDoor,
 )
 from xfcost.live.layers.fold_axis import FoldAxisDoor
+from xfcost.live.layers.glu import GatedFeedForward
 from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead, PoolerHead
 from xfcost.live.layers.local_relation import LocalRelationStem
 from xfcost.live.layers.mlp import FeedForward
@@ -84,6 +87,8 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Upsample: UpsampleDoor,
     Concatenate: ConcatenateDoor,
     Mlp: FeedForward,
+    Swiglu: GatedFeedForward,
+    Geglu: GatedFeedForward,
     Dense: DenseLayer,
     Context: ContextLayer,
     Classifier: ClassifierHead,

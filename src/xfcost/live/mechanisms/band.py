@@ -14,9 +14,13 @@ from xfcost.live.leaves import Add, Scale, Scores, Softmax, WeightedSum
 
 
 class BandCore(nn.Module):
-    """(B, H, R, T, K), (B, H, R, L, K) twice, (B, H, 1, G, K) twice -> (B, H, R, T, K)."""
+    """(B, H, R, T, K), (B, H, R, L, K) twice, (B, H, 1, G, K) twice -> (B, H, R, T, K).
 
-    def __init__(
+    Keys and values have H/J heads where each is `shared` by J of queries: those stand below each other in a block, J·S
+    of them, so that no key is repeated. Nothing stands beside the band then.
+    """
+
+    def __init__(  # noqa: PLR0913 - what a band is made of
         self,
         head_dim: int,
         side: int,
@@ -25,14 +29,15 @@ class BandCore(nn.Module):
         mask: BandMask,
         around: tuple[int, int],
         scores: nn.Module | None = None,
+        shared: int = 1,
     ) -> None:
         super().__init__()
         self.side, self.beside = side, beside
         self.scale = Scale(head_dim**-0.5)
-        self.scores = BlockScores(side, around) if scores is None else scores
+        self.scores = BlockScores(side, around, shared) if scores is None else scores
         self.mask = mask
         self.softmax = Softmax()
-        self.weighted_sum = BandSum(side, around)
+        self.weighted_sum = BandSum(side, around, shared)
         if beside:
             self.global_key_scores, self.join = Scores(), Join()
             self.global_key_weighted_sum, self.add = WeightedSum(), Add()
@@ -78,32 +83,43 @@ class ChunkScores(nn.Module):
 class BlockScores(nn.Module):
     """QKᵀ in blocks of S queries by 3S keys, with zeros `around` them.
 
-    (B, H, R, T, K), (B, H, R, L, K) -> (B, H, R, C, S, 3S).
+    (B, H, R, T, K), (B, H, R, L, K) -> (B, H, R, C, S, 3S); `shared` keys: (B, H, R, T, K), (B, H/J, R, L, K) ->
+    (B, H/J, R, C, J, S, 3S).
     """
 
-    def __init__(self, side: int, around: tuple[int, int]) -> None:
+    def __init__(self, side: int, around: tuple[int, int], shared: int = 1) -> None:
         super().__init__()
-        self.side, self.around = side, around
+        self.side, self.around, self.shared = side, around, shared
 
     def forward(self, q_BHRTK: Tensor, k_BHRLK: Tensor) -> Tensor:
         keys = F.pad(k_BHRLK, (0, 0, *self.around)).unfold(3, 3 * self.side, self.side)  # (B, H, R, C, K, 3S)
-        return q_BHRTK.unflatten(3, (-1, self.side)) @ keys
+        queries = q_BHRTK.unflatten(3, (-1, self.side))
+        if self.shared == 1:
+            return queries @ keys
+        beneath = queries.unflatten(1, (-1, self.shared)).movedim(2, 4).flatten(4, 5)  # (B, H/J, R, C, J·S, K)
+        return (beneath @ keys).unflatten(4, (self.shared, self.side))
 
 
 class BandSum(nn.Module):
-    """AV of every block and its 3S keys: (B, H, R, C, S, 3S), (B, H, R, L, K) -> (B, H, R, T, K)."""
+    """AV of every block and its 3S keys: (B, H, R, C, S, 3S), (B, H, R, L, K) -> (B, H, R, T, K).
 
-    def __init__(self, side: int, around: tuple[int, int]) -> None:
+    `shared` values: (B, H/J, R, C, J, S, 3S), (B, H/J, R, L, K) -> (B, H, R, T, K).
+    """
+
+    def __init__(self, side: int, around: tuple[int, int], shared: int = 1) -> None:
         super().__init__()
-        self.side, self.around = side, around
+        self.side, self.around, self.shared = side, around, shared
 
     def forward(self, weights: Tensor, v_BHRLK: Tensor) -> Tensor:
         values = F.pad(v_BHRLK, (0, 0, *self.around)).unfold(3, 3 * self.side, self.side)  # (B, H, R, C, K, 3S)
-        return (weights @ values.transpose(-2, -1)).flatten(3, 4)
+        if self.shared == 1:
+            return (weights @ values.transpose(-2, -1)).flatten(3, 4)
+        sums = weights.flatten(4, 5) @ values.transpose(-2, -1)  # (B, H/J, R, C, J·S, K)
+        return sums.unflatten(4, (self.shared, self.side)).movedim(4, 2).flatten(1, 2).flatten(3, 4)
 
 
 class BandMask(nn.Module):
-    """The least number in place of scores that don't count: on (B, H, R, C, S, 3S).
+    """The least number in place of scores that don't count: on (B, H, R, C, S, 3S), or (…, R, C, J, S, 3S).
 
     Keys that stand further before or after their query than it reaches, and keys that are none of the
     `tokens`: padding, and global tokens, which are read apart. A padding query may be left without a key;
@@ -113,8 +129,11 @@ class BandMask(nn.Module):
     far_SX: Tensor
     absent_RCX: Tensor
 
-    def __init__(self, side: int, blocks: int, tokens: range, reach: tuple[int, int], rows: int = 1) -> None:
+    def __init__(
+        self, side: int, blocks: int, tokens: range, reach: tuple[int, int], rows: int = 1, *, shared: int = 1
+    ) -> None:
         super().__init__()
+        self.shared = shared
         before, after = reach
         back = 2 if after == 0 else 1  # the band begins so many blocks before the query's own
         column_X = torch.arange(3 * side)
@@ -126,7 +145,8 @@ class BandMask(nn.Module):
 
     def forward(self, scores: Tensor) -> Tensor:
         hidden_RCSX = self.far_SX.logical_or(self.absent_RCX[:, :, None])
-        return scores.masked_fill_(hidden_RCSX, torch.finfo(scores.dtype).min)  # in place: no second band
+        hidden = hidden_RCSX if self.shared == 1 else hidden_RCSX[:, :, None]
+        return scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)  # in place: no second band
 
 
 class Join(nn.Module):

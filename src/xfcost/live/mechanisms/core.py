@@ -7,16 +7,27 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from xfcost.live.leaves import Add, CausalMask, Fused, Scale, Scores, Softmax, WeightedSum
+from xfcost.live.leaves import (
+    Add,
+    CausalMask,
+    Fused,
+    GroupedScores,
+    GroupedSum,
+    Scale,
+    Scores,
+    Softmax,
+    WeightedSum,
+)
 
 
 class Core(nn.Module):
     """(B, [G,] H, N, K), (B, [G,] H, M, K) twice, bias ([G,] H, N, M) -> (B, [G,] H, N, K).
 
-    `mask` is a leaf that masks scores (eager) or the bias (fused).
+    `mask` is a leaf that masks scores (eager) or the bias (fused). Keys and values have H/J heads where each is
+    `shared` by J of the queries.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the options of the formula
         self,
         head_dim: int,
         *,
@@ -24,19 +35,20 @@ class Core(nn.Module):
         causal: bool = False,
         biased: bool = False,
         scaled: bool = True,
+        shared: int = 1,
         mask: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.fused = fused
         self.mask = CausalMask() if causal and not fused else mask
         if fused:
-            self.attention = Fused(causal=causal, scaled=scaled)
+            self.attention = Fused(causal=causal, scaled=scaled, grouped=shared > 1)
             return
         self.scale = Scale(head_dim**-0.5) if scaled else None
-        self.scores = Scores()
+        self.scores = Scores() if shared == 1 else GroupedScores(shared)
         self.add_bias = Add() if biased else None
         self.softmax = Softmax()
-        self.weighted_sum = WeightedSum()
+        self.weighted_sum = WeightedSum() if shared == 1 else GroupedSum(shared)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         if self.fused:

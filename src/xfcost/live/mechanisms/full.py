@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from xfcost.live.leaves import (
     NO_TABLES,
+    CausalMask,
     Linear,
     Scale,
     Scores,
@@ -13,9 +14,10 @@ from xfcost.live.leaves import (
     Tables,
     WeightedSum,
     join_heads,
-    split_heads,
 )
 from xfcost.live.mechanisms.core import Core
+from xfcost.live.mechanisms.grouped import GroupedHeads
+from xfcost.live.mechanisms.positions import BucketBias, alibi
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.full import Full
 
@@ -44,23 +46,46 @@ class TalkingCore(nn.Module):
         return self.weighted_sum(self.proj_w(weights_BHNN), v)
 
 
-class FullAttention(nn.Module):
+class FullAttention(GroupedHeads):
     """(B, N, D) -> (B, N, D)."""
 
+    alibi_H1N: Tensor
+
     def __init__(self, page: Full, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__()
-        inner = page.inner(place.dim)
-        self.heads = page.heads
-        self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
-        head_dim = inner // page.heads
-        if page.talking_heads:
-            self.core: nn.Module = TalkingCore(head_dim, page.heads)
-        else:
-            self.core = Core(head_dim, fused=place.fused, causal=bool(page.causal))
+        inner, tokens = page.inner(place.dim), place.grid.total
+        super().__init__(page, place.dim, tokens)
+        self.relative_bias = None
+        if page.bias:
+            shared = tables[page.bias.share] if page.bias.share else None
+            self.relative_bias = BucketBias(page.bias, tokens, page.heads, shared, causal=bool(page.causal))
+        self.falls = page.position == "alibi"
+        if self.falls:
+            self.register_buffer("alibi_H1N", alibi(tokens, page.heads), persistent=False)
+        talking = page.talking_heads
+        self.core: nn.Module = TalkingCore(inner // page.heads, page.heads) if talking else core(page, place)
         self.out = Linear(inner, place.dim, bias=page.projection_bias) if page.output_projection else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        q_BND, k_BND, v_BND = self.qkv(x_BND).chunk(3, dim=-1)
-        heads = (split_heads(part, self.heads) for part in (q_BND, k_BND, v_BND))
-        y_BND = join_heads(self.core(*heads))
+        bias_HNN = self._bias()
+        y_BND = join_heads(self.core(*self.projected(x_BND), *(() if bias_HNN is None else (bias_HNN,))))
         return y_BND if self.out is None else self.out(y_BND)
+
+    def _bias(self) -> Tensor | None:
+        """What is added to the scores, the same for all samples: (H, N, N)."""
+        if self.relative_bias is not None:
+            bias_HNN: Tensor = self.relative_bias()
+            return bias_HNN
+        return self.alibi_H1N.expand(-1, self.alibi_H1N.shape[-1], -1) if self.falls else None
+
+
+def core(page: Full, place: Place) -> Core:
+    """What stands between the projections where no heads talk."""
+    return Core(
+        page.inner(place.dim) // page.heads,
+        fused=place.fused,
+        causal=bool(page.causal) and not page.biased,
+        biased=page.biased,
+        scaled=page.scaled,
+        shared=page.shared,
+        mask=CausalMask() if page.causal and page.biased else None,  # fused, it masks the bias
+    )

@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from xfcost.live.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
 from xfcost.live.mechanisms.band import BandCore, BandMask, ChunkScores
 from xfcost.live.mechanisms.core import Core
+from xfcost.live.mechanisms.grouped import GroupedHeads
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.sliding import Sliding
 
 
-class SlidingAttention(nn.Module):
+class SlidingAttention(GroupedHeads):
     """(B, N, D) -> (B, N, D)."""
 
     def __init__(self, page: Sliding, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__()
-        inner, bias = page.inner(place.dim), page.projection_bias
-        self.page, self.tokens, padded = page, place.grid.total, page.padded(place.grid)
+        inner, bias, padded = page.inner(place.dim), page.projection_bias, page.padded(place.grid)
+        super().__init__(page, place.dim, padded)
+        self.page, self.tokens = page, place.grid.total
         self.pad = Pad(padded - self.tokens)
-        self.qkv = Linear(place.dim, 3 * inner, bias=bias)
         if page.own_projections:
             self.global_q = Linear(place.dim, inner, bias=bias)
             self.global_kv = Linear(place.dim, 2 * inner, bias=bias)
@@ -37,7 +37,7 @@ class SlidingAttention(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BPD = self.pad(x_BND)
-        q, k, v = (split_heads(part, self.page.heads) for part in self.qkv(x_BPD).chunk(3, dim=-1))
+        q, k, v = self.projected(x_BPD)
         y_BPD = join_heads(self._local(q, k, v))
         if self.page.global_tokens:
             y_BPD = self.overwrite(join_heads(self._global(x_BPD, q, k, v)), y_BPD)
@@ -48,7 +48,7 @@ class SlidingAttention(nn.Module):
         classes, g = self.page.dilation, self.page.global_tokens
         # token p = t·R + r stands in class r at t
         parts = (part.unflatten(2, (-1, classes)).transpose(2, 3) for part in (q_BHPK, k_BHPK, v_BHPK))
-        of_global = (part[:, :, None, :g] for part in (k_BHPK, v_BHPK))  # (B, H, 1, G, K)
+        of_global = (part[:, :, None, :g] for part in (k_BHPK, v_BHPK))  # (B, H, 1, G, K), none with fewer heads
         y_BHRTK: Tensor = self.core["inner"](*parts, *of_global)
         return y_BHRTK.transpose(2, 3).flatten(2, 3)
 
@@ -67,14 +67,15 @@ def band(page: Sliding, tokens: int, padded: int, head_dim: int) -> BandCore:
     """Half a window is a block: causal, of blocks before the query's; else of one on each side, in chunks."""
     side, classes, causal = page.half, page.dilation, bool(page.causal)
     reach = (page.window - 1, 0) if causal else (side, side)
-    mask = BandMask(side, padded // classes // side, range(page.global_tokens, tokens), reach, classes)
+    blocks, among, shared = padded // classes // side, range(page.global_tokens, tokens), page.shared
     return BandCore(
         head_dim,
         side,
         page.global_tokens,
-        mask=mask,
+        mask=BandMask(side, blocks, among, reach, classes, shared=shared),
         around=(2 * side, 0) if causal else (side, side),
         scores=None if causal else ChunkScores(side),
+        shared=shared,
     )
 
 

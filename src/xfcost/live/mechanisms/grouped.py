@@ -1,0 +1,32 @@
+"""Twin of `mechanisms/grouped.py`.
+
+B batch, N tokens, D width, H heads of queries, G of keys and values, K head width.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.live.leaves import Linear, split_heads
+from xfcost.live.mechanisms.positions import Rotary
+from xfcost.mechanisms.grouped import Grouped
+
+
+class GroupedHeads(nn.Module):
+    """What a twin whose page is `Grouped` begins with: projections, and rotary positions."""
+
+    def __init__(self, page: Grouped, width: int, tokens: int) -> None:
+        super().__init__()
+        inner, kv_inner = page.inner(width), page.kv_inner(width)
+        self.heads = (page.heads, page.kv_heads or page.heads, page.kv_heads or page.heads)
+        self.widths = (inner, kv_inner, kv_inner)
+        self.qkv = Linear(width, inner + 2 * kv_inner, bias=page.projection_bias)
+        self.rotary = Rotary(tokens, inner // page.heads, page.rope_base) if page.position == "rope" else None
+
+    def projected(self, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, N, K), keys and values (B, G, N, K)."""
+        parts = zip(self.qkv(x_BND).split(self.widths, dim=-1), self.heads, strict=True)
+        q_BHNK, k_BGNK, v_BGNK = (split_heads(part_BND, heads) for part_BND, heads in parts)
+        if self.rotary is None:
+            return q_BHNK, k_BGNK, v_BGNK
+        return self.rotary(q_BHNK), self.rotary(k_BGNK), v_BGNK
