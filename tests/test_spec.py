@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import isqrt
 from pathlib import Path
 from textwrap import dedent
@@ -17,7 +18,7 @@ from xfcost.errors import SpecError, UsageError
 from xfcost.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import tag_of
+from xfcost.mechanisms.base import Residual, tag_of
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.reader import Source, path_text, read, read_value
@@ -334,6 +335,93 @@ class TestSettings:
     def test_they_touch_nothing_but_this_load(self):
         load("vit", ("stages.0.depth=3",))
         assert load("vit").spec.stages[0].depth == 12
+
+    def test_a_star_is_every_item_of_a_list(self):
+        spec = load("swin-t", ("stages.*.pattern.*.0.size=12", "stages[*].pattern[1].0.shift=6")).spec
+        windows = [block[0] for stage in spec.stages for block in stage.pattern]
+        assert {(one.size, one.shift) for one in windows[::2]} == {(12, 0)}
+        assert {(one.size, one.shift) for one in windows[1::2]} == {(12, 6)}
+        # as the preset for 384 has it, which writes every stage out
+        assert spec.stages == load("swin-t-384").spec.stages
+
+    def test_two_stars_are_any_way_down_to_where_the_rest_is_written(self):
+        # in blocks and in groups of them; the convolution and the pool at the door keep their sizes
+        assert load("sasa-50", ("**.spatial.size=3",)).spec.stages == load("sasa-50-k3").spec.stages
+        spec = load("swin-t", ("**.heads=2",)).spec
+        assert {block[0].heads for stage in spec.stages for block in stage.pattern} == {2}
+        # the last word, too, has to be written: a stage has no `size`, and gets none
+        assert load("sasa-50", ("stages.**.size=5",)).spec.stages == load("sasa-50-k5").spec.stages
+
+    def test_places_of_one_setting_share_nothing(self):
+        spec = load("swin-t", ("stages.*.enter=[{kind: patch_merging}]", "stages.1.enter.0.norm=post")).spec
+        assert [stage.enter[0].norm for stage in spec.stages] == ["pre", "post", "pre", "pre"]
+
+    def test_a_key_that_is_left_out_can_be_begun(self):
+        assert load("vit", ("residual.layer_scale=1e-5",)).spec.residual == Residual(layer_scale=1e-5)
+
+
+class TestSet:
+    """`set:` in a file: the same keys as after `--set`, over what the file extends."""
+
+    def test_it_reaches_into_lists(self, here):
+        write(
+            "r.yaml",
+            "extends: resnet-50\nname: mine\nset: {stages.1.blocks.1.repeat: 7, stages.2.blocks.1.repeat: 35}\n",
+        )
+        ours, theirs = load("r.yaml").spec, load("resnet-152").spec
+        assert ours.stages == theirs.stages
+        assert ours.published == []  # those are the parent's
+
+    def test_it_comes_after_what_the_file_writes_and_before_those_that_extend_it(self, here):
+        write("base.yaml", BASE + "    set: {stages.0.depth: 3, input.size: 64}\n")
+        assert load("base.yaml").spec.stages[0].depth == 3
+        write("child.yaml", "extends: ./base.yaml\ninput: {size: 96}\n")
+        write("other.yaml", "extends: ./base.yaml\n")
+        spec = load("child.yaml").spec
+        assert (spec.stages[0].depth, spec.input.size, spec.set) == (3, 96, {})
+        assert load("other.yaml").spec.input.size == 64
+        assert load("child.yaml", ("input.size=128",)).spec.input.size == 128
+
+    def test_the_full_yaml_has_followed_it(self, here):
+        write("swin12.yaml", 'extends: swin-t\nname: x\nset: {"stages.*.pattern.*.0.size": 12}\n')
+        write("full.yaml", full_yaml("swin12.yaml"))
+        full = load("full.yaml").spec
+        assert full.set == {}
+        assert full.stages == load("swin12.yaml").spec.stages
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("{stages.7.depth: 3}", "x.yaml:3 set.stages.7.depth: stages has items 0 to 0, and no '7'"),
+            ("{extends: vit}", "x.yaml:3 set.extends: `extends` belongs to the file; write it outside of `set`"),
+            (
+                "\n  input.size: 64\n  stages.0.depth: four",
+                "x.yaml:5 stages[0].depth: expected a whole number, got 'four'",
+            ),
+            ("[a]", "x.yaml:3 set: expected a mapping, got ['a']"),
+            ('{"**.heads": 5}', "x.yaml:3 stages[0].block[0].heads: 5 does not divide the width 384"),
+            ('{"**.set.name": 5}', "x.yaml:3 set.**.set.name: nothing in the spec is at **.set.name"),
+        ],
+    )
+    def test_what_is_wrong_is_told_with_its_line(self, here, text, said):
+        write("x.yaml", f"extends: vit\nname: x\nset: {text}\n")
+        with pytest.raises(SpecError) as caught:
+            place(load("x.yaml"), Run())
+        assert str(caught.value).startswith(said)
+
+    def test_one_that_grows_without_end_is_refused(self, here):
+        letters = "abcdefghijklmnopqrst"
+        doubling = "".join(f'  "**.{one}": [{{{two}: 1}}, {{{two}: 1}}]\n' for one, two in pairwise(letters))
+        write("x.yaml", f"extends: vit\nnotes: {{a: 1}}\nset:\n{doubling}")
+        with pytest.raises(SpecError, match=r"x.yaml:\d+ set.\*\*.\w: more than 20,000 values; write a smaller spec"):
+            load("x.yaml")
+        deepening = f"{{a: {'[' * 50}{{b: 1}}{']' * 50}}}"
+        write(
+            "x.yaml",
+            f'extends: vit\nnotes: {deepening}\nset: {{"**.b": {"[" * 50 + "{c: 1}" + "]" * 50}, "**.c": 1}}\n',
+        )
+        with pytest.raises(SpecError, match=r"set.\*\*.c: nested deeper than 60 levels"):
+            load("x.yaml")
 
 
 def scheduled(blocks: str, dim: int = 8) -> tuple[list[str], tuple[int, ...], list[int]]:

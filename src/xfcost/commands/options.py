@@ -42,7 +42,9 @@ MemoryLevel = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: --set stages.0.depth=4. Repeatable."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a key: --set stages.0.depth=4, or **.heads=4. Repeatable."
+    ),
 ]
 Trace = Annotated[
     bool,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -146,3 +146,5 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     published: list[Published] = []
     extends: str | None = None
     """A preset or a file (relative to this one) whose keys stand where this one has none; lists are replaced whole."""
+    set: dict[str, Any] = {}
+    """Keys set one by one, after `extends`: `stages.2.depth: 18`; `*` is every item of a list, `**` any way down."""

@@ -6,7 +6,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Sequence
-from functools import cache, reduce
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,8 +15,9 @@ import msgspec
 from xfcost.errors import UsageError, XfcostError, nearest
 from xfcost.spec.explain import explained
 from xfcost.spec.grammar import Spec
-from xfcost.spec.overlay import apply, laid_over
+from xfcost.spec.overlay import laid_over
 from xfcost.spec.reader import Source, printable, read, read_file, shown_value
+from xfcost.spec.setting import apply, apply_own
 
 _MOST_EXTENDS: Final = 16
 
@@ -103,7 +104,11 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         UsageError: no such preset, or a setting that names nothing.
     """
     files = [(written.data, written.source) for written in lineage(name)]
-    data, source = reduce(laid_over, reversed(files))
+    data, source = files.pop()
+    apply_own(data, source)
+    while files:
+        data, source = laid_over((data, source), files.pop())
+        apply_own(data, source)
     for setting in settings:
         apply(data, source, setting)
     try:

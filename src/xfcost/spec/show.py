@@ -17,12 +17,13 @@ def texts(name: str) -> Iterator[tuple[str, str]]:
 
 
 def full_yaml(name: str) -> str:
-    """The whole spec as one YAML text: `extends` followed, every default written out."""
+    """The whole spec as one YAML text: `extends` and `set` followed, every default written out."""
     import yaml
 
     loaded = load(name)
     data = msgspec.to_builtins(loaded.spec)
-    data.pop("extends", None)
+    for key in ("extends", "set"):
+        data.pop(key, None)
     return yaml.safe_dump(_without_none(data), sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
 
 
