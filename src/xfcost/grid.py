@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import count
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -97,6 +98,29 @@ def image_sides(tokens: int) -> tuple[int, int]:
         f"--N {tokens}: no image grid between 1:1 and {WIDEST_ASPECT}:1 has as many; the nearest that do: "
         f"{nearest_shapes(tokens)}"
     )
+
+
+def video_sides(tokens: int, steps: int) -> tuple[int, int, int]:
+    """The sides for `--N tokens` on a video whose grid has `steps` time steps: the frames stay, the images change.
+
+    Raises:
+        UsageError: `tokens` is below 1, or isn't `steps` grids up to 2:1; the message names the neighbours that are.
+    """
+    check_tokens(tokens)
+    sides = near_square(tokens // steps) if tokens % steps == 0 else None
+    if sides:
+        return steps, *sides
+    raise UsageError(
+        f"--N {tokens}: the frames make {steps} time steps, and no image grid between 1:1 and {WIDEST_ASPECT}:1 "
+        f"{steps} times over has as many tokens; the nearest that do: {_nearest_videos(tokens, steps)}"
+    )
+
+
+def _nearest_videos(tokens: int, steps: int) -> str:
+    below = next(((n, sides) for n in range(tokens // steps, 0, -1) if (sides := near_square(n))), None)
+    above = next((n, sides) for n in count(tokens // steps + 1) if (sides := near_square(n)))
+    found = [one for one in (below, above) if one]
+    return " or ".join(f"{n * steps} ({steps}×{sides_text(sides)})" for n, sides in found)
 
 
 def nearest_shapes(tokens: int) -> str:

@@ -18,7 +18,7 @@ from xfcost.errors import SpecError, UsageError
 from xfcost.grid import near_square
 from xfcost.ledger import Ledger
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, input_for, place
+from xfcost.spec.walk import Run, input_for, place, time_steps
 
 # Points that a sweep aims at. Windows that don't divide a grid make steps; this many show them as they are.
 _POINTS: Final = 97
@@ -84,8 +84,8 @@ def sweep(
         SpecError: not even two points of the range can be.
         UsageError: the range holds fewer than two square grids or images; or sizes are asked of what has no image.
     """
-    grain, root = _grid_of(loaded, run, axis)
-    steps = _steps(span, grain, root, axis)
+    points = _points_of(loaded, run, axis)
+    steps = _steps(span, points, axis)
     found: dict[int, Ledger] = {}
     ended: SpecError | None = None
 
@@ -94,41 +94,63 @@ def sweep(
 
     try:
         for step in steps:
-            x = (step * grain) ** root
+            x = points.at(step)
             found[x] = at(x)
     except SpecError as error:
         ended = error
         if found:
-            found |= _to_the_limit(at, steps[len(found) - 1], steps[len(found)], lambda step: (step * grain) ** root)
+            found |= _to_the_limit(at, steps[len(found) - 1], steps[len(found)], points.at)
         if len(found) < 2:  # noqa: PLR2004 - a line has two ends
             raise
     for x in extra:
-        if x not in found and min(found) < x < max(found) and x % grain == 0 and (root == 1 or near_square(x)):
+        if x not in found and min(found) < x < max(found) and points.holds(x):
             found[x] = at(x)
     xs = tuple(sorted(found))
     ledgers = tuple(found[x] for x in xs)
     return Sweep(name=name, loaded=loaded, xs=xs, ledgers=ledgers, axis=axis, ended=str(ended) if ended else None)
 
 
-def _grid_of(loaded: Loaded, run: Run, axis: Axis) -> tuple[int, int]:
-    """(g, r): the points that a system can have are (g·1)ʳ, (g·2)ʳ, …; g pixels per token, N = side² on a grid."""
+class _Points(NamedTuple):
+    """Those that a system can have are t·(g·1)ʳ, t·(g·2)ʳ and so on."""
+
+    grain: int = 1
+    """Pixels per token."""
+    root: int = 1
+    """2 where N is a side's square."""
+    times: int = 1
+    """Time steps of a video, which stay."""
+
+    def at(self, step: int) -> int:
+        """The point of a whole number."""
+        return self.times * int((step * self.grain) ** self.root)
+
+    def holds(self, x: int) -> bool:
+        """Can it be `x`, or so on a grid that is no square?"""
+        whole = x % (self.grain * self.times) == 0
+        return whole and (self.root == 1 or near_square(x // self.times) is not None)
+
+
+def _points_of(loaded: Loaded, run: Run, axis: Axis) -> _Points:
     if axis is PIXELS:
-        return max(input_for(loaded, run, (1, 1))), 1
-    return 1, 2 if len(place(loaded, run).grid.sides) > 1 else 1
+        return _Points(grain=max(input_for(loaded, run, (1, 1))))
+    grid = len(place(loaded, run).grid.sides) > 1
+    return _Points(root=2 if grid else 1, times=time_steps(loaded))
 
 
-def _steps(span: tuple[int, int], grain: int, root: int, axis: Axis) -> list[int]:
+def _steps(span: tuple[int, int], points: _Points, axis: Axis) -> list[int]:
     """Whole numbers in about equal ratios whose points lie in `span`.
 
     Raises:
         UsageError: there are fewer than two.
     """
+    grain = points.grain * points.times
     low, high = -(-span[0] // grain), span[1] // grain
-    if root > 1:
+    if points.root > 1:
         low, high = math.isqrt(low - 1) + 1, math.isqrt(high)
     if low >= high:
-        near = [(number * grain) ** root for number in (max(low - 1, 1), max(low, high) + 1)]
-        what = "square grids" if axis is TOKENS else f"images whose sides are multiples of {grain} pixels"
+        near = [points.at(number) for number in (max(low - 1, 1), max(low, high) + 1)]
+        squares = "square grids" if points.times == 1 else f"{points.times} square grids each"
+        what = squares if axis is TOKENS else f"images whose sides are multiples of {grain} pixels"
         raise UsageError(
             f"{axis.option} {span[0]}:{span[1]}: image specs are swept over {what}, and there are fewer than two "
             f"in this range; try {axis.option} {near[0]}:{near[1]}"

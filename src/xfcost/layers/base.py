@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from xfcost.mechanisms.base import Page, SubLayer
 
-Takes = Literal["image", "tokens", "embedded"]
+Takes = Literal["image", "video", "tokens", "embedded"]
 
 
 class Embed(Page, frozen=True):
@@ -15,7 +15,7 @@ class Embed(Page, frozen=True):
     takes: ClassVar[Takes] = "embedded"
     """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
     anywhere: ClassVar[bool] = False
-    """Can it stand first, on the pixels of an image, as well as behind other doors?"""
+    """Can it stand first, on the pixels of an image or of a video, as well as behind other doors?"""
     axes: ClassVar[int] = 1
     """Axes of the grid that it lays a sequence out on."""
     folds: ClassVar[bool] = False

@@ -23,21 +23,30 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     Axial positions lay the sequence out on a grid of `shape`, with one learned table per axis; a place's vector is its
     rows of all tables beside each other, `widths` wide (Reformer's public code): Σ shape·widths parameters.
 
+    Separate positions have a table of T time steps and one of the places of a step, the vectors of a token's two being
+    added, and a row per extra token (MViT on video; Fan et al. 2021, appendix): (T + H·W + 1)·d parameters.
+
     A learned table has `length` rows where that is given (a language model's context), else one per token: it is then
     bound to the resolution, and another N needs other rows, new ones or interpolated on the grid (Dosovitskiy et al.
     2021, §3.2). Only tokens that stand when this page comes have a row: a class token after it has none.
     """
 
-    form: Literal["learned", "sinusoidal", "axial"] = "learned"
+    form: Literal["learned", "sinusoidal", "axial", "separate"] = "learned"
     length: Length | None = None
     shape: Annotated[list[Length], msgspec.Meta(min_length=2, max_length=4)] | None = None
     widths: Annotated[list[Width], msgspec.Meta(min_length=2, max_length=4)] | None = None
 
     def order_key(self, place: Place) -> str:
+        if self.form == "separate":
+            return "position/separate"
         return "position/axial" if self.shape else "position" if self.length is None else "position/length"
 
     def check(self, place: Place) -> None:
         self._check_axes(place)
+        if self.form == "separate" and len(place.grid.sides) < 2:  # noqa: PLR2004 - time, and a place in a step
+            raise PageError("form", f"'separate' needs a grid of two axes or more, not {place.grid.shape_text()}")
+        if self.form == "separate" and self.length is not None:
+            raise PageError("length", "separate positions are as many as the grid has; leave it out")
         if self.length is not None and place.grid.total > self.length:
             raise PageError(
                 "length",
@@ -79,13 +88,29 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         if self.form == "learned":
             bound = self.length is None
             yield Operation(path="table", title="Position table", params=self.rows(place) * place.dim, bound=bound)
+        if self.form == "separate":
+            yield self._separate(place)
         for axis, (side, width) in enumerate(zip(self.shape or [], self.widths or [], strict=True)):
             yield Operation(path=f"axes_{axis}", title=f"Position table of axis {axis + 1}", params=side * width)
         if self.shape:
             yield move("spread", "Lay out the axes' positions", prod(self.spread(place)) * place.dim, once=True)
         yield add
 
+    def _separate(self, place: Place) -> Operation:
+        steps, *others = place.grid.sides
+        rows, d = steps + prod(others) + place.grid.extra, place.dim
+        moved = place.grid.total * d if place.grid.extra else 0
+        work = place.grid.tokens * d
+        title = "Tables of time steps and of places"
+        return elementwise("tables", title, "add", work, params=rows * d, moved=moved, once=True, bound=True)
+
     def notes(self, place: Place) -> Iterator[str]:
+        if self.form == "separate":
+            steps, *others = place.grid.sides
+            yield (
+                f"the position tables hold {steps} time steps and {sides_text(others)} places, bound to the "
+                "resolution; tables for another one can be interpolated from them, once, on the weights"
+            )
         if self.form != "learned" or self.length is not None:
             return
         rows = f"the position table has one row per token ({place.grid.total})"

@@ -20,7 +20,7 @@ from xfcost.live.norms import LayerScale, norm
 from xfcost.live.reversible import ReversibleRun, StreamsJoined
 from xfcost.mechanisms.base import Mixer, Page, SubLayer
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
-from xfcost.spec.grammar import ImageInput, VectorInput
+from xfcost.spec.grammar import ImageInput, VectorInput, VideoInput
 
 TWINS: dict[type[Page], type[nn.Module]] = mechanisms.TWINS | layers.TWINS | {TwoStreams: StreamsJoined}
 
@@ -45,9 +45,9 @@ def build(architecture: Architecture, device: str = "meta") -> Live:
 
 
 def example_input(stream: Stream, batch: int, dtype: torch.dtype) -> Tensor:
-    """Random pixels (B, C, Y, X), vectors (B, N, C) or token numbers (B, N), on the current device."""
+    """Random pixels (B, C, [T,] Y, X), vectors (B, N, C) or token numbers (B, N), on the current device."""
     entry = stream.input
-    if isinstance(entry, ImageInput):
+    if isinstance(entry, ImageInput | VideoInput):
         return torch.randn(batch, entry.channels, *entry.sides, dtype=dtype)
     if isinstance(entry, VectorInput):
         return torch.randn(batch, entry.length, entry.channels, dtype=dtype)
@@ -84,7 +84,7 @@ class Model(nn.Module):
 
 
 class StreamModel(nn.Module):
-    """A door, then stages: (B, C, Y, X), (B, N, C) or (B, N) -> (B, N, D)."""
+    """A door, then stages: (B, C, Y, X), (B, C, T, Y, X), (B, N, C) or (B, N) -> (B, N, D)."""
 
     def __init__(self, stream: Stream, tables: Tables, rows: dict[str, str], path: str) -> None:
         super().__init__()
@@ -153,6 +153,13 @@ class Shortens(Protocol):
     def residual_pool(self) -> nn.Module | None: ...
 
 
+@runtime_checkable
+class Widens(Protocol):
+    """A twin that may change the width: a projection (a new leaf) of what f takes, in place of x, or None."""
+
+    def residual_projection(self) -> nn.Module | None: ...
+
+
 class Rejoin(nn.Module):
     """Extra tokens, changed, back before the others: (B, E, D), (B, N, D) -> (B, N, D)."""
 
@@ -165,7 +172,9 @@ class Rejoin(nn.Module):
 
 
 class SubLayerModel(nn.Module):
-    """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N', D); x is pooled where f pools.
+    """x + f(norm(x)), norm(x + f(x)), x + norm(f(x)) or f(x): (B, N, D) -> (B, N', D').
+
+    Where f pools, so is x; where f changes the width, what f takes (norm(x), or x) is projected in the place of x.
 
     In a reversible stage `onto` + f(norm(x)), or `onto` + norm(f(x)), where `onto` is the other stream. Where f changes
     the extra tokens alone, x is those: a mixer reads all the others too, and they pass by as they are.
@@ -183,6 +192,7 @@ class SubLayerModel(nn.Module):
             joining, width = part.residual, part.page.out(part.place)[1]
             self.place = joining.place
             self.residual_norm = norm(joining.norm, part.place.dim if joining.place == "pre" else width)
+            self.residual_projection = self.inner.residual_projection() if isinstance(self.inner, Widens) else None
             self.residual_pool = self.inner.residual_pool() if isinstance(self.inner, Shortens) else None
             self.residual_layer_scale = LayerScale(width, joining.layer_scale) if joining.layer_scale else None
             self.residual_factor = Scale(joining.factor) if joining.factor else None
@@ -201,17 +211,26 @@ class SubLayerModel(nn.Module):
         memory = (memory_BMD,) if self.crosses else ()
         if not self.joins:
             return self.inner(x_BND, *memory)
-        kept_BND = kept_BND if self.residual_pool is None else self.residual_pool(kept_BND)
+        taken_BND = self._normed(x_BND) if self.place == "pre" else x_BND
+        y_BND = self.inner(taken_BND, *memory)
+        onto_BND = self._kept(kept_BND, taken_BND) if onto_BND is None else onto_BND
         if self.place == "post":
-            return self._normed(self.residual_add(kept_BND, self._scaled(self.inner(x_BND, *memory))))
-        return self.residual_add(kept_BND if onto_BND is None else onto_BND, self.branch(x_BND, memory_BMD))
+            return self._normed(self.residual_add(onto_BND, self._scaled(y_BND)))
+        return self.residual_add(onto_BND, self._branch(y_BND))
 
     def branch(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
         """f(norm(x)) or norm(f(x)), scaled: what is added to a stream."""
         memory = (memory_BMD,) if self.crosses else ()
-        if self.place == "pre":
-            return self._scaled(self.inner(self._normed(x_BND), *memory))
-        return self._scaled(self._normed(self.inner(x_BND, *memory)))
+        return self._branch(self.inner(self._normed(x_BND) if self.place == "pre" else x_BND, *memory))
+
+    def _branch(self, y_BND: Tensor) -> Tensor:
+        return self._scaled(self._normed(y_BND) if self.place == "res_post" else y_BND)
+
+    def _kept(self, x_BND: Tensor, taken_BND: Tensor) -> Tensor:
+        """What f(x) is added to: x, or what f takes projected to f's width; pooled where f pools."""
+        if self.residual_projection is not None:
+            x_BND = self.residual_projection(taken_BND)
+        return x_BND if self.residual_pool is None else self.residual_pool(x_BND)
 
     def weights(self) -> list[Tensor]:
         """All that it learns: its own, and the shared tables that it uses."""

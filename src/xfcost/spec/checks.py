@@ -119,9 +119,10 @@ def check_entrance(path: YamlPath, pages: list[Any], entry: AnyInput, source: So
         SpecError: another page stands first, or such a page stands later.
     """
     first = pages[0].takes if pages else "embedded"
-    over_pixels = bool(pages) and pages[0].anywhere and entry.gives == "image"
+    pixels = entry.gives in ("image", "video")
+    over_pixels = bool(pages) and pages[0].anywhere and pixels
     if first != entry.gives and not over_pixels:
-        fits = [page for page in EMBEDS if entry.gives in (page.takes, "image" if page.anywhere else None)]
+        fits = [page for page in EMBEDS if entry.gives == page.takes or (page.anywhere and pixels)]
         fit = " or ".join(f"{{kind: {tag_of(page)}, …}}" for page in fits)
         if entry.gives == "embedded":
             fit = "{kind: projection}, or another step that takes vectors,"

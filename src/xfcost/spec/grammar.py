@@ -35,6 +35,32 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return self.channels
 
 
+class VideoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="video"):
+    """Frames of pixels: how many, their height and width (one number for a square), and channels.
+
+    The frames stay as they are where `--N` asks for another number of tokens.
+    """
+
+    gives: ClassVar[Takes] = "video"
+
+    frames: Side
+    size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)] = 224
+    channels: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 3
+
+    @property
+    def sides(self) -> tuple[int, int, int]:
+        """(frames, height, width)."""
+        if isinstance(self.size, int):
+            return self.frames, self.size, self.size
+        height, width = self.size
+        return self.frames, height, width
+
+    @property
+    def width(self) -> int:
+        """Numbers per pixel."""
+        return self.channels
+
+
 class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tokens"):
     """Token numbers below `vocabulary`; `length` is N where `--N` doesn't say otherwise."""
 
@@ -75,7 +101,7 @@ class VectorInput(
         return self.channels
 
 
-AnyInput = ImageInput | TokenInput | VectorInput
+AnyInput = ImageInput | VideoInput | TokenInput | VectorInput
 BlockSpec = Annotated[list[Mechanism | AnySubLayer], msgspec.Meta(min_length=1)]
 Repeat = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 

@@ -7,14 +7,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError, UsageError
-from xfcost.grid import Grid, check_tokens, image_sides, sides_text
+from xfcost.errors import PageError
+from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
-from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer, tag_of
+from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer
 from xfcost.spec.architecture import Architecture, Block, Execution, Part, Stage, Stream
 from xfcost.spec.checks import check_entrance, check_pooled, check_reading, check_starts, check_streams, check_sum
-from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput
+from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput, VideoInput
+from xfcost.spec.inputs import Inputs
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.reversible import check_block, check_residual, is_reversible
@@ -27,7 +28,7 @@ class Run(NamedTuple):
     tokens: tuple[int, ...] | None = None
     """N of the first stage (one number per stream, or one for all); the spec's own input where it is None."""
     size: tuple[int, int] | None = None
-    """Height and width of the image, in place of `tokens`."""
+    """Height and width of the image, or of a video's frames, in place of `tokens`."""
     batch: int = 1
     dtype: str = "float32"
     attention: Execution = "eager"
@@ -49,8 +50,8 @@ def place(loaded: Loaded, run: Run) -> Architecture:
     return _Walk(loaded, run).architecture()
 
 
-def input_for(loaded: Loaded, run: Run, sides: tuple[int, ...]) -> tuple[int, ...]:
-    """The sides of the (first) stream's input of which its first stage gets a grid of `sides`.
+def input_for(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tuple[int, ...]:
+    """Height and width of the (first) stream's input of which its first stage gets a grid of `sides`.
 
     Raises:
         UsageError: the input has no height and width.
@@ -58,27 +59,23 @@ def input_for(loaded: Loaded, run: Run, sides: tuple[int, ...]) -> tuple[int, ..
     walk = _Walk(loaded, run)
     path, stream = walk.streams()[0]
     entry = stream.input or loaded.spec.input
-    if not isinstance(entry, ImageInput):
-        raise _no_size(loaded.spec.name, entry)
-    return walk.entering(path, stream, sides)
+    if not isinstance(entry, ImageInput | VideoInput):
+        raise walk.inputs.no_size(entry)
+    steps = walk.inputs.steps(path, stream, entry)
+    return walk.inputs.entering(path, stream, sides if steps is None else (steps, *sides))[-2:]
 
 
-def _no_size(name: str, entry: AnyInput) -> UsageError:
-    """What is said where `--size` is given and the input has none."""
-    return UsageError(f"--size: {name} takes {tag_of(type(entry))}, which have no height and width; give --N")
-
-
-def _grid_for(tokens: int, axes: int) -> tuple[int, ...]:
-    """The grid of `--N tokens` on an image, or on the one axis of it that is not folded into the width."""
-    if axes > 1:
-        return image_sides(tokens)
-    check_tokens(tokens)
-    return (tokens,)
+def time_steps(loaded: Loaded) -> int:
+    """The time steps of the first stage's grid, which N is a multiple of; 1 where the input is no video."""
+    walk = _Walk(loaded, Run())
+    path, stream = walk.streams()[0]
+    return walk.inputs.steps(path, stream, stream.input or loaded.spec.input) or 1
 
 
 class _Walk:
     def __init__(self, loaded: Loaded, run: Run) -> None:
         self.spec, self.source, self.run = loaded.spec, loaded.source, run
+        self.inputs = Inputs(loaded.spec.name, loaded.source, run)
         self.name, self.settings = loaded.name, loaded.settings
         self.tables: dict[str, tuple[int, int]] = {}
         self.bound_tables: set[str] = set()
@@ -140,44 +137,8 @@ class _Walk:
         return Stream("".join(f"{step}." for step in path), entry, tuple(embed), tuple(stages))
 
     def _input(self, path: YamlPath, stream: StreamSpec, number: int) -> AnyInput:
-        entry = stream.input or self.spec.input
         tokens = self.run.tokens[number if len(self.run.tokens) > 1 else 0] if self.run.tokens else None
-        if not isinstance(entry, ImageInput):
-            if self.run.size is not None:
-                raise _no_size(self.spec.name, entry)
-            if tokens is not None:
-                check_tokens(tokens)
-            length = entry.length if tokens is None else tokens
-            for _ in range(max((page.axes for page in stream.embed), default=1)):
-                length = self._scaled(length)
-            return msgspec.structs.replace(entry, length=length)
-        sides: tuple[int, ...] = entry.sides
-        kept = len(sides) - sum(page.folds for page in stream.embed)
-        if tokens is not None:
-            sides = self.entering(path, stream, _grid_for(tokens, kept))[:kept] + sides[kept:]
-        elif self.run.size is not None:
-            sides = self.run.size
-        scaled = [self._scaled(side) if axis < kept else side for axis, side in enumerate(sides)]
-        return msgspec.structs.replace(entry, size=scaled)
-
-    def entering(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The input of which the first stage gets `sides`."""
-        doors: list[tuple[YamlPath, Page]] = [
-            ((*path, "embed", number), page) for number, page in enumerate(stream.embed)
-        ]
-        doors += [((*path, "stages", 0, "enter", number), page) for number, page in enumerate(stream.stages[0].enter)]
-        for here, page in reversed(doors):
-            try:
-                sides = page.entering(sides)
-            except PageError as error:
-                raise self.source.error((*here, error.field), error.message) from None
-        return sides
-
-    def _scaled(self, side: int) -> int:
-        up, down = self.run.scale
-        if side * up % down:
-            raise UsageError(f"an input of {side} can't be made {up}/{down} as long")
-        return side * up // down
+        return self.inputs.sized(path, stream, stream.input or self.spec.input, tokens)
 
     def _doors(
         self, path: YamlPath, pages: list[Any], grid: Grid, dim: int, out_dim: int, vocabulary: int | None

@@ -5,6 +5,8 @@ B batch, N tokens, D width, C channels, Y and X the grid's sides.
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -80,6 +82,7 @@ class PositionDoor(nn.Module):
         if page.shape and page.widths:
             self.axes = nn.ModuleList(Table(*size) for size in zip(page.shape, page.widths, strict=True))
         self.spread = Spread(page.spread(place)) if page.shape else None
+        self.tables = SeparateTables(place) if page.form == "separate" else None
         self.add = Add()
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -88,7 +91,24 @@ class PositionDoor(nn.Module):
     def _positions(self) -> Tensor:
         if self.spread is not None:
             return self.spread(*(axis() for axis in self.axes))
+        if self.tables is not None:
+            return self.tables()
         return self.sinusoids_ND if self.table is None else self.table()
+
+
+class SeparateTables(nn.Module):
+    """-> (e+N, D): a row per extra token; then the vector of a time step plus that of a place in it."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        steps, *others = place.grid.sides
+        self.steps = Table(steps, place.dim).weight
+        self.places = Table(prod(others), place.dim).weight
+        self.extra = Table(place.grid.extra, place.dim).weight if place.grid.extra else None
+
+    def forward(self) -> Tensor:
+        grid_ND = (self.steps.unsqueeze(1) + self.places).flatten(0, 1)
+        return grid_ND if self.extra is None else torch.cat([self.extra, grid_ND])
 
 
 class Spread(nn.Module):
