@@ -490,7 +490,8 @@ def test_the_windows_of_a_padded_grid_are_those_of_the_grid_cropped(page: Window
 
 def exponent(order: str) -> float:
     """How often N stands in an order: `O(h·N²)` -> 2, `O(N√N·d)` -> 1.5, `O(M·d²)` -> 0; log N is left aside."""
-    found = re.findall(r"(?<!log )N([²³]?)(√N)?", order) or [("", "") if "N" in order else ("0", "")]
+    alone = ("0", "√N") if "√N" in order else ("", "") if "N" in order else ("0", "")
+    found = re.findall(r"(?<!log )(?<!√)N([²³]?)(√N)?", order) or [alone]
     return max({"": 1, "²": 2, "³": 3, "0": 0}[whole] + (0.5 if half else 0) for whole, half in found)
 
 
@@ -499,6 +500,7 @@ def test_exponents_are_read_from_orders() -> None:
     assert [exponent(text) for text in texts] == [2, 1, 1.5, 0, 0, 1]
     assert exponent("O(h·N·log N) comparisons") == 1
     assert exponent("O(h·N·k/b + N·d)") == 1
+    assert exponent("O(√N·dₖ) parameters") == 0.5
 
 
 ENLARGED = 2**20

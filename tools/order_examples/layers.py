@@ -28,7 +28,11 @@ from xfcost.mechanisms.base import Page, Place, Residual
 NORMS = ("layer_norm", "rms_norm", "batch_norm", "affine", "group_norm")
 
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
-    Mlp: [(Mlp(), place()), (Mlp(tokens="class_token"), place(grid=Grid((s, s), 1)))],
+    Mlp: [
+        (Mlp(), place()),
+        (Mlp(out_width=2 * d), place()),
+        (Mlp(tokens="class_token"), place(grid=Grid((s, s), 1))),
+    ],
     Dense: [(Dense(norm=kind), place()) for kind in ("none", "layer_norm", "rms_norm", "batch_norm", "affine")],
     Patch: [(Patch(size=P, norm="layer_norm"), place(grid=Grid((P * s, P * s)), dim=C))],
     Token: [(Token(scale="sqrt_dim"), place(dim=V, vocabulary=V))],
@@ -37,6 +41,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Position: [
         (Position(), place()),
         (Position(length=L), place()),
+        (Position(form="separate"), place(grid=Grid((s, s), 1))),
         (Position(form="axial", shape=[L] * 4, widths=[d] * 4), place()),
     ],
     TokenType: [(TokenType(types=2), place())],

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.arithmetic import Number, ceil_div
+from xfcost.errors import PageError
+from xfcost.grid import Grid
 from xfcost.layers.base import PerToken
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import ActKind, Place, Width, check_extra
@@ -38,6 +40,8 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     chunks: Annotated[int, msgspec.Meta(ge=1, le=2**12)] = 1
     """k."""
     tokens: Literal["all", "class_token"] = "all"
+    out_width: Width | None = None
+    """The width that comes out; d where it isn't given. What joins it is then a projection of what enters."""
 
     @property
     def extra_alone(self) -> bool:
@@ -47,9 +51,22 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         check_hidden(self.hidden, self.ratio, place.dim)
         if self.extra_alone:
             check_extra("tokens", place)
+        if self.extra_alone and self.width(place) != place.dim:
+            raise PageError("out_width", "the grid's tokens pass by and stay as wide as they are; leave it out")
 
     def order_key(self, place: Place) -> str:
         return "mlp/class_token" if self.extra_alone else "mlp"
+
+    @property
+    def widens(self) -> bool:
+        return self.out_width is not None
+
+    def width(self, place: Place) -> Number:
+        """The width that comes out."""
+        return place.dim if self.out_width is None else self.out_width
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, self.width(place)
 
     def inner(self, width: Number) -> Number:
         """H, the hidden width."""
@@ -59,13 +76,18 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         return place.grid.extra if self.extra_alone else place.grid.total
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = self._tokens(place), place.dim
+        n, d, width = self._tokens(place), place.dim, self.width(place)
         hidden = self.inner(d)
         yield linear("fc1", "MLP up-projection", n, d, hidden, bias=self.bias)
         yield elementwise("act", "MLP activation", self.act, n * hidden)
-        yield linear("fc2", "MLP down-projection", n, hidden, d, bias=self.bias)
+        yield linear("fc2", "MLP down-projection", n, hidden, width, bias=self.bias)
         if self.chunks > 1:
-            yield move("join", "Join the chunks", n * d)
+            yield move("join", "Join the chunks", n * width)
+
+    def shortcut(self, place: Place) -> Iterator[Operation]:
+        n, d, width = place.grid.total, place.dim, self.width(place)
+        if width != d:
+            yield linear("residual_projection", "Projection of the residual stream", n, d, width)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.chunks > 1:

@@ -29,6 +29,7 @@ from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.recurrent import Gru, Lstm, Rnn
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.routing import Routing
@@ -41,6 +42,7 @@ from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.mechanisms.token_mlp import TokenLinear, TokenMlp
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.mechanisms.window import Window
+from xfcost.mechanisms.window_pooling import WindowPooling
 
 # The written list: a mechanism is known when it stands here. The contract tests read it.
 MECHANISMS: tuple[type[Mixer], ...] = (
@@ -87,6 +89,8 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Rnn,
     Lstm,
     Gru,
+    Pooling,
+    WindowPooling,
 )
 Mechanism = (
     Full
@@ -132,6 +136,8 @@ Mechanism = (
     | Rnn
     | Lstm
     | Gru
+    | Pooling
+    | WindowPooling
 )
 
 __all__ = [
@@ -167,6 +173,7 @@ __all__ = [
     "Mechanism",
     "NonLocal",
     "Nystrom",
+    "Pooling",
     "Relative",
     "Rnn",
     "Routing",
@@ -180,4 +187,5 @@ __all__ = [
     "TokenMlp",
     "Unfolded",
     "Window",
+    "WindowPooling",
 ]

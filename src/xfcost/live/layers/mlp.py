@@ -1,4 +1,4 @@
-"""Twin of `layers/mlp.py`. B batch, N tokens, D width."""
+"""Twin of `layers/mlp.py`. B batch, N tokens, D width, D' the width that comes out."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from xfcost.mechanisms.base import Place
 
 
 class FeedForward(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D')."""
 
     def __init__(self, page: Mlp, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        hidden = page.inner(place.dim)
+        hidden, width = page.inner(place.dim), page.width(place)
+        self.widths = (place.dim, width)
         self.fc1 = Linear(place.dim, hidden, bias=page.bias)
         self.act = ACTIVATIONS[page.act]()
-        self.fc2 = Linear(hidden, place.dim, bias=page.bias)
+        self.fc2 = Linear(hidden, width, bias=page.bias)
         self.chunks = page.chunks
         self.join = Join() if page.chunks > 1 else None
 
@@ -26,6 +27,10 @@ class FeedForward(nn.Module):
         if self.join is None:
             return self._through(x_BND)
         return self.join(*[self._through(part_BND) for part_BND in x_BND.chunk(self.chunks, dim=1)])
+
+    def residual_projection(self) -> nn.Module | None:
+        """What brings the residual to the new width."""
+        return Linear(*self.widths) if self.widths[0] != self.widths[1] else None
 
     def _through(self, x_BND: Tensor) -> Tensor:
         return self.fc2(self.act(self.fc1(x_BND)))

@@ -30,6 +30,7 @@ from xfcost.live.mechanisms.low_rank import LowRankAttention
 from xfcost.live.mechanisms.lsh import LshAttention
 from xfcost.live.mechanisms.non_local import NonLocalBlock
 from xfcost.live.mechanisms.nystrom import NystromAttention
+from xfcost.live.mechanisms.pooling import PoolingAttention
 from xfcost.live.mechanisms.recurrent import RecurrentLayer
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.routing import RoutingAttention
@@ -42,6 +43,7 @@ from xfcost.live.mechanisms.synthesizer import SynthesizerAttention
 from xfcost.live.mechanisms.token_mlp import TokenMixingLinear, TokenMixingMlp
 from xfcost.live.mechanisms.unfolded import UnfoldedAttention
 from xfcost.live.mechanisms.window import WindowAttention
+from xfcost.live.mechanisms.window_pooling import WindowPoolingAttention
 from xfcost.mechanisms import (
     AveragePool,
     Axial,
@@ -73,6 +75,7 @@ from xfcost.mechanisms import (
     Lstm,
     NonLocal,
     Nystrom,
+    Pooling,
     Relative,
     Rnn,
     Routing,
@@ -86,6 +89,7 @@ from xfcost.mechanisms import (
     TokenMlp,
     Unfolded,
     Window,
+    WindowPooling,
 )
 from xfcost.mechanisms.base import Page
 
@@ -94,6 +98,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     ClassAttention: ClassTokenAttention,
     Cross: CrossAttention,
     Window: WindowAttention,
+    WindowPooling: WindowPoolingAttention,
     Inducing: InducedAttention,
     Axial: AxialAttention,
     Sliding: SlidingAttention,
@@ -107,6 +112,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     LowRank: LowRankAttention,
     Routing: RoutingAttention,
     Nystrom: NystromAttention,
+    Pooling: PoolingAttention,
     Compressed: CompressedAttention,
     Funnel: FunnelAttention,
     Synthesizer: SynthesizerAttention,

@@ -1,0 +1,278 @@
+"""Pooling attention (MViT): queries, keys and values are pooled on the grid after they are projected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number, surely
+from xfcost.errors import PageError
+from xfcost.grid import Grid, sides_text
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import NeverCausal, Place, Side, Width, tag_of
+from xfcost.mechanisms.conv_kernel import Kernel, along, pooling
+from xfcost.mechanisms.decomposed import decomposed_rows
+from xfcost.mechanisms.pooled_axes import PooledReads, pooled_axes
+from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, power
+
+# One number for every axis, or one each (of two axes or three).
+PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
+
+
+class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
+    """Multi-head pooling attention (Fan et al. 2021, §3.1): softmax(P(Q) P(K)ᵀ/√d_k) P(V), P strided pools.
+
+    N tokens on a grid of any rank come in, width d; d' goes out (`out_width`), h heads of d_k = d'/h. Kernels of k
+    positions, around their middle as padding has it; strides leave P queries, which go out, and M keys.
+
+        qkv            N·d·3d' MACs
+        pool_q, _k, _v P·k·d' and M·k·d' MACs: depthwise convolutions of d_k channels, the same for all heads, then a
+                       layer norm of d_k; or a maximum or a mean, without parameters
+        scores         P·M·d' MACs, h·P·M entries kept
+        weighted_sum   P·M·d' MACs
+        add_queries    P·d' additions (`residual_pooling`; Li et al. 2022, §4.1)
+        out            P·d'² MACs
+
+    A kernel of one position that takes no strides is no pool. Extra tokens ([CLS]) are not pooled, but normed as the
+    others. What joins the stream is pooled too: by a maximum of stride + 1 positions (`residual_pool`), after a
+    projection of what enters where the width grows (`residual_projection`). `bias: decomposed` adds `tables`,
+    `position_scores` and `spread` (mechanisms/decomposed.py).
+    """
+
+    because: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
+
+    q_size: PerAxis = 3
+    q_stride: PerAxis = 1
+    kv_size: PerAxis = 3
+    kv_stride: PerAxis = 1
+    function: Literal["conv", "max", "mean"] = "conv"
+    bias: Literal["none", "decomposed"] = "none"
+    residual_pooling: Literal["none", "grid", "all"] = "none"
+    """Are the pooled queries added to what they read: on the grid alone, or for extra tokens too?"""
+    out_width: Width | None = None
+    """d'; d where it isn't given."""
+
+    def check(self, place: Place) -> None:
+        super().check(msgspec.structs.replace(place, dim=self.width(place)))
+        rank = len(place.grid.sides)
+        for field in ("q_size", "q_stride", "kv_size", "kv_stride"):
+            value = getattr(self, field)
+            if isinstance(value, list) and len(value) != rank:
+                sides = sides_text(place.grid.sides)
+                raise PageError(field, f"expected one number, or {rank} for the grid {sides}; got {value}")
+            if field.endswith("size") and any(side % 2 == 0 for side in along(value, rank)):
+                raise PageError(field, f"a kernel stands around its middle; expected odd sizes, got {value}")
+        if any(stride > 1 and stride % 2 for stride in along(self.q_stride, rank)):
+            raise PageError(
+                "q_stride",
+                "the residual's pool of stride + 1 positions needs a middle too; expected 1 or even, got "
+                f"{self.q_stride}",
+            )
+
+        self._check_volume(place.grid)
+
+    def _check_volume(self, grid: Grid) -> None:
+        """Torch's average pool of three axes wants no side shorter than its kernel, padding or not."""
+        for field in ("q_size", "kv_size"):
+            kernel = self.kernel(grid, "q" if field == "q_size" else "kv")
+            if self.function != "mean" or kernel is None or len(grid.sides) < 3:  # noqa: PLR2004 - a volume
+                continue
+            if any(side < size for side, size in zip(grid.sides, kernel.sides, strict=True)):
+                raise PageError(
+                    field,
+                    f"a mean of {sides_text(kernel.sides)} tokens does not fit the grid {sides_text(grid.sides)}; "
+                    "expected a smaller kernel or a larger input",
+                )
+
+    def label(self) -> str:
+        return "Pooling attention"
+
+    def order_key(self, place: Place) -> str:
+        rank = len(place.grid.sides)
+        words = [tag_of(type(self)), *([str(rank)] if rank != 2 else [])]  # noqa: PLR2004 - height and width
+        return "/".join(words if self.function == "conv" else [*words, self.function])
+
+    @property
+    def widens(self) -> bool:
+        return self.out_width is not None
+
+    def width(self, place: Place) -> Number:
+        """d'."""
+        return place.dim if self.out_width is None else self.out_width
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return Grid(self.queries(place.grid), place.grid.extra), self.width(place)
+
+    def kernel(self, grid: Grid, which: Literal["q", "kv"]) -> Kernel | None:
+        """The pool of the queries, or of keys and values; None where there is none."""
+        rank = len(grid.sides)
+        size, stride = (along(getattr(self, f"{which}_{field}"), rank) for field in ("size", "stride"))
+        if all(surely(side == 1) and surely(step == 1) for side, step in zip(size, stride, strict=True)):
+            return None
+        return Kernel(size, stride, tuple(side // 2 for side in size))
+
+    def queries(self, grid: Grid) -> tuple[Number, ...]:
+        """Where the queries stand."""
+        kernel = self.kernel(grid, "q")
+        return grid.sides if kernel is None else kernel.out(grid.sides)
+
+    def keys(self, grid: Grid) -> tuple[Number, ...]:
+        """Where the keys stand."""
+        kernel = self.kernel(grid, "kv")
+        return grid.sides if kernel is None else kernel.out(grid.sides)
+
+    def windows(self, grid: Grid) -> tuple[Grid, Grid, tuple[Number, ...]]:
+        """The queries and the keys that attend to each other, and how often along each axis; here all, once."""
+        queries, keys = self.queries(grid), self.keys(grid)
+        return Grid(queries, grid.extra), Grid(keys, grid.extra), (1,) * len(queries)
+
+    def skip(self, grid: Grid) -> Kernel | None:
+        """The pool of what joins the stream: a maximum of stride + 1 positions, along the axes that have strides."""
+        strides = along(self.q_stride, len(grid.sides))
+        if all(stride == 1 for stride in strides):
+            return None
+        sizes = tuple(stride + 1 if stride > 1 else 1 for stride in strides)
+        return Kernel(sizes, strides, tuple(size // 2 for size in sizes))
+
+    @property
+    def reach(self) -> int | None:
+        """W, where queries read the keys of their window alone."""
+        return None
+
+    def _read(self, grid: Grid) -> PooledReads:
+        rank = len(grid.sides)
+        query, key = ((along(size, rank), along(stride, rank)) for size, stride in self._pools)
+        alone = self.windows(grid)[1].total == 1
+        axes = pooled_axes(grid, query, key, self.reach)
+        return PooledReads(axes, grid.extra, weighed=not alone or self.residual_pooling != "none")
+
+    @property
+    def _pools(self) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+        return (self.q_size, self.q_stride), (self.kv_size, self.kv_stride)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """The tokens of its keys and of its query; strides beyond the kernel leave some that go into no key."""
+        return self._read(grid).of(token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self._read(grid).pairs()
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        grid, width = place.grid, self.width(place)
+        inner = self.inner(width)
+        queries, keys, counts = self.windows(grid)
+        yield linear("qkv", "Q, K, V projections", grid.total, place.dim, 3 * inner, bias=self.projection_bias)
+        for name, which in (("q", "q"), ("k", "kv"), ("v", "kv")):
+            yield from self._pool(name, self.kernel(grid, which), grid, inner)  # type: ignore[arg-type]
+        yield from self.before(grid, inner)
+        mixing = self.mixing(grid)
+        if self.bias == "decomposed":
+            yield from decomposed_rows(
+                queries=queries.sides,
+                keys=keys.sides,
+                groups=prod(counts),
+                heads=self.heads,
+                head_dim=inner // self.heads,
+                extra=grid.extra,
+                bound=self.reach is None,
+                mixing=mixing | {"reads_tokens": keys.total},
+            )
+        yield from attention_core(
+            queries=queries.total,
+            keys=keys.total,
+            groups=prod(counts),
+            heads=self.heads,
+            inner=inner,
+            # a key that stands for several tokens makes no pair of tokens
+            pairs=None,
+            fused=place.fused,
+            biased=self.bias == "decomposed",
+            **mixing,
+        )
+        yield from self.after()
+        outputs = self.out(place)[0]
+        yield from self._add_queries(outputs, inner)
+        yield linear("out", "Output projection W_O", outputs.total, inner, width, bias=self.projection_bias)
+
+    def before(self, grid: Grid, inner: Number) -> Iterator[Operation]:
+        """What is done to queries, keys and values before they meet."""
+        return iter(())
+
+    def after(self) -> Iterator[Operation]:
+        """What is done to what comes out."""
+        return iter(())
+
+    def mixing(self, grid: Grid) -> dict[str, Any]:
+        """The kind of mixing, and the keys that are read, in letters."""
+        return {"mixing": "global", "reads": f"N{self.thinned(grid)}"}
+
+    def thinned(self, grid: Grid) -> str:
+        """What divides the tokens to give the keys, in letters."""
+        strided = [stride for stride in along(self.kv_stride, len(grid.sides)) if not surely(stride == 1)]
+        return f"/{power('l', len(strided))}" if strided else ""
+
+    def _pool(self, name: str, kernel: Kernel | None, grid: Grid, inner: Number) -> Iterator[Operation]:
+        if kernel is None:
+            return
+        made, width = prod(kernel.out(grid.sides)), inner // self.heads
+        path, title = f"pool_{name}", f"Pool {name.upper()} ({self.function})"
+        read = {"mixing": "local", "reads": power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
+        joined = {"moved": (made + grid.extra) * inner} if grid.extra else {}
+        if self.function != "conv":
+            row = pooling(path, self.function, kernel, made * inner)
+            chosen = {"content_dependent": self.function == "max"}
+            yield msgspec.structs.replace(row, title=title, **read, **joined, **chosen)
+            return
+        row = convolution(
+            path,
+            title,
+            outputs=made * self.heads,
+            kernel=kernel.sides,
+            width=width,
+            out_width=width,
+            groups=width,
+            bias=False,
+        )
+        yield msgspec.structs.replace(row, **read, **joined)
+        yield from norm("layer_norm", f"norm_{name}", (made + grid.extra) * self.heads, width)
+
+    def _add_queries(self, outputs: Grid, inner: Number) -> Iterator[Operation]:
+        if self.residual_pooling == "none":
+            return
+        apart = outputs.extra if self.residual_pooling == "grid" else 0
+        moved = outputs.total * inner if apart else 0
+        yield elementwise("add_queries", "Add the pooled queries", "add", (outputs.total - apart) * inner, moved=moved)
+
+    def shortcut(self, place: Place) -> Iterator[Operation]:
+        grid, width = place.grid, self.width(place)
+        if width != place.dim:
+            yield linear("residual_projection", "Projection of the residual stream", grid.total, place.dim, width)
+        kernel = self.skip(grid)
+        if kernel is not None:
+            made = prod(kernel.out(grid.sides))
+            row = pooling("residual_pool", "max", kernel, made * width)
+            moved = (made + grid.extra) * width if grid.extra else 0
+            pooled = sum(1 for side in kernel.sides if side > 1)
+            yield msgspec.structs.replace(
+                row, title="Pool the residual stream", moved=moved, content_dependent=True, reads=power("W", pooled)
+            )
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from super().notes(place)
+        grid = place.grid
+        covered = prod(len(axis.covered(0)) for axis in self._read(grid).axes)
+        if self.reach is None and covered < grid.tokens:
+            sizes, steps = (sides_text(along(value, len(grid.sides))) for value in (self.kv_size, self.kv_stride))
+            yield (
+                f"keys of {sizes} tokens at every {steps}: {covered:,} of {grid.tokens:,} tokens go into one, the rest "
+                "into none"
+            )
+        if self.bias == "decomposed" and self.reach is None:
+            yield (
+                "tables of relative positions have 2·max(q, k) - 1 rows along an axis of q queries and k keys, bound "
+                "to the resolution; those for another one can be interpolated from them, once, on the weights"
+            )

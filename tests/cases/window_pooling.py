@@ -1,0 +1,27 @@
+"""Pooling attention within windows under the contract."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from cases.base import MechanismCase
+from cases.pooling import GRIDS_FEW, SMALL_VOLUME, WIDE, options, reference
+from xfcost.grid import Grid
+from xfcost.mechanisms import WindowPooling
+
+CASE = MechanismCase(
+    page=WindowPooling,
+    examples=(
+        WindowPooling(heads=2, window=4, kv_stride=2, bias="decomposed", residual_pooling="all"),
+        WindowPooling(heads=1, window=4, q_stride=2, kv_stride=4, kv_size=1, out_width=12),
+        WindowPooling(heads=2, window=3, q_size=1, function="mean"),
+    ),
+    pages=st.builds(
+        lambda given, window: WindowPooling(window=window, **given), options(), st.sampled_from([4, 8, 12])
+    ),
+    reference=reference,
+    growth=lambda page: (Grid((4 * page.window, 3 * page.window)), Grid((8 * page.window, 3 * page.window))),
+    grids=(*GRIDS_FEW, SMALL_VOLUME),
+    image=True,
+    dim=WIDE,
+)

@@ -1,0 +1,374 @@
+"""MViT and MViTv2: presets against a plain model, pooling by hand, videos, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from plain_mvit import CONFIGS, Config, PlainMViT
+from strategies import as_yaml
+from xfcost.accounts import join
+from xfcost.counted import count
+from xfcost.errors import PageError, SpecError, UsageError
+from xfcost.grid import Grid, video_sides
+from xfcost.layers import Conv, Mlp, Position
+from xfcost.ledger import Ledger
+from xfcost.live.build import SubLayerModel, build
+from xfcost.live.mechanisms.decomposed import distance_rows
+from xfcost.live.trace import traced_rows
+from xfcost.mechanisms import Pooling, WindowPooling
+from xfcost.mechanisms.base import Place, Residual
+from xfcost.mechanisms.pooled_axes import PooledAxis
+from xfcost.spec.architecture import Part
+from xfcost.spec.load import load, preset_files
+from xfcost.spec.walk import Run, input_for, place
+from xfcost.sweep import sweep
+
+
+def here(*sides: int, extra: int = 0, dim: int = 8) -> Place:
+    return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim)
+
+
+def counted(name: str, **run: object) -> Ledger:
+    return count(place(load(name), Run(**run)))  # type: ignore[arg-type]
+
+
+# Presets against a plain model ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_plain_model_knows_every_preset() -> None:
+    family = {name for name, file in preset_files().items() if file.parent.name == "mvit"}
+    assert family == set(CONFIGS)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_presets_are_what_their_public_configurations_give(name: str) -> None:
+    with torch.device("meta"):
+        plain, pixels = PlainMViT(CONFIGS[name]).eval().requires_grad_(False), torch.empty(1, 3, *CONFIGS[name].input)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        plain(pixels)
+    ledger = counted(name)
+    assert sum(weights.numel() for weights in plain.parameters()) == ledger.total("params")
+    assert counter.get_total_flops() == 2 * ledger.total("macs")
+
+
+TINY = Config(4, (1, 3), width=12, heads=2, input=(36, 52), classes=5)
+RELATIVE = TINY._replace(positions="relative", residual_pooling="all", pool_all_queries=True)
+SMALL = {
+    "v1": TINY,
+    "v1-max": TINY._replace(maxima=True),
+    "v1-video": TINY._replace(input=(6, 36, 52), positions="separate"),
+    "v2": RELATIVE._replace(class_token=False, in_attention=True),
+    "v2-mlp": RELATIVE._replace(class_token=False),
+    "v2-windows": RELATIVE._replace(class_token=False, in_attention=True, window=8, classes=0),
+    "v2-video": RELATIVE._replace(input=(6, 36, 52), residual_pooling="grid", in_attention=True, kv_stride=8),
+}
+
+
+def spec_of_config(config: Config) -> dict[str, object]:
+    """A spec with the blocks of a small configuration, its grids 9×13, 5×7 and 3×4: odd ones among them."""
+    video = len(config.input) > 2
+    entry = {"kind": "video", "frames": config.input[0]} if video else {"kind": "image"}
+    door = {"size": [3, 7, 7], "stride": [2, 4, 4], "padding": [1, 3, 3]} if video else {"size": 7, "stride": 4}
+    extras = [{"kind": "class_token"}] if config.class_token else []
+    forms = {"absolute": "learned", "separate": "separate"}
+    positions = [{"kind": "position", "form": forms[config.positions]}] if config.positions in forms else []
+    stages, width, heads, stride = [], config.width, config.heads, config.kv_stride
+    window = config.window or 0
+    for start, end in zip((0, *config.opens), (*config.opens, config.depth), strict=True):
+        stride = max(stride // 2, 1) if start else stride
+        heads = 2 * heads if start else heads
+        into = 2 * width if start else width
+        blocks = []
+        for index in range(start, end):
+            opens, ends = index == start > 0, index + 1 == end < config.depth
+            strides = {"q_stride": ([1, 2, 2] if video else 2) if opens else 1}
+            strides["kv_stride"] = [1, stride, stride] if video else stride
+            attention = {"kind": "pooling", "heads": heads, "residual_pooling": config.residual_pooling, **strides}
+            attention |= {"bias": "decomposed"} if config.positions == "relative" else {}
+            attention |= {} if opens or config.pool_all_queries else {"q_size": 1}
+            attention |= {"function": "max", "kv_size": {4: 5, 2: 3, 1: 1}[stride]} if config.maxima else {}
+            attention |= {"out_width": into} if config.in_attention else {}
+            if config.window and not (start and index + 1 == end):
+                attention |= {"kind": "window_pooling", "window": window}
+            elif config.window and end < config.depth:
+                attention["kv_stride"] = 2 * stride
+            window = window // 2 if opens else window
+            mlp = {"kind": "mlp"} | ({"out_width": 2 * into} if ends and not config.in_attention else {})
+            blocks.append([attention, mlp])
+        stages.append({"dim": into, "blocks": blocks})
+        width = into
+    pool = "class_token" if config.class_token else "mean"
+    head = {"head": {"kind": "classifier", "pool": pool, "classes": config.classes}} if config.classes else {}
+    return {
+        "name": "small",
+        "input": entry | {"size": list(config.input[-2:])},
+        "embed": [{"kind": "conv", **door}, *extras, *positions],
+        "stages": stages,
+    } | head
+
+
+def copy_weights(ours: nn.Module, plain: PlainMViT) -> None:
+    """Noise for our weights, and the same for the plain model's."""
+    noise = torch.Generator().manual_seed(3)
+    for weights in ours.parameters():
+        weights.copy_(torch.randn(weights.shape, generator=noise, dtype=weights.dtype) * 0.3)
+    stream = ours.get_submodule("streams.0")
+    mine = dict(stream.named_parameters())
+    pairs = [(mine["embed.0.conv.weight"], plain.door.weight), (mine["embed.0.conv.bias"], plain.door.bias)]
+    if plain.config.class_token:
+        pairs.append((mine["embed.1.prepend.weight"], plain.token))
+    named = {1: ["table.weight"], 2: ["table.weight"], 3: ["tables.extra", "tables.steps", "tables.places"]}
+    if len(plain.positions) == 2 and plain.config.positions == "absolute":
+        whole = mine["embed.2.table.weight"]
+        pairs += [(whole[:1], plain.positions[0]), (whole[1:], plain.positions[1])]
+    elif plain.positions:
+        pairs += list(zip((mine[f"embed.2.{name}"] for name in named[3]), plain.positions, strict=True))
+    blocks = [block for stage in stream.stages for block in stage.run]
+    for (attention, mlp), theirs in zip(blocks, plain.blocks, strict=True):
+        pairs += of_block(attention, mlp, theirs)
+    if plain.config.classes:
+        head = ours.get_submodule("head")
+        pairs += [*weights_of(head.norm, plain.norm), *weights_of(head.linear, plain.head)]
+    assert sum(one.numel() for one, _ in pairs) == sum(weights.numel() for weights in ours.parameters())
+    for one, other in pairs:
+        other.copy_(one.reshape(other.shape))
+
+
+def weights_of(one: nn.Module, other: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    return list(zip(one.parameters(), other.parameters(), strict=True))
+
+
+def of_block(attention: SubLayerModel, mlp: SubLayerModel, theirs: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    inner = attention.inner
+    pairs = [*weights_of(attention.residual_norm, theirs.norm1), *weights_of(mlp.residual_norm, theirs.norm2)]
+    pairs += [*weights_of(inner.qkv, theirs.qkv), *weights_of(inner.out, theirs.proj)]
+    for name, pool in theirs.pools.items():
+        if not pool.maxima:
+            pairs.append((getattr(inner, f"pool_{name}").weight, pool.weight))
+            pairs += weights_of(getattr(inner, f"norm_{name}"), pool.norm)
+    if theirs.config.positions == "relative":
+        pairs += weights_of(inner.core.inner.tables, theirs.tables)
+    pairs += [*weights_of(mlp.inner.fc1, theirs.up), *weights_of(mlp.inner.fc2, theirs.down)]
+    for sublayer in (attention, mlp):
+        if sublayer.residual_projection is not None:
+            pairs += weights_of(sublayer.residual_projection, theirs.widen)
+    return pairs
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_whole_models_give_the_numbers_of_a_plain_one(name: str, tmp_path: Path) -> None:
+    config, file = SMALL[name], tmp_path / "small.yaml"
+    file.write_text(as_yaml(spec_of_config(config)), encoding="utf-8")
+    architecture = place(load(str(file)), Run(dtype="float64", batch=2))
+    ours, (pixels,), _ = build(architecture, "cpu")
+    plain = PlainMViT(config).double().eval().requires_grad_(requires_grad=False)
+    copy_weights(ours, plain)
+    torch.testing.assert_close(ours(pixels), plain(pixels), rtol=1e-9, atol=1e-10)
+    traced = join(count(architecture), *traced_rows(*build(architecture)))
+    assert traced.agreement is not None
+    assert traced.agreement.exact
+
+
+def test_parameters_follow_the_resolution_and_are_marked() -> None:
+    # 51,599,464 at 384: the figure of the public code. Tables alone differ.
+    small, large = counted("mvitv2-b"), counted("mvitv2-b", size=(384, 384))
+    assert (small.total("params"), large.total("params")) == (51_472_744, 51_599_464)
+    for before, after in zip(small.rows, large.rows, strict=True):
+        assert (before.params != after.params) == after.bound == before.bound
+        assert not after.bound or after.operation == "tables"
+    before, after = counted("mvit-b-16x4"), counted("mvit-b-16x4", size=(256, 256))
+    assert [row.operation for row in after.rows if row.bound] == ["tables"]
+    assert after.total("params") - before.total("params") == (64**2 - 56**2) * 96
+
+
+def test_convolutions_that_pool_are_shared_by_all_heads() -> None:
+    one, four = (list(Pooling(heads=heads, head_dim=8).operations(here(4, 4, dim=32))) for heads in (1, 4))
+    for heads, rows in ((1, one), (4, four)):
+        pool = next(row for row in rows if row.path == "pool_k")
+        assert (pool.params, pool.macs) == (9 * 8, 16 * 9 * 8 * heads)
+
+
+# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_row_of_nine_tokens_by_hand() -> None:
+    # Keys at 0, 4 and 8, each of the token and its neighbours: 2 and 6 go into none. Queries at 0, 2, 4, 6, 8.
+    page, row = Pooling(heads=1, q_stride=2, kv_stride=4), Grid((9,))
+    assert (page.queries(row), page.keys(row)) == ((5,), (3,))
+    keys = {0, 1, 3, 4, 5, 7, 8}
+    assert [set(page.reads(row, query)) - keys for query in range(5)] == [set(), {2}, set(), {6}, set()]
+    assert page.pairs(row) == 5 * 7 + 2
+    # Without a pool of its own a query of [CLS] reads what all keys stand for, and itself.
+    alone = Pooling(heads=1, q_size=1, kv_stride=4)
+    assert list(alone.reads(Grid((9,), 1), 0)) == [0, *(token + 1 for token in sorted(keys))]
+
+
+def test_one_key_alone_leaves_queries_without_a_choice() -> None:
+    # Softmax over one key is 1: what the query is pooled from is not read, unless it is added.
+    row = Grid((3,))
+    assert set(Pooling(heads=1, kv_stride=4).reads(row, 2)) == {0, 1}
+    assert set(Pooling(heads=1, kv_stride=4, residual_pooling="all").reads(row, 2)) == {0, 1, 2}
+
+
+def test_windows_cut_keys_and_not_kernels() -> None:
+    # 8 tokens, windows of 4: keys 0 … 3 are of tokens 0 … 4, one of them beyond the border.
+    axis = PooledAxis(8, (1, 1), (3, 1), window=4)
+    assert list(axis.covered(3)) == [0, 1, 2, 3, 4]
+    assert list(axis.covered(4)) == [3, 4, 5, 6, 7]
+
+
+def test_distances_count_in_steps_of_the_finer_grid() -> None:
+    # 4 queries, 2 keys at 0 and 2 (in queries' steps): distance i - 2j, the farthest before (-2) in row 0.
+    assert distance_rows(4, 2).tolist() == [[2, 0], [3, 1], [4, 2], [5, 3]]
+    assert distance_rows(2, 4).tolist() == [[3, 2, 1, 0], [5, 4, 3, 2]]
+    # 20 and 39, an odd grid through a stride: whole rows of a table of 2·39 - 1.
+    assert distance_rows(20, 39).min() == 0
+    assert distance_rows(20, 39).max() < 2 * 39 - 1
+
+
+def test_position_scores_by_hand() -> None:
+    # 2 heads of 4, 6×6 queries against 3×3 keys: 36·8·(3 + 3) MACs; tables of 2·(2·6 - 1) rows of 4.
+    page = Pooling(heads=2, kv_stride=2, bias="decomposed")
+    rows = {row.path: row for row in page.operations(here(6, 6))}
+    assert rows["position_scores"].macs == 36 * 8 * 6
+    assert (rows["tables"].params, rows["tables"].moved) == (2 * 11 * 4, 2 * 6 * 3 * 4)
+    assert rows["tables"].once
+    assert rows["spread"].flops == 2 * 36 * 9
+    # [CLS] has no position: its rows and columns are filled up.
+    rows = {row.path: row for row in page.operations(here(6, 6, extra=1))}
+    assert rows["spread"].moved == 2 * 37 * 10
+    assert rows["position_scores"].macs == 36 * 8 * 6
+
+
+def test_what_joins_the_stream_is_pooled_and_widened() -> None:
+    # 5×5 through a stride of 2 and a maximum of 3×3: 3×3 places of 16 columns, 9 comparisons each.
+    page = Pooling(heads=2, q_stride=2, out_width=16)
+    rows = {row.path: row for row in page.shortcut(here(5, 5))}
+    assert rows["residual_projection"].macs == 25 * 8 * 16
+    assert rows["residual_pool"].comparisons == 9 * 16 * 9
+    assert page.out(here(5, 5)) == (Grid((3, 3)), 16)
+    # Frames have no strides: 3×3 of each.
+    video = Pooling(heads=2, q_stride=[1, 2, 2])
+    assert next(video.shortcut(here(4, 5, 5))).comparisons == 4 * 9 * 8 * 9
+    assert not list(Pooling(heads=2).shortcut(here(5, 5)))
+
+
+def test_an_mlp_that_widens_projects_what_it_takes() -> None:
+    page, spot = Mlp(out_width=12), here(5)
+    torch.manual_seed(0)
+    model = SubLayerModel(Part("it", page, spot, Residual()), {}).double()
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    normed = model.residual_norm(x)
+    assert torch.equal(model(x), model.residual_projection(normed) + model.inner(normed))
+    after = SubLayerModel(Part("it", page, spot, Residual(place="post")), {}).double()
+    assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
+    assert [row.path for row in page.shortcut(spot)] == ["residual_projection"]
+    assert not list(Mlp(out_width=8).shortcut(spot))
+
+
+def test_an_mlp_that_widens_mixes_no_tokens_in_chunks_either() -> None:
+    rows = {row.path: row for row in Mlp(out_width=12, chunks=2).operations(here(5))}
+    assert (rows["fc2"].macs, rows["join"].moved) == (5 * 32 * 12, 5 * 12)
+
+
+# Videos ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_frames_stay_whatever_n() -> None:
+    architecture = place(load("mvit-b-16x4"), Run(tokens=(8 * 14 * 14,)))
+    assert architecture.streams[0].input.sides == (16, 56, 56)
+    assert architecture.grid == Grid((8, 14, 14), 1)
+    assert place(load("mvit-b-16x4"), Run(tokens=(8 * 12,))).grid.sides == (8, 3, 4)
+    assert place(load("mvit-b-16x4"), Run(size=(112, 224))).grid.sides == (8, 28, 56)
+    assert place(load("mvit-b-16x4"), Run(scale=(1, 2))).grid.sides == (4, 28, 28)
+    assert input_for(load("mvit-b-16x4"), Run(), (14, 20)) == (56, 80)
+
+
+def test_what_no_video_has_is_refused_with_its_neighbours() -> None:
+    with pytest.raises(UsageError, match=r"--N 3137: .* 8 time steps.* the nearest that do: 3136 \(8×14×28\) or 31"):
+        place(load("mvit-b-16x4"), Run(tokens=(3137,)))
+    with pytest.raises(UsageError, match=r"the nearest that do: 8 \(8×1×1\)"):
+        video_sides(7, 8)
+    with pytest.raises(UsageError, match="at least 1 token"):
+        video_sides(0, 8)
+
+
+def test_costs_of_videos_are_swept_over_whole_steps() -> None:
+    swept = sweep("mvit", load("mvit-b-16x4"), Run(), (800, 12800))
+    assert all(x % 8 == 0 for x in swept.xs)
+    assert (swept.xs[0], swept.xs[-1]) == (800, 12800)
+
+
+def spec_of_video(folder: Path, door: dict[str, object]) -> str:
+    spec = {
+        "name": "video",
+        "input": {"kind": "video", "frames": 4, "size": [16, 20]},
+        "embed": [door],
+        "stages": [{"dim": 8, "depth": 1, "block": [{"kind": "full", "heads": 2}]}],
+    }
+    file = folder / "video.yaml"
+    file.write_text(as_yaml(spec), encoding="utf-8")
+    return str(file)
+
+
+def test_a_video_wants_a_door_that_slides(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"kind 'video', and 'patch'.*\{kind: conv"):
+        place(load(spec_of_video(tmp_path, {"kind": "patch", "size": 4})), Run())
+    loaded = load(spec_of_video(tmp_path, {"kind": "conv", "size": [3, 7, 7], "stride": [2, 4, 4]}))
+    assert place(loaded, Run()).grid == Grid((2, 4, 5))
+    live = build(place(loaded, Run(batch=2)), "cpu")
+    assert live.inputs[0].shape == (2, 3, 4, 16, 20)
+    assert live.model(*live.inputs).shape == (2, 40, 8)
+
+
+def test_a_cube_reads_a_cube() -> None:
+    door = Conv(size=[3, 7, 7], stride=[2, 4, 4], channels=96)
+    row = next(door.operations(Place(grid=Grid((16, 224, 224)), dim=3, out_dim=96)))
+    assert (row.macs, row.params) == (8 * 56 * 56 * 147 * 3 * 96, 147 * 3 * 96 + 96)
+    assert (row.reads, row.reads_tokens, row.mixing) == ("W³", 147, "local")
+
+
+def test_separate_positions_by_hand() -> None:
+    # 3 steps of 2×5 places and a class token: 3 + 10 + 1 rows; 30 sums once, 31 vectors laid one after the other.
+    rows = {row.path: row for row in Position(form="separate").operations(here(3, 2, 5, extra=1))}
+    assert (rows["tables"].params, rows["tables"].flops, rows["tables"].moved) == (14 * 8, 30 * 8, 31 * 8)
+    assert rows["tables"].bound
+    assert rows["tables"].once
+    assert rows["add"].flops == 31 * 8
+
+
+# What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("page", "spot", "field", "message"),
+    [
+        (Pooling(heads=2, q_size=2), here(4, 4), "q_size", "odd sizes, got 2"),
+        (Pooling(heads=2, kv_size=[3, 4]), here(4, 4), "kv_size", "odd sizes"),
+        (Pooling(heads=2, kv_stride=[1, 2, 2]), here(4, 4), "kv_stride", "or 2 for the grid 4×4"),
+        (Pooling(heads=2, q_stride=3), here(4, 4), "q_stride", "expected 1 or even, got 3"),
+        (Pooling(heads=3, out_width=8), here(4, 4, dim=9), "heads", "3 does not divide the width 8"),
+        (Pooling(heads=2, causal=True), here(4, 4), "causal", "no causal form"),
+        (Pooling(heads=2, function="mean"), here(2, 4, 4), "q_size", "does not fit the grid 2×4×4"),
+        (WindowPooling(heads=2, window=4), here(4, 4, extra=1), "window", "1 extra token"),
+        (WindowPooling(heads=2, window=6, kv_stride=4), here(4, 4), "window", "a multiple of the `kv_stride` 4, got 6"),
+        (Mlp(tokens="class_token", out_width=4), here(4, extra=1), "out_width", "pass by"),
+        (Position(form="separate"), here(4), "form", "two axes or more"),
+        (Position(form="separate", length=4), here(2, 2), "length", "as many as the grid has"),
+    ],
+    ids=str,
+)
+def test_what_can_not_stand_is_refused(page: Pooling | Position, spot: Place, field: str, message: str) -> None:
+    with pytest.raises(PageError, match=message) as refused:
+        page.check(spot)
+    assert refused.value.field == field
+
+
+def test_heads_divide_the_width_that_comes_out() -> None:
+    # 9 columns come in and 8 go out: 2 heads of 4.
+    Pooling(heads=2, out_width=8).check(here(4, 4, dim=9))
