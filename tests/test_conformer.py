@@ -24,7 +24,7 @@ from xfcost.live.probe import probe
 from xfcost.mechanisms import ConvModule
 from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.walk import Run, input_for, place
 
 BLOCK: list[dict[str, Any]] = [
     {"kind": "mlp", "act": "silu", "residual": {"factor": 0.5}},
@@ -181,6 +181,8 @@ def test_its_own_n_costs_what_its_own_frames_do() -> None:
 
 def test_frames_can_be_given_too() -> None:
     assert counted("conformer-s", size=(2000, 80)).facts.grid_tokens == 499
+    with pytest.raises(UsageError, match="keeps one side of its image, folded into the width; give --N"):
+        input_for(load("conformer-s"), Run(), (1, 1))
     with pytest.raises(UsageError, match="expected at least 1 token"):
         counted("conformer-s", tokens=(0,))
 
@@ -190,6 +192,7 @@ def test_its_costs_grow_with_time_alone() -> None:
     growth = xfcost.compare("conformer-s", "conformer-m").growth["Conformer-S encoder"]
     assert growth["factor"] == 2
     assert 1.1 < growth["macs"] < 1.25
+    assert xfcost.compare("conformer-s", "vit-b16").by_size == {}  # a spectrogram is no image of any size
     one, two = (counted("conformer-s", scale=(up, 1)) for up in (1, 2))
     assert two.facts.tokens == "499"
     assert one.total("params") == two.total("params")

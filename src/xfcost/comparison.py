@@ -13,9 +13,8 @@ from xfcost.counted import count
 from xfcost.crossovers import Crossing, crossings
 from xfcost.errors import XfcostError
 from xfcost.ledger import MIXINGS, Ledger
-from xfcost.spec.grammar import ImageInput
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, input_for, place
+from xfcost.spec.walk import Run, input_for, place, takes_images
 
 # Sides of the square grids on which crossovers are looked for (N = 16 … 1 048 576), before each is narrowed down.
 _SIDES: Final = (4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 1024)
@@ -170,7 +169,7 @@ def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]
 
 def _by_size(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> dict[str, dict[int, dict[str, int] | None]]:
     """Every system at usual image sizes, where all of them take images."""
-    if not all(isinstance(one.spec.input, ImageInput) for one in loaded) or len(loaded) > MOST_PAIRED:
+    if not all(takes_images(one) for one in loaded) or len(loaded) > MOST_PAIRED:
         return {}
 
     def at(one: Loaded, side: int) -> dict[str, int] | None:

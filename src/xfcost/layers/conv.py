@@ -11,7 +11,7 @@ from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Embed
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import ActKind, NormKind, Place, Width
-from xfcost.mechanisms.conv_kernel import Kernel, Paddings, Sides, kernel_of, left_out, pooling
+from xfcost.mechanisms.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
 from xfcost.mechanisms.rows import convolution, elementwise, norm
 
 
@@ -106,6 +106,8 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
         kernel.check(place.grid)
         if any(2 * more > side for side, more in zip(kernel.sides, kernel.padding, strict=True)):
             raise PageError("padding", f"expected at most half the kernel {sides_text(kernel.sides)}")
+        if self.form == "mean":
+            check_mean(kernel, place.grid)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.kernel(place).out(place.grid.sides)), place.dim

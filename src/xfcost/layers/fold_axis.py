@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
@@ -12,6 +12,9 @@ from xfcost.layers.base import Embed
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.rows import move
+
+# Longer than any padding, so that no convolution before it must refuse it.
+_ANY: Final = 2**20
 
 
 class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
@@ -25,8 +28,8 @@ class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
     folds: ClassVar[bool] = True
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The folded axis is the input's own (`Embed.folds`); 1 stands for it."""
-        return (*sides, 1)
+        """The folded axis is the input's own (`Embed.folds`); a length that any door can leave stands for it here."""
+        return (*sides, _ANY)
 
     def check(self, place: Place) -> None:
         if place.grid.extra:

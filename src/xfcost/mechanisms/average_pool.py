@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
 from xfcost.arithmetic import Number, surely
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
+from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Mixer, Place
-from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred, pooling
+from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred, check_mean, pooling
 from xfcost.mechanisms.rows import elementwise
-
-PLANE: Final = 2
 
 
 class AveragePool(Mixer, frozen=True, kw_only=True, tag="average_pool"):
@@ -34,9 +31,7 @@ class AveragePool(Mixer, frozen=True, kw_only=True, tag="average_pool"):
 
     def check(self, place: Place) -> None:
         check_centred(place.grid, self.size)
-        sides = place.grid.sides
-        if len(sides) > PLANE and min(sides) < self.size:  # torch pools no volume that is smaller, padded or not
-            raise PageError("size", f"{self.size} is larger than a side of the volume {sides_text(sides)}")
+        check_mean(self.kernel(place.grid), place.grid)
 
     def label(self) -> str:
         return "Average pooling"

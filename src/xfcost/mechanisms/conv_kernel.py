@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -15,6 +15,8 @@ from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Side
 from xfcost.mechanisms.rows import elementwise, power
+
+PLANE: Final = 2
 
 # One number for every axis of the grid, or one each. A list and not a tuple: see `spec/grammar.ImageInput`.
 Sides = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=3)]
@@ -44,14 +46,22 @@ class Kernel(msgspec.Struct, frozen=True):
         )
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The sides that give `sides`: as many strides, where that does, else the fewest."""
+        """The sides that give `sides`: along each axis as many strides, where that does, else the fewest.
+
+        Raises:
+            PageError: none do, for padding alone gives more.
+        """
+        least = self.out((1,) * len(sides))
+        if any(side < few for side, few in zip(sides, least, strict=True)):
+            few = sides_text(max(1, side) for side in least)
+            raise PageError("padding", f"no input gives a grid of {sides_text(sides)} here; the smallest is {few}")
         whole = tuple(side * step for side, step in zip(sides, self.stride, strict=True))
-        if self.out(whole) == sides:
-            return whole
-        return tuple(
+        fewest = (
             max(1, (side - 1) * step + kernel - 2 * more)
             for side, kernel, step, more in zip(sides, self.sides, self.stride, self.padding, strict=True)
         )
+        given = zip(sides, self.out(whole), whole, fewest, strict=True)
+        return tuple(strides if out == side else few for side, out, strides, few in given)
 
     @property
     def overlaps(self) -> bool:
@@ -79,8 +89,13 @@ class Kernel(msgspec.Struct, frozen=True):
 
     def pairs(self, sides: tuple[Number, ...]) -> Number:
         """Pairs of an output and a position that goes into it: ∏ over the axes of k·outputs less what is padding."""
-        return prod(
-            out * kernel - _outside(more, out, step) - _outside((out - 1) * step - more + kernel - side, out, step)
+        return prod(self.pairs_along(sides))
+
+    def pairs_along(self, sides: tuple[Number, ...]) -> tuple[Number, ...]:
+        """The factors of `pairs`, one per axis."""
+        return tuple(
+            out * kernel
+            - sum(_outside(most, out, step, kernel) for most in (more, (out - 1) * step - more + kernel - side))
             for side, out, kernel, step, more in zip(
                 sides, self.out(sides), self.sides, self.stride, self.padding, strict=True
             )
@@ -101,8 +116,13 @@ class Kernel(msgspec.Struct, frozen=True):
                 )
 
 
-def _outside(most: Number, outputs: Number, step: Number) -> Number:
-    """Σ of most, most - step, most - 2·step, … above 0, over `outputs` at most: what kernels stick out at one end."""
+def _outside(most: Number, outputs: Number, step: Number, kernel: Number) -> Number:
+    """What kernels stick out at one end: `most`, `most` - step, …, above 0, and of none more than the whole kernel."""
+    return _falling(most, outputs, step) - _falling(most - kernel, outputs, step)
+
+
+def _falling(most: Number, outputs: Number, step: Number) -> Number:
+    """Σ of most, most - step, most - 2·step, … above 0, over `outputs` at most."""
     over = greater(most, 0)
     times = lesser(outputs, ceil_div(over, step))
     return times * over - step * (times * (times - 1) // 2)
@@ -119,6 +139,14 @@ def check_centred(grid: Grid, size: int) -> None:
     if size % 2 == 0:
         raise PageError("size", f"{size} is even, and a kernel stands around its middle; try {size - 1} or {size + 1}")
     centred(grid, size).check(grid)
+
+
+def check_mean(kernel: Kernel, grid: Grid) -> None:
+    """Raise PageError where torch takes no mean: of a volume smaller than the kernel, padded or not."""
+    sides = grid.sides
+    if len(sides) > PLANE and any(side < size for side, size in zip(sides, kernel.sides, strict=True)):
+        size = max(kernel.sides)
+        raise PageError("size", f"{size} is larger than a side of the volume {sides_text(sides)}; use a smaller one")
 
 
 def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], padding: int | list[int] | None) -> Kernel:
@@ -151,12 +179,19 @@ def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: N
 
 
 def left_out(kernel: Kernel, grid: Grid) -> Iterator[str]:
-    """A note where the last rows or columns of a grid fill no kernel and go into no output."""
+    """A note where positions go into no output: between the steps of a kernel, or the last rows or columns."""
     rest = tuple(
         max(0, (side + 2 * more - size) % step - more)
         for side, size, step, more in zip(grid.sides, kernel.sides, kernel.stride, kernel.padding, strict=True)
     )
-    if any(rest):
+    disjoint = zip(grid.sides, kernel.pairs_along(grid.sides), rest, kernel.sides, kernel.stride, strict=True)
+    between = [side - read - behind for side, read, behind, size, step in disjoint if step > size]
+    if any(gap > 0 for gap in between):
+        yield (
+            f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} leaves positions out between "
+            "its steps: they go into no output"
+        )
+    elif any(rest):
         yield (
             f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} does not tile the grid "
             f"{sides_text(grid.sides)}: the last {sides_text(rest)} positions along its axes go into no output"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.errors import PageError, UsageError
 from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
@@ -61,6 +61,8 @@ def input_for(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tuple[int, ..
     entry = stream.input or loaded.spec.input
     if not isinstance(entry, ImageInput | VideoInput):
         raise walk.inputs.no_size(entry)
+    if any(page.folds for page in stream.embed):
+        raise UsageError(f"--size: {loaded.spec.name} keeps one side of its image, folded into the width; give --N")
     steps = walk.inputs.steps(path, stream, entry)
     return walk.inputs.entering(path, stream, sides if steps is None else (steps, *sides))[-2:]
 
@@ -70,6 +72,11 @@ def time_steps(loaded: Loaded) -> int:
     walk = _Walk(loaded, Run())
     path, stream = walk.streams()[0]
     return walk.inputs.steps(path, stream, stream.input or loaded.spec.input) or 1
+
+
+def takes_images(loaded: Loaded) -> bool:
+    """Is its input an image of any height and width, neither of them folded away?"""
+    return isinstance(loaded.spec.input, ImageInput) and not any(page.folds for page in loaded.spec.embed)
 
 
 class _Walk:

@@ -1,0 +1,687 @@
+"""Convolutions and pools at doors, norms wherever they stand, scales of residuals, sub-layers that widen: the contract.
+
+What tests/test_every_mechanism.py holds mixers to: rows by hand, rows against the trace, outputs and gradients against
+a plain slow reference, what is read against the probe, errors that name their field.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from strategies import as_yaml, counted_spec
+from test_every_mechanism import Holder, joined
+from xfcost.accounts import join
+from xfcost.counted import batched, count
+from xfcost.errors import PageError, SpecError, UsageError
+from xfcost.grid import Grid
+from xfcost.layers import Conv, Dense, Mlp, Norm, NormLayer, Pool
+from xfcost.layers.base import Embed
+from xfcost.ledger import Facts, Ledger, Operation
+from xfcost.live.build import TWINS, SubLayerModel, build
+from xfcost.live.probe import kind_of, probe
+from xfcost.live.trace import traced_rows
+from xfcost.mechanisms.base import NormKind, Place, Residual
+from xfcost.mechanisms.conv_kernel import Kernel, kernel_of
+from xfcost.spec.architecture import Part
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
+# Per element, and learned vectors: as docs/how-it-counts.md prints them.
+NORM_COSTS = {"layer_norm": (5, 2), "rms_norm": (4, 1), "batch_norm": (2, 2), "group_norm": (5, 2), "affine": (2, 2)}
+# One token, one row and column, grids as small as a kernel, odd ones under a stride, oblong ones, a volume.
+GRIDS = tuple(Grid(sides) for sides in [(3,), (8,), (3, 3), (1, 5), (7, 9), (6, 4), (13, 13), (3, 5, 4)])
+DIM = 4
+
+CONVS = (
+    Conv(size=3),
+    Conv(size=3, stride=2, channels=6, groups=2, bias=False, norm="batch_norm", act="relu"),
+    Conv(size=2, stride=1, padding=0, norm="layer_norm", act="silu"),
+    Conv(size=1, norm="group_norm"),
+    Conv(size=2, stride=2, padding=1, groups=4, norm="affine", act="gelu"),
+    Conv(size=1, stride=3, norm="rms_norm"),
+    Conv(size=3, stride=1, padding=4),
+)
+POOLS = (
+    Pool(),
+    Pool(form="mean"),
+    Pool(size=3, stride=2),
+    Pool(size=3, stride=2, form="mean"),
+    Pool(size=2, stride=1, padding=0),
+    Pool(size=1, stride=3, form="mean"),
+)
+
+
+def spot(grid: Grid, dim: int = DIM, out_dim: int | None = None) -> Place:
+    return Place(grid=grid, dim=dim, out_dim=out_dim or dim)
+
+
+def stands(page: Conv | Pool, grid: Grid) -> bool:
+    try:
+        page.check(spot(grid))
+    except PageError:
+        return False
+    return True
+
+
+CASES = [(page, grid) for page in (*CONVS, *POOLS) for grid in GRIDS if stands(page, grid)]
+every_case = pytest.mark.parametrize(("page", "grid"), CASES, ids=str)
+
+
+def twin_of(page: Embed, where: Place, device: str = "cpu") -> nn.Module:
+    torch.manual_seed(0)
+    with torch.device(device):
+        twin = TWINS[type(page)](page, where).double().eval()
+    return stirred(twin)
+
+
+def stirred(module: nn.Module) -> nn.Module:
+    """Running statistics and scales that are no ones and zeros."""
+    noise = torch.Generator().manual_seed(5)
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.is_floating_point() and tensor.ndim == 1 and not tensor.is_meta:
+            tensor.data.copy_(torch.rand(tensor.shape, generator=noise, dtype=tensor.dtype) + 0.5)
+    return module
+
+
+def tokens_of(grid: Grid, dim: int = DIM, batch: int = 2) -> Tensor:
+    noise = torch.Generator().manual_seed(1)
+    return torch.randn(batch, grid.total, dim, generator=noise, dtype=torch.float64)
+
+
+def rows_of(page: Any, where: Place) -> dict[str, Operation]:
+    return {row.path: row for row in page.operations(where)}
+
+
+def test_most_examples_stand_on_most_grids() -> None:
+    assert len(CASES) > 0.8 * len((*CONVS, *POOLS)) * len(GRIDS)
+
+
+# By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_convolution_by_hand() -> None:
+    # 7×9 of 4, kernel 3, stride 2, padded by 1: 4×5 leave, 6 wide, in 2 groups.
+    rows = rows_of(Conv(size=3, stride=2, channels=6, groups=2, norm="batch_norm", act="relu"), spot(Grid((7, 9))))
+    assert rows["conv"].macs == 20 * 9 * 2 * 6
+    assert rows["conv"].params == 9 * 2 * 6 + 6
+    assert rows["conv"].flops == 2 * 2160 + 120
+    assert (rows["norm"].flops, rows["norm"].params, rows["act"].flops) == (240, 12, 120)
+    assert (rows["conv"].mixing, rows["conv"].reads, rows["conv"].reads_tokens) == ("local", "W²", 9)
+    assert not rows["conv"].content_dependent
+    assert not rows["conv"].bound
+
+
+def test_a_pool_by_hand() -> None:
+    # 4×5 of 4, 2×2 every 2: 2×2 leave; a maximum of 4 is 4 comparisons, a mean of 4 is 4 FLOPs.
+    where = spot(Grid((4, 5)))
+    (largest,), (mean,) = (Pool(form=form).operations(where) for form in ("max", "mean"))  # type: ignore[arg-type]
+    assert (largest.comparisons, largest.flops, largest.macs, largest.params) == (64, 0, 0, 0)
+    assert (mean.comparisons, mean.flops) == (0, 64)
+    assert largest.mixing == mean.mixing == "per-token"  # disjoint groups become new tokens
+    (overlapping,) = Pool(size=3, stride=2).operations(where)
+    assert (overlapping.mixing, overlapping.reads, overlapping.reads_tokens) == ("local", "W²", 9)
+
+
+@pytest.mark.parametrize(
+    ("page", "before", "after"),
+    [
+        (Conv(size=7, stride=2), (224, 224), (112, 112)),  # half the kernel where none is given
+        (Conv(size=4, stride=4), (224, 224), (56, 56)),  # none where kernels do not overlap
+        (Conv(size=3, stride=2, padding=0), (1000, 80), (499, 39)),
+        (Conv(size=[3, 5], stride=[1, 2], padding=[0, 1]), (9, 9), (7, 4)),
+        (Pool(size=3, stride=2), (112, 112), (56, 56)),
+        (Pool(), (7, 7), (3, 3)),
+        (Conv(size=4), (8,), (9,)),  # an even kernel padded by half gives one more
+    ],
+    ids=str,
+)
+def test_grids_that_leave(page: Conv | Pool, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    assert page.out(spot(Grid(before))) == (Grid(after), DIM)
+
+
+def test_channels_are_the_stage_s_where_none_are_given() -> None:
+    assert Conv(size=1).out(spot(Grid((3,)), 4, 8))[1] == 8
+    assert Conv(size=1, channels=5).out(spot(Grid((3,)), 4, 8))[1] == 5
+    assert Pool().out(spot(Grid((4,)), 4, 8))[1] == 4
+
+
+# Rows are leaves, and cost what the trace says ───────────────────────────────────────────────────────────────────────
+
+
+def traced(page: Embed, where: Place, batch: int) -> Ledger:
+    """Closed form and trace of a door, row by row."""
+    rows = tuple(msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}") for row in page.operations(where))
+    with torch.device("meta"):
+        model = Holder(TWINS[type(page)](page, where)).eval().requires_grad_(requires_grad=False)
+        x_BND = torch.randn(batch, where.grid.total, where.dim)
+    facts = Facts(name="door", tokens="", grid_tokens=where.grid.tokens)
+    return join(Ledger(facts=facts, rows=rows), *traced_rows(model, (x_BND,), {"it": "it"}))
+
+
+@every_case
+def test_every_row_is_a_leaf_and_costs_what_its_trace_says(page: Conv | Pool, grid: Grid) -> None:
+    for batch in (1, 3):
+        ledger = traced(page, spot(grid), batch)
+        assert ledger.agreement is not None
+        assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    leaves = {
+        name: sum(parameter.numel() for parameter in leaf.parameters())
+        for name, leaf in twin_of(page, spot(grid), "meta").named_modules()
+        if next(leaf.children(), None) is None
+    }
+    assert leaves == {path: row.params for path, row in rows_of(page, spot(grid)).items()}
+
+
+@every_case
+def test_macs_are_half_of_what_torch_s_own_counter_says(page: Conv | Pool, grid: Grid) -> None:
+    twin = twin_of(page, spot(grid), "meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        twin(tokens_of(grid).to("meta"))
+    assert counter.get_total_flops() == 2 * sum(batched(row, 2).macs for row in page.operations(spot(grid)))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pixels_cost_what_tokens_do(channels: int, tmp_path: Path) -> None:
+    # First, over the pixels of an image, and behind {kind: pixels}: the same numbers of the same weights.
+    door = {"kind": "conv", "size": 3, "stride": 2, "norm": "layer_norm"}
+    mlp = [{"kind": "mlp"}]
+    outputs = []
+    for embed in ([door], [{"kind": "pixels"}, door]):
+        spec = {
+            "name": "one",
+            "input": {"kind": "image", "size": [9, 7], "channels": channels},
+            "embed": embed,
+            "stages": [{"dim": 6, "depth": 1, "block": mlp}],
+        }
+        file = tmp_path / "one.yaml"
+        file.write_text(as_yaml(spec), encoding="utf-8")
+        architecture = place(load(str(file)), Run(batch=2, dtype="float64"))
+        torch.manual_seed(3)
+        live = build(architecture, "cpu")
+        noise = torch.Generator().manual_seed(4)
+        x_BCYX = torch.randn(2, channels, 9, 7, generator=noise, dtype=torch.float64)
+        for parameter in live.model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=noise, dtype=torch.float64))
+        outputs.append((count(architecture).total("macs"), live.model(x_BCYX)))
+    assert outputs[0][0] == outputs[1][0]
+    assert torch.equal(outputs[0][1], outputs[1][1])
+    assert outputs[0][1].shape == (2, 5 * 4, 6)
+
+
+# Outputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def windows(page: Conv | Pool, grid: Grid) -> list[list[tuple[tuple[int, ...], int | None]]]:
+    """For every output (offset in the kernel, token or None beyond the border), by looking at each position."""
+    rank = len(grid.sides)
+    size, stride, padding = (
+        value if isinstance(value, list) else [value] * rank for value in (page.size, page.stride, padding_of(page))
+    )
+    numbers = {at: number for number, at in enumerate(itertools.product(*map(range, grid.sides)))}
+    starts = [
+        range(-more, side + more - kernel + 1, step)
+        for side, kernel, step, more in zip(grid.sides, size, stride, padding, strict=True)
+    ]
+    offsets = list(itertools.product(*map(range, size)))
+    return [
+        [(offset, numbers.get(tuple(a + b for a, b in zip(start, offset, strict=True)))) for offset in offsets]
+        for start in itertools.product(*starts)
+    ]
+
+
+def padding_of(page: Conv | Pool) -> int | list[int]:
+    """Half the kernel where it isn't given, none where the stride is no less than the kernel."""
+    if page.padding is not None:
+        return page.padding
+    assert isinstance(page.size, int)
+    assert isinstance(page.stride, int)
+    return page.size // 2 if page.stride < page.size else 0
+
+
+def plain_norm(kind: NormKind, y: Tensor, leaf: nn.Module) -> Tensor:
+    """The norm's formula on (B, N, D)."""
+    scale, shift = leaf.weight, 0 if leaf.bias is None else leaf.bias
+    if kind == "affine":
+        return y * scale + shift
+    if kind == "rms_norm":
+        eps = torch.finfo(y.dtype).eps
+        return y / (y.square().mean(-1, keepdim=True) + eps).sqrt() * scale
+    if kind == "batch_norm":
+        return (y - leaf.running_mean) / (leaf.running_var + leaf.eps).sqrt() * scale + shift
+    axes = (-2, -1) if kind == "group_norm" else (-1,)
+    centred = y - y.mean(axes, keepdim=True)
+    return centred / (centred.square().mean(axes, keepdim=True) + leaf.eps).sqrt() * scale + shift
+
+
+class Rms(nn.Module):
+    """An RMS norm's scale, and no shift."""
+
+    def __init__(self, leaf: nn.Module) -> None:
+        super().__init__()
+        self.weight, self.bias = leaf.weight, None
+
+
+def activated(kind: str, y: Tensor) -> Tensor:
+    return {
+        "none": lambda: y,
+        "relu": lambda: torch.where(y > 0, y, 0.0),
+        "silu": lambda: y / (1 + (-y).exp()),
+        "gelu": lambda: y * (1 + torch.erf(y / 2**0.5)) / 2,
+    }[kind]()
+
+
+def plain_conv(page: Conv, grid: Grid, twin: nn.Module, x_BND: Tensor) -> Tensor:
+    outputs = []
+    for window in windows(page, grid):
+        y_BE = x_BND.new_zeros(x_BND.shape[0], twin.conv.weight.shape[0])
+        for offset, token in window:
+            if token is not None:
+                kernels = twin.conv.weight[(slice(None), slice(None), *offset)].chunk(page.groups)
+                parts = x_BND[:, token].chunk(page.groups, -1)
+                y_BE = y_BE + torch.cat([a @ b.T for a, b in zip(parts, kernels, strict=True)], -1)
+        outputs.append(y_BE if twin.conv.bias is None else y_BE + twin.conv.bias)
+    y = torch.stack(outputs, 1)
+    if page.norm != "none":
+        y = plain_norm(page.norm, y, Rms(twin.norm) if page.norm == "rms_norm" else twin.norm)
+    return activated(page.act, y)
+
+
+def plain_pool(page: Pool, grid: Grid, x_BND: Tensor) -> Tensor:
+    outputs = []
+    for window in windows(page, grid):
+        there = [x_BND[:, token] for _, token in window if token is not None]
+        stacked = torch.stack(there)
+        outputs.append(stacked.amax(0) if page.form == "max" else stacked.sum(0) / len(window))
+    return torch.stack(outputs, 1)
+
+
+@every_case
+def test_outputs_and_gradients_are_those_of_a_plain_slow_reference(page: Conv | Pool, grid: Grid) -> None:
+    twin, x_BND = twin_of(page, spot(grid)), tokens_of(grid).requires_grad_()
+    ours = twin(x_BND)
+    plain = plain_conv(page, grid, twin, x_BND) if isinstance(page, Conv) else plain_pool(page, grid, x_BND)
+    assert ours.shape == (2, page.out(spot(grid))[0].total, page.out(spot(grid))[1])
+    torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
+    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    leaves = [x_BND, *twin.parameters()]
+    one, other = (torch.autograd.grad((y * weights).sum(), leaves) for y in (ours, plain))
+    for mine, theirs in zip(one, other, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
+
+
+# What is read ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@every_case
+def test_the_probed_pattern_is_the_kernel_s(page: Conv | Pool, grid: Grid) -> None:
+    # without rectifiers, which hide what they cut off, and with many channels, of which some has each token's maximum
+    page = msgspec.structs.replace(page, act="none") if isinstance(page, Conv) else page
+    where = spot(grid, 96)
+    seen = probe(twin_of(page, where), (tokens_of(grid, 96, 1),))
+    listed = tuple(frozenset(token for _, token in window if token is not None) for window in windows(page, grid))
+    if isinstance(page, Conv) and page.norm == "group_norm":
+        read = frozenset().union(*listed)
+        assert seen.reads == (read,) * len(listed)
+        return
+    assert seen.reads == listed
+    kernel = page.kernel(where)
+    assert [frozenset(kernel.reads(grid.sides, output)) for output in range(len(listed))] == list(listed)
+    assert kernel.pairs(grid.sides) == sum(map(len, listed))
+
+
+@pytest.mark.parametrize("page", [*CONVS, *POOLS], ids=str)
+def test_the_probed_kind_is_the_declared_one(page: Conv | Pool) -> None:
+    page = msgspec.structs.replace(page, act="none") if isinstance(page, Conv) else page
+    small, large = (Grid((side, 6)) for side in (12, 24))
+    probes = [probe(twin_of(page, spot(grid, 24)), (tokens_of(grid, 24),)) for grid in (small, large)]
+    declared = {row.mixing for row in page.operations(spot(large, 24))}
+    widest = max(declared, key=("per-token", "local", "global").index)
+    assert kind_of(*probes) == widest
+    # a stride that is no less than the kernel makes disjoint groups, and those are new tokens
+    assert isinstance(page.size, int)
+    assert isinstance(page.stride, int)
+    if widest != "global":
+        assert (widest == "local") == (page.stride < page.size)
+
+
+# How large an input is ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@st.composite
+def kernels(draw: st.DrawFn) -> tuple[Conv, tuple[int, ...]]:
+    """A convolution, and the sides of a grid that it can stand on."""
+    sides = tuple(draw(st.lists(st.integers(1, 40), min_size=1, max_size=3)))
+    each = st.lists(st.integers(1, 7), min_size=len(sides), max_size=len(sides))
+    padding = st.lists(st.integers(0, 4), min_size=len(sides), max_size=len(sides))
+    page = Conv(
+        size=draw(st.integers(1, 7) | each),
+        stride=draw(st.integers(1, 7) | each),
+        padding=draw(st.none() | st.integers(0, 4) | padding),
+    )
+    assume(stands(page, Grid(sides)))
+    return page, sides
+
+
+@given(case=kernels())
+@settings(max_examples=300, deadline=None)
+def test_entering_gives_back_what_leaves(case: tuple[Conv, tuple[int, ...]]) -> None:
+    page, sides = case
+    leaving = page.out(spot(Grid(sides)))[0].sides
+    entering = page.entering(leaving)
+    assert stands(page, Grid(entering))
+    assert page.out(spot(Grid(entering)))[0].sides == leaving
+
+
+@given(case=kernels())
+@settings(max_examples=200, deadline=None)
+def test_what_no_input_gives_is_refused(case: tuple[Conv, tuple[int, ...]]) -> None:
+    """Either an input gives the grid, or the door says that none does."""
+    page, wanted = case
+    least = page.out(spot(Grid((1,) * len(wanted))))[0].sides
+    if any(side < few for side, few in zip(wanted, least, strict=True)):
+        with pytest.raises(PageError, match="no input gives a grid of") as refused:
+            page.entering(wanted)
+        assert refused.value.field == "padding"
+    else:
+        assert page.out(spot(Grid(page.entering(wanted))))[0].sides == wanted
+
+
+def stem(door: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "input": {"kind": "image", "size": 24},
+        "embed": [door],
+        "stages": [{"dim": 6, "depth": 1, "block": [{"kind": "full", "heads": 2}], **more}],
+    }
+
+
+def loaded(data: dict[str, Any], folder: Path) -> Any:
+    file = folder / "one.yaml"
+    file.write_text(as_yaml({"name": "one"} | data), encoding="utf-8")
+    return load(str(file))
+
+
+def test_n_goes_back_through_a_stem(tmp_path: Path) -> None:
+    pool = {"kind": "pool", "size": 3, "stride": 2}
+    one = loaded(stem({"kind": "conv", "size": 7, "stride": 2}, enter=[pool]), tmp_path)
+    for tokens, image in ((36, [24, 24]), (8, [8, 16]), (1, [4, 4])):
+        architecture = place(one, Run(tokens=(tokens,)))
+        assert architecture.grid.tokens == tokens
+        assert list(architecture.streams[0].input.sides) == image
+
+
+def test_an_n_that_padding_outgrows_is_refused(tmp_path: Path) -> None:
+    # one pixel, padded by 3 on either side: 7×7 at least
+    one = loaded(stem({"kind": "conv", "size": 1, "padding": 3}), tmp_path)
+    assert place(one, Run(tokens=(49,))).grid.tokens == 49
+    with pytest.raises((SpecError, UsageError), match="no input gives a grid of 6×6 here; the smallest is 7×7"):
+        place(one, Run(tokens=(36,)))
+
+
+# What is told, and what is refused ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_goes_into_no_output_is_told() -> None:
+    def told(page: Conv | Pool, *sides: int) -> list[str]:
+        return list(page.notes(spot(Grid(sides))))
+
+    assert told(Conv(size=4, stride=4), 8, 12) == []
+    assert told(Conv(size=3, stride=2), 7, 9) == []
+    assert told(Conv(size=3, stride=2), 8, 8) == []  # the padding behind is what is left over
+    (note,) = told(Pool(), 7, 8)
+    assert "does not tile the grid 7×8: the last 1×0 positions along its axes go into no output" in note
+    (note,) = told(Conv(size=1, stride=2), 8, 8)
+    assert "a kernel of 1×1 every 2×2 leaves positions out between its steps" in note
+
+
+@given(case=kernels())
+@settings(max_examples=200, deadline=None)
+def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple[int, ...]]) -> None:
+    page, sides = case
+    kernel = kernel_of(Grid(sides), page.size, page.stride, page.padding)
+    outputs = kernel.out(sides)
+    for axis, side in enumerate(sides):
+        alone = Kernel((kernel.sides[axis],), (kernel.stride[axis],), (kernel.padding[axis],))
+        read = {token for output in range(outputs[axis]) for token in alone.reads((side,), output)}
+        if len(read) < side:
+            assert list(page.notes(spot(Grid(sides))))
+            return
+    assert not list(page.notes(spot(Grid(sides))))
+
+
+@pytest.mark.parametrize(
+    ("page", "grid", "field", "message"),
+    [
+        (Conv(size=5, padding=0), Grid((4, 4)), "size", "a kernel of 5×5 with padding 0×0 does not fit the grid 4×4"),
+        (Conv(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid, and 1 extra token"),
+        (Conv(size=3, groups=3), Grid((4, 4)), "groups", "3 does not divide the width 4"),
+        (Conv(size=3, groups=4, channels=6), Grid((4, 4)), "groups", "4 does not divide the channels 6"),
+        (Conv(size=[3, 3]), Grid((4,)), "size", r"expected one number, or 1 for the grid 4; got \[3, 3\]"),
+        (Conv(size=3, stride=[2]), Grid((4, 4)), "stride", r"expected one number, or 2 for the grid 4×4; got \[2\]"),
+        (Conv(size=3, padding=[1, 1, 1]), Grid((4, 4)), "padding", "expected one number, or 2"),
+        (Pool(size=3, padding=2), Grid((8, 8)), "padding", "expected at most half the kernel 3×3"),
+        (Pool(size=9, stride=1, padding=0), Grid((8, 8)), "size", "does not fit the grid 8×8"),
+        (Pool(), Grid((8, 8), 2), "kind", r"2 extra token\(s\) stand outside it"),
+        (Pool(size=3, stride=1, form="mean"), Grid((2, 3, 4)), "size", "3 is larger than a side of the volume 2×3×4"),
+    ],
+    ids=str,
+)
+def test_doors_that_can_not_stand_are_refused(page: Conv | Pool, grid: Grid, field: str, message: str) -> None:
+    with pytest.raises(PageError, match=message) as refused:
+        page.check(spot(grid))
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("door", "words"),
+    [
+        ({"size": 0}, r"size"),
+        ({"size": 3, "stride": 0}, r"stride"),
+        ({"size": 3, "padding": -1}, r"padding"),
+        ({"size": 3, "act": "swish"}, r"act"),
+        ({"size": 3, "norm": "instance_norm"}, r"norm"),
+        ({"size": [1, 2, 3, 4]}, r"size"),
+        ({"size": 3, "groups": 2}, r"groups: 2 does not divide the width 3"),
+        ({"size": 31, "padding": 0}, r"size: a kernel of 31×31"),
+        ({}, r"size"),
+    ],
+    ids=str,
+)
+def test_a_bad_door_is_refused_with_its_line(door: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"spec\.yaml:\d+ .*{words}"):
+        counted_spec(stem({"kind": "conv"} | door), tmp_path)
+
+
+# Norms, wherever they stand ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
+    per_element, vectors = NORM_COSTS[kind]
+    where = spot(Grid((3, 5)))
+    rows = {
+        "door": rows_of(Norm(norm=kind), where)["norm"],
+        "sub-layer": rows_of(NormLayer(norm=kind), where)["norm"],
+        "behind a convolution": rows_of(Conv(size=1, norm=kind), where)["norm"],
+    }
+    for at in ("pre", "post", "res_post"):
+        ledger = joined(Mlp(), where, 1, Residual(norm=kind, place=at))  # type: ignore[arg-type]
+        assert ledger.agreement is not None
+        assert ledger.agreement.exact, (at, ledger.agreement.differences)
+        (rows[at],) = [row for row in ledger.rows if row.path == "it.residual_norm"]
+    for at, row in rows.items():
+        assert (row.flops, row.params) == (15 * DIM * per_element, DIM * vectors), at
+        assert (row.mixing, row.reads_tokens) == (("global", 15) if kind == "group_norm" else ("per-token", None)), at
+
+
+@pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.parametrize("page", [Norm, NormLayer])
+def test_a_norm_is_its_formula(page: type[Norm | NormLayer], kind: NormKind) -> None:
+    where = spot(Grid((3, 5)))
+    twin, x_BND = twin_of(page(norm=kind), where), tokens_of(where.grid)  # type: ignore[arg-type]
+    leaf = Rms(twin.norm) if kind == "rms_norm" else twin.norm
+    torch.testing.assert_close(twin(x_BND), plain_norm(kind, x_BND, leaf), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", NORMS)
+@pytest.mark.parametrize("where", ["door", "pre", "post", "res_post"])
+def test_only_a_group_norm_mixes_tokens(kind: NormKind, where: str) -> None:
+    here = spot(Grid((3, 5)))
+    if where == "door":
+        model = twin_of(Norm(norm=kind), here)
+    else:
+        model = sublayer(Mlp(), here, Residual(norm=kind, place=where))  # type: ignore[arg-type]
+    seen = probe(model, (tokens_of(here.grid),))
+    all_of_them = frozenset(range(15))
+    assert seen.reads == tuple(all_of_them if kind == "group_norm" else frozenset({token}) for token in range(15))
+
+
+def test_no_norm_is_no_row() -> None:
+    where = spot(Grid((3, 5)))
+    assert list(Norm(norm="none").operations(where)) == []
+    ledger = joined(Mlp(), where, 2, Residual(norm="none"))
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact
+    assert not [row for row in ledger.rows if "norm" in row.path]
+    x_BND = tokens_of(where.grid)
+    assert torch.equal(twin_of(Norm(norm="none"), where)(x_BND), x_BND)
+
+
+# Scales of residuals ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def sublayer(page: Any, where: Place, residual: Residual | str) -> SubLayerModel:
+    torch.manual_seed(0)
+    model = SubLayerModel(Part("it", page, where, residual), {}).double().eval()  # type: ignore[arg-type]
+    return stirred(model).requires_grad_(requires_grad=False)  # type: ignore[return-value]
+
+
+SCALES = [
+    Residual(place=at, layer_scale=scale, factor=factor)  # type: ignore[arg-type]
+    for at in ("pre", "post", "res_post")
+    for scale, factor in ((1e-5, None), (None, 0.5), (0.1, 2.0), (None, None))
+]
+
+
+@pytest.mark.parametrize("residual", SCALES, ids=str)
+def test_scales_are_rows_that_cost_what_the_trace_says(residual: Residual) -> None:
+    where = spot(Grid((3, 5), 1))
+    ledger = joined(Mlp(), where, 2, residual)
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+    rows = {row.path.removeprefix("it.residual_"): row for row in ledger.rows}
+    assert ("layer_scale" in rows, "factor" in rows) == (residual.layer_scale is not None, residual.factor is not None)
+    # two samples of 16 tokens of 4
+    if residual.layer_scale is not None:
+        assert (rows["layer_scale"].flops, rows["layer_scale"].params) == (128, 4)
+    if residual.factor is not None:
+        assert (rows["factor"].flops, rows["factor"].params) == (128, 0)
+
+
+@pytest.mark.parametrize("residual", SCALES, ids=str)
+def test_scales_stand_where_the_formula_has_them(residual: Residual) -> None:
+    where = spot(Grid((3, 5)))
+    model, x_BND = sublayer(Mlp(), where, residual), tokens_of(where.grid)
+
+    def scaled(y_BND: Tensor) -> Tensor:
+        own = model.residual_layer_scale
+        return (y_BND if own is None else y_BND * own.weight) * (residual.factor or 1)
+
+    f, norm = model.inner, model.residual_norm
+    expected = {
+        "pre": lambda: x_BND + scaled(f(norm(x_BND))),
+        "post": lambda: norm(x_BND + scaled(f(x_BND))),
+        "res_post": lambda: x_BND + scaled(norm(f(x_BND))),
+    }[residual.place]()
+    torch.testing.assert_close(model(x_BND), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_layer_scale_starts_at_its_number() -> None:
+    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), {})
+    assert model.residual_layer_scale is not None
+    assert torch.equal(model.residual_layer_scale.weight, torch.full((DIM,), 1e-3))
+
+
+def test_the_nearest_residual_wins(tmp_path: Path) -> None:
+    mlp = {"kind": "mlp"}
+    spec = stem({"kind": "patch", "size": 8}) | {
+        "residual": {"layer_scale": 1e-5},
+        "stages": [
+            {"dim": 6, "depth": 1, "block": [mlp, mlp | {"residual": {"factor": 0.5}}, mlp | {"residual": "none"}]},
+            {"dim": 6, "depth": 1, "block": [mlp], "residual": {"norm": "affine", "factor": 3}},
+        ],
+    }
+    rows = [row.path for row in counted_spec(spec, tmp_path).rows if ".residual_" in row.path]
+    names = {}
+    for path in rows:
+        sublayer_, _, name = path.rpartition(".")
+        names.setdefault(sublayer_, []).append(name.removeprefix("residual_"))
+    assert names == {
+        "stages.0.block.0": ["norm", "layer_scale", "add"],
+        "stages.0.block.1": ["norm", "factor", "add"],
+        "stages.1.block.0": ["norm", "factor", "add"],
+    }
+
+
+@pytest.mark.parametrize(("key", "value"), [("layer_scale", 0), ("layer_scale", -1), ("factor", 0), ("factor", "half")])
+def test_scales_that_are_none_are_refused(key: str, value: object, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"spec\.yaml:\d+ residual\.{key}"):
+        counted_spec(stem({"kind": "patch", "size": 8}) | {"residual": {key: value}}, tmp_path)
+
+
+# Sub-layers that widen ───────────────────────────────────────────────────────────────────────────────────────────────
+
+WIDER = {"kind": "dense", "residual": "none"}
+
+
+def test_a_sub_layer_that_widens_stands_for_a_door(tmp_path: Path) -> None:
+    spec = stem({"kind": "patch", "size": 8}, blocks=[[WIDER], [{"kind": "mlp"}]])
+    del spec["stages"][0]["block"], spec["stages"][0]["depth"]
+    spec["stages"].append({"dim": 10, "blocks": [[WIDER, {"kind": "mlp"}], [WIDER, {"kind": "mlp"}]]})
+    file = tmp_path / "one.yaml"
+    file.write_text(as_yaml({"name": "one"} | spec), encoding="utf-8")
+    architecture = place(load(str(file)), Run(dtype="float64"))
+    ledger = join(count(architecture), *traced_rows(*build(architecture)))
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact
+    maps = [(row.path, row.params) for row in ledger.rows if row.operation == "linear"]
+    # 6 to 6, then 6 to 10 and, in the second block, 10 to 10
+    assert maps == [
+        ("stages.0.blocks.0.0.linear", 42),
+        ("stages.1.blocks.0.0.linear", 70),
+        ("stages.1.blocks.1.0.linear", 110),
+    ]
+    assert build(architecture, "cpu").model(torch.randn(1, 3, 24, 24, dtype=torch.float64)).shape == (1, 9, 10)
+
+
+def test_one_block_that_widens_is_two_where_it_is_repeated(tmp_path: Path) -> None:
+    """The first brings the width, the others find it: other rows, of the same page."""
+    spec = stem({"kind": "patch", "size": 8})
+    spec["stages"].append({"dim": 10, "depth": 3, "block": [WIDER]})
+    rows = [row for row in counted_spec(spec, tmp_path).rows if row.path.startswith("stages.1") and row.params]
+    assert [(row.path, row.params, row.times) for row in rows] == [
+        ("stages.1.block.0.linear", 70, 1),
+        ("stages.1.block@2.0.linear", 110, 2),
+    ]
+
+
+def test_a_stage_that_nothing_widens_is_refused(tmp_path: Path) -> None:
+    spec = stem({"kind": "patch", "size": 8})
+    spec["stages"].append({"dim": 10, "depth": 1, "block": [{"kind": "mlp"}]})
+    with pytest.raises(SpecError, match=r"stages\[1\].dim: the width is 6 here and nothing in `enter` brings it to 10"):
+        counted_spec(spec, tmp_path)
+
+
+def test_a_residual_around_what_widens_is_no_option() -> None:
+    assert Dense(residual="none").out(spot(Grid((5,)), 3, 7)) == (Grid((5,)), 7)
+    assert Dense().out(spot(Grid((5,)), 3, 7)) == (Grid((5,)), 3)
