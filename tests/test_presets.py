@@ -24,7 +24,7 @@ for _file in sorted(Path(__file__).with_name("data").glob("exact*.csv")):
     with _file.open(encoding="utf-8") as _stream:
         EXACT |= {row["preset"]: row for row in csv.DictReader(_stream)}
 
-ALIASES = {"vit": "vit-s8", "swin": "swin-t"}
+ALIASES = {"vit": "vit-s8", "swin": "swin-t", "gpt3": "gpt3-175b"}
 
 
 def counted(name: str) -> Ledger:

@@ -12,6 +12,7 @@ from xfcost.layers.fourier import Fourier, Pixels
 from xfcost.layers.glu import Geglu, Swiglu
 from xfcost.layers.heads import Classifier, LanguageModel, Pooler
 from xfcost.layers.local_relation import LocalRelationDoor
+from xfcost.layers.masked_language_model import MaskedLanguageModel
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.norm import Norm, NormLayer
@@ -59,7 +60,7 @@ ENTERS: tuple[type[Embed | Enter], ...] = (
     Concatenate,
 )
 SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Swiglu, Geglu, Dense, Context, NormLayer)
-HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, Pooler)
+HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, MaskedLanguageModel, Pooler)
 
 AnyEmbed = (
     Patch
@@ -83,7 +84,7 @@ AnyEmbed = (
 )
 AnyEnter = PatchMerging | PoolingAttention | Upsample | Conv | Pool | Norm | ClassToken | Position | Concatenate
 AnySubLayer = Mlp | Swiglu | Geglu | Dense | Context | NormLayer
-AnyHead = Classifier | LanguageModel | Pooler
+AnyHead = Classifier | LanguageModel | MaskedLanguageModel | Pooler
 
 __all__ = [
     "EMBEDS",
@@ -108,6 +109,7 @@ __all__ = [
     "Geglu",
     "LanguageModel",
     "LocalRelationDoor",
+    "MaskedLanguageModel",
     "MemoryTokens",
     "Mlp",
     "Norm",

@@ -76,7 +76,8 @@ class Model(nn.Module):
         self.head = twin(architecture.head, tables) if architecture.head else None
         rows["head"] = "head"
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """What the head answers: two tensors where it has two answers."""
         memory_BMD: Tensor | None = None
         for stream, numbers in zip(self.streams, inputs, strict=True):
             memory_BMD = stream(numbers, memory_BMD)

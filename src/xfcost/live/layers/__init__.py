@@ -17,6 +17,7 @@ from xfcost.layers import (
     Geglu,
     LanguageModel,
     LocalRelationDoor,
+    MaskedLanguageModel,
     MemoryTokens,
     Mlp,
     Norm,
@@ -54,7 +55,7 @@ from xfcost.live.layers.doors import (
 )
 from xfcost.live.layers.fold_axis import FoldAxisDoor
 from xfcost.live.layers.glu import GatedFeedForward
-from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead, PoolerHead
+from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead, MaskedLanguageModelHead, PoolerHead
 from xfcost.live.layers.local_relation import LocalRelationStem
 from xfcost.live.layers.mlp import FeedForward
 from xfcost.live.layers.pooling_attention import PoolingAttentionDoor
@@ -93,5 +94,6 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Context: ContextLayer,
     Classifier: ClassifierHead,
     LanguageModel: LanguageModelHead,
+    MaskedLanguageModel: MaskedLanguageModelHead,
     Pooler: PoolerHead,
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from xfcost.layers import Classifier, LanguageModel, Pooler
-from xfcost.live.leaves import NO_TABLES, Linear, Scoring, Tables
+from xfcost.layers import Classifier, LanguageModel, MaskedLanguageModel, Pooler
+from xfcost.live.leaves import ACTIVATIONS, NO_TABLES, Linear, Scoring, Tables
 from xfcost.live.norms import norm
 from xfcost.mechanisms.base import Place
 
@@ -78,3 +78,21 @@ class PoolerHead(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.tanh(self.linear(self.pool(x_BND)))
+
+
+class MaskedLanguageModelHead(nn.Module):
+    """(B, N, D) -> (B, N, V); where the next sentence is asked for, (B, 2) beside it."""
+
+    def __init__(self, page: MaskedLanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.transform = Linear(place.dim, place.dim)
+        self.act = ACTIVATIONS[page.act]()
+        self.core = LanguageModelHead(page.scores, place, tables)
+        self.pooler = PoolerHead(Pooler(), place) if page.next_sentence else None
+        self.next_sentence = Linear(place.dim, 2) if page.next_sentence else None
+
+    def forward(self, x_BND: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        scores_BNV: Tensor = self.core(self.act(self.transform(x_BND)))
+        if self.pooler is None or self.next_sentence is None:
+            return scores_BNV
+        return scores_BNV, self.next_sentence(self.pooler(x_BND))

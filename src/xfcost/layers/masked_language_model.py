@@ -1,0 +1,56 @@
+"""The exit of a model that fills in masked words, and tells whether two sentences follow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from xfcost.errors import PageError
+from xfcost.layers.base import Head
+from xfcost.layers.heads import LanguageModel, Pooler
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import ActKind, NormKind, Place, Share
+from xfcost.mechanisms.rows import elementwise, linear
+
+
+class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_model"):
+    """norm(act(xW + b)), then scores over the vocabulary, with a bias, at every token (Devlin et al. 2019, §3.1).
+
+        transform      N·d² MACs, d² + d parameters
+        act, norm      N·d elements
+        linear         N·d·V MACs, V parameters where the table is the token embedding's, d·V more where it isn't
+        next_sentence  a pooler of the first token, d² + d parameters, and 2 answers of it, 2·d + 2
+
+    The scores are those of all N tokens, as in transformers; the authors' code gathers the masked ones (15 %) first.
+    """
+
+    act: ActKind = "gelu"
+    norm: NormKind = "layer_norm"
+    share: Share | None = None
+    next_sentence: bool = False
+    """Is the first token asked whether the second sentence follows the first?"""
+
+    def check(self, place: Place) -> None:
+        if place.vocabulary is None:
+            raise PageError(
+                "kind", "'masked_language_model' scores a vocabulary, and the input here has none; use 'classifier'"
+            )
+
+    @property
+    def scores(self) -> LanguageModel:
+        """What follows the transform: a norm, and scores over the vocabulary."""
+        return LanguageModel(norm=self.norm, share=self.share, bias=True)
+
+    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
+        return self.scores.tables(place)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        yield linear("transform", "Transform before the scores", n, d, d)
+        yield elementwise("act", "Activation of the transform", self.act, n * d)
+        yield from self.scores.operations(place)
+        if self.next_sentence:
+            for row in Pooler().operations(place):
+                yield msgspec.structs.replace(row, path=f"pooler_{row.path}")
+            yield linear("next_sentence", "Does the next sentence follow?", 1, d, 2)

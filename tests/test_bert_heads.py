@@ -1,0 +1,144 @@
+"""BERT's heads of pre-training: rows by hand, and all of BERT beside transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from bert import put_layer
+from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
+from xfcost.accounts import join
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers import MaskedLanguageModel
+from xfcost.live.build import build
+from xfcost.live.trace import traced_rows
+from xfcost.mechanisms.base import Place
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+VOCABULARY, DIM, LENGTH = 29, 12, 11
+
+
+def spec(**head: Any) -> dict[str, Any]:
+    return {
+        "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": LENGTH},
+        "residual": {"place": "post"},
+        "embed": [
+            {"kind": "token", "share": "embedding"},
+            {"kind": "position", "length": 16},
+            {"kind": "token_type", "types": 2},
+            {"kind": "norm"},
+        ],
+        "stages": [{"dim": DIM, "depth": 2, "block": [{"kind": "full", "heads": 3}, {"kind": "mlp"}]}],
+        "head": {"kind": "masked_language_model", "share": "embedding"} | head,
+    }
+
+
+def test_rows_by_hand() -> None:
+    spot = Place(grid=Grid((7,)), dim=4, out_dim=4, vocabulary=9)
+    rows = {row.path: row for row in MaskedLanguageModel(next_sentence=True).operations(spot)}
+    # 4·4 + 4 parameters, 7·16 MACs
+    assert (rows["transform"].params, rows["transform"].macs) == (20, 112)
+    assert (rows["act"].flops, rows["norm"].params) == (7 * 4 * 5, 8)
+    # 4·9 + 9 parameters, 7·36 MACs, twice that and 7·9 biases
+    assert (rows["linear"].params, rows["linear"].macs, rows["linear"].flops) == (45, 252, 567)
+    assert (rows["pooler_linear"].params, rows["pooler_linear"].macs) == (20, 16)
+    assert (rows["next_sentence"].params, rows["next_sentence"].macs) == (10, 8)
+    tied = {row.path: row for row in MaskedLanguageModel(share="words").operations(spot)}
+    assert (tied["linear"].params, tied["linear"].shared) == (9, "words")
+    assert "next_sentence" not in tied
+
+
+def test_what_can_not_stand_is_refused() -> None:
+    with pytest.raises(PageError, match="scores a vocabulary, and the input here has none; use 'classifier'"):
+        MaskedLanguageModel().check(Place(grid=Grid((7,)), dim=4, out_dim=4))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("next_sentence", [False, True])
+def test_every_row_is_what_the_trace_sees(next_sentence: bool, batch: int, tmp_path: Path) -> None:
+    architecture, live = ours_of(spec(next_sentence=next_sentence), tmp_path, batch=batch)
+    ledger = join(count(architecture), *traced_rows(*live))
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+
+
+def copied(weights: dict[str, Tensor], ours: Any) -> None:
+    """Their weights into ours, every one of them."""
+    stream, head = ours.streams[0], ours.head
+    _, position, kinds, normed = stream.embed
+    ours.shared["embedding"].weight.copy_(take(weights, "bert.embeddings.word_embeddings.weight"))
+    position.table.weight.copy_(take(weights, "bert.embeddings.position_embeddings.weight"))
+    put(kinds.lookup, weights, "bert.embeddings.token_type_embeddings")
+    put(normed.norm, weights, "bert.embeddings.LayerNorm")
+    for number, (mixer, mlp) in enumerate(stream.stages[0].run):
+        put_layer(mixer, mlp, weights, f"bert.encoder.layer.{number}.", mixer.inner)
+    put(head.transform, weights, "cls.predictions.transform.dense")
+    put(head.core.norm, weights, "cls.predictions.transform.LayerNorm")
+    head.core.linear.bias.copy_(take(weights, "cls.predictions.bias"))
+    if head.pooler:
+        put(head.pooler.linear, weights, "bert.pooler.dense")
+        put(head.next_sentence, weights, "cls.seq_relationship")
+    assert not weights
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize("next_sentence", [False, True])
+def test_both_heads_with_their_weights(next_sentence: bool, attention: str, tmp_path: Path) -> None:
+    model = theirs_of(
+        transformers.BertConfig,
+        transformers.BertForPreTraining if next_sentence else transformers.BertForMaskedLM,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=16,
+        hidden_size=DIM,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=4 * DIM,
+        layer_norm_eps=1e-5,
+    )
+    model = scrambled(model.double())
+    run = {"batch": 2, "dtype": "float64", "attention": attention}
+    architecture, live = ours_of(spec(next_sentence=next_sentence), tmp_path, **run)
+    copied(weights_of(model), live.model)
+    totals = count(architecture).totals()
+    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = model(*live.inputs)
+        ours = live.model(*live.inputs)
+    answers = (answer.prediction_logits, answer.seq_relationship_logits) if next_sentence else (answer.logits,)
+    for one, other in zip(ours if next_sentence else (ours,), answers, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+    assert 2 * totals["macs"] == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(
+    ("preset", "tokens", "kind"),
+    [
+        ("bert-base", 128, "BertModel"),
+        ("bert-base", 512, "BertModel"),
+        ("bert-base-mlm", 512, "BertForMaskedLM"),
+        ("bert-base-pretraining", 512, "BertForPreTraining"),
+        ("bert-large", 128, "BertModel"),
+        ("bert-large", 512, "BertModel"),
+        ("bert-large-mlm", 512, "BertForMaskedLM"),
+        ("bert-large-pretraining", 512, "BertForPreTraining"),
+    ],
+)
+def test_a_preset_has_their_parameters_and_their_macs(preset: str, tokens: int, kind: str) -> None:
+    architecture = place(load(preset), Run(tokens=(tokens,)))
+    totals, inputs = count(architecture).totals(), build(architecture).inputs
+    large = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+    with torch.device("meta"):
+        model = theirs_of(transformers.BertConfig, getattr(transformers, kind), **(large if "large" in preset else {}))
+        assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model(*inputs)
+    assert 2 * totals["macs"] == counter.get_total_flops()
