@@ -38,4 +38,5 @@ drawn("plot", "vit", "swin", "--N", "49:12544", "-o", str(PICTURES / "scaling.sv
 family = ["common-full", "common-*", "--N", "128:65536"]
 drawn("plot", *family, "-o", str(PICTURES / "efficient.svg"))
 drawn("plot", *family, "--metric", "attention-memory", "-o", str(PICTURES / "efficient-memory.svg"))
+drawn("plot", "vit-b16", "swin-b", "--size", "224:1024", "-o", str(PICTURES / "resolution.svg"))
 drawn("diagram", "vit", "swin", "-o", str(PICTURES / "blocks.svg"))
