@@ -16,6 +16,8 @@ class Embed(Page, frozen=True):
     """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
     anywhere: ClassVar[bool] = False
     """Can it stand first, on the pixels of an image or of a video, as well as behind other doors?"""
+    videos: ClassVar[bool] = False
+    """Does what takes an image take a video too?"""
     axes: ClassVar[int] = 1
     """Axes of the grid that it lays a sequence out on."""
     folds: ClassVar[bool] = False

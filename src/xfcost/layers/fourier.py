@@ -17,9 +17,13 @@ from xfcost.mechanisms.rows import move
 
 
 class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
-    """Every pixel is a token as wide as the image has channels (Jaegle et al. 2021, §3.1): another layout, no work."""
+    """Every pixel is a token as wide as the image has channels (Jaegle et al. 2021, §3.1): another layout, no work.
+
+    Of a video, every pixel of every frame.
+    """
 
     takes: ClassVar[Takes] = "image"
+    videos: ClassVar[bool] = True
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield move("flatten", "Pixels as tokens")

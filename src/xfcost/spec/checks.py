@@ -119,10 +119,14 @@ def check_entrance(path: YamlPath, pages: list[Any], entry: AnyInput, source: So
         SpecError: another page stands first, or such a page stands later.
     """
     first = pages[0].takes if pages else "embedded"
-    pixels = entry.gives in ("image", "video")
-    over_pixels = bool(pages) and pages[0].anywhere and pixels
+    pixels, video = entry.gives in ("image", "video"), entry.gives == "video"
+    over_pixels = bool(pages) and ((pages[0].anywhere and pixels) or (pages[0].videos and video))
     if first != entry.gives and not over_pixels:
-        fits = [page for page in EMBEDS if entry.gives == page.takes or (page.anywhere and pixels)]
+        fits = [
+            page
+            for page in EMBEDS
+            if entry.gives == page.takes or (page.anywhere and pixels) or (page.videos and video)
+        ]
         fit = " or ".join(f"{{kind: {tag_of(page)}, …}}" for page in fits)
         if entry.gives == "embedded":
             fit = "{kind: projection}, or another step that takes vectors,"

@@ -178,7 +178,7 @@ class Flatten(nn.Module):
 
 
 class PixelsDoor(nn.Module):
-    """(B, C, Y, X) -> (B, N, C)."""
+    """(B, C, Y, X), or (B, C, T, Y, X) of a video, -> (B, N, C)."""
 
     def __init__(self, page: Pixels, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
