@@ -70,7 +70,7 @@ def spec_of(page: Mixer) -> dict[str, Any]:
     embed += [{"kind": "class_token"}] if case.class_token else []
     spec: dict[str, Any] = {"name": f"one {type(page).__name__}", "input": entry}
     around = {"embed": embed, "stages": [{"dim": SPEC_DIM, "depth": 2, "block": [msgspec.to_builtins(page)]}]}
-    if not case.memory:
+    if not page.reads_memory:
         return spec | around
     before = {"embed": embed, "stages": [{"dim": SPEC_DIM, "depth": 1, "block": [{"kind": "mlp"}]}]}
     return spec | {"encoder": before, "decoder": around}

@@ -63,7 +63,7 @@ def test_every_mechanism_is_tried(mechanism: type[Mixer]) -> None:
     case = CASES[mechanism]
     assert {type(page) for page in case.examples} == {mechanism}
     assert (case.frozen is not None) == mechanism.chooses
-    assert {page.reads_memory for page in case.examples} == {case.memory}
+    assert any(page.reads_memory for page in case.examples) == case.memory
 
 
 def make(case: Case, device: str = "cpu") -> nn.Module:

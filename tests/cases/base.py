@@ -59,7 +59,7 @@ class MechanismCase(NamedTuple):
     fused: bool = True
     """Does fused execution change its rows?"""
     memory: bool = False
-    """Does it read another stream?"""
+    """Does it read another stream, or can it?"""
     image: bool = False
     """Does it want a 2-D grid in a whole spec?"""
     symbolic: tuple[Mixer, ...] = ()

@@ -10,7 +10,7 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.layers.base import Embed, Takes
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place, Share
+from xfcost.mechanisms.base import Place, Share, Width
 from xfcost.mechanisms.rows import elementwise
 
 
@@ -22,6 +22,8 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
 
     takes: ClassVar[Takes] = "tokens"
 
+    dim: Width | None = None
+    """d; the stage's width where it isn't given. A sub-layer that widens takes any."""
     share: Share | None = None
     scale: Literal["none", "sqrt_dim"] = "none"
     """Multiply by √d (Vaswani et al. 2017, §3.4)."""
@@ -33,19 +35,20 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
             )
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid, place.out_dim
+        return place.grid, place.out_dim if self.dim is None else self.dim
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
-        return {self.share: (place.vocabulary, place.out_dim)} if self.share else {}
+        return {self.share: (place.vocabulary, self.out(place)[1])} if self.share else {}
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        params = 0 if self.share else place.vocabulary * place.out_dim
+        width = self.out(place)[1]
+        params = 0 if self.share else place.vocabulary * width
         yield Operation(
             path="lookup",
             title="Token embedding",
             params=params,
-            moved=place.grid.total * place.out_dim,
+            moved=place.grid.total * width,
             shared=self.share,
         )
         if self.scale == "sqrt_dim":
-            yield elementwise("scale", "Scale embedding √d", "multiply", place.grid.total * place.out_dim)
+            yield elementwise("scale", "Scale embedding √d", "multiply", place.grid.total * width)

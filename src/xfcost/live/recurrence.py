@@ -32,12 +32,17 @@ def shapes_alone() -> Iterator[None]:
         _SHAPES_ALONE.reset(before)
 
 
+def asks_shapes_alone(x: Tensor) -> bool:
+    """Is it shapes alone that a recurrence over `x` is to say?"""
+    return x.is_meta and _SHAPES_ALONE.get()
+
+
 def sequential(signature: str, shapes: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a plain loop one operation `xfcost::…` of that signature; `shapes` gives empty answers for the same call."""
 
     def register(loop: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            return (shapes if _SHAPES_ALONE.get() and args[0].is_meta else loop)(*args)
+            return (shapes if asks_shapes_alone(args[0]) else loop)(*args)
 
         name = _LIBRARY.define(signature)
         # composite: its parts, and not it, are what autograd and dispatch modes meet

@@ -10,8 +10,9 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.mechanisms.additive import Additive, Readout, Start, check_attending, first_state
 from xfcost.mechanisms.base import Mixer, Place, Width, tag_of
-from xfcost.mechanisms.rows import linear, move
+from xfcost.mechanisms.rows import elementwise, linear, move
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
@@ -36,8 +37,13 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     """h; where it isn't given, what brings the width to the stage's."""
     bidirectional: bool = False
     bias: bool = True
-    start: Literal["zeros", "encoder"] = "zeros"
-    """The first state. `encoder`: the last one of the encoder's recurrent layer of the same number (Sutskever 2014)."""
+    start: Start = "zeros"
+    """The first state. `encoder`: the last one of the encoder's recurrent layer of the same number (Sutskever et al.
+    2014); `backwards` and `mean`: a map of what it attends to (mechanisms/additive.py)."""
+    attend: Additive | None = None
+    """Asks the encoder's tokens in every step: a context joins the input's gates (mechanisms/additive.py)."""
+    readout: Readout | None = None
+    """What leaves in place of the states, where it attends: states, inputs and contexts together."""
 
     @property
     def widens(self) -> bool:
@@ -45,7 +51,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
 
     @property
     def reads_memory(self) -> bool:
-        return self.start == "encoder"
+        return self.start == "encoder" or self.attend is not None
 
     @property
     def causality(self) -> Literal["none", "exact"]:
@@ -69,27 +75,41 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             raise PageError(
                 "bidirectional", f"two directions share the width, and {place.out_dim} is odd; give `hidden`"
             )
-        if self.reads_memory and place.memory is None:
+        if self.attend is not None:
+            check_attending(self, place)
+        elif self.readout is not None or self.start in {"backwards", "mean"}:
+            raise PageError("readout" if self.readout else "start", "it needs what is attended to; give `attend`")
+        elif self.start == "encoder" and place.memory is None:
             raise PageError("start", "'encoder' is the other stream, and there is no `encoder:` here; use zeros")
 
     def label(self) -> str:
         name = tag_of(type(self)).upper()
+        if self.attend is not None:
+            return f"{name} with attention"
         return f"Bidirectional {name}" if self.bidirectional else name
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return place.grid, self.directions * self.units(place)
+        return place.grid, self.directions * self.units(place) if self.readout is None else self.readout.out(place)
 
     def steps(self, place: Place) -> Number:
         return place.grid.total
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """Where it attends, the memory's tokens; those up to its own it reads too, through the state."""
+        if self.attend is not None:
+            return range(memory.total if memory else 0)
         return range(grid.total) if self.bidirectional else range(token + 1)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         n = grid.total
+        if self.attend is not None:
+            return n * (memory.total if memory else 0)
         return n * n if self.bidirectional else n * (n + 1) // 2
 
     def operations(self, place: Place) -> Iterator[Operation]:
+        if self.attend is not None:
+            yield from self._attending(place, self.attend)
+            return
         if not self.bidirectional:
             yield from self._one_way(place)
             return
@@ -115,12 +135,32 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             content_dependent=True,
         )
 
+    def _attending(self, place: Place, attend: Additive) -> Iterator[Operation]:
+        """The keys, the first state and the input's map once; then every step; then what leaves of all steps."""
+        n, units = place.grid.total, self.units(place)
+        yield attend.keys(place)
+        yield from first_state(self.start, place, len(self.states) * units, bias=self.bias)
+        of_input, recurrence = self._one_way(place)
+        yield of_input
+        yield from attend.operations(place, units)
+        gates = self.gates * units
+        yield linear("context", "Map of the context", n, place.memory_dim, gates, bias=False)
+        yield elementwise("add_context", "Add the context to the input", "add", n * gates)
+        yield recurrence
+        if self.readout is None:
+            yield move("join", "Join the steps", n * units)
+        else:
+            states = n + 1 if self.readout.reads_state_before else n
+            yield move("join", "Join the steps", states * units + n * place.memory_dim)
+            yield from self.readout.operations(place, units, bias=self.bias)
+
     def notes(self, place: Place) -> Iterator[str]:
         n, units = place.grid.total, self.units(place)
         numbers = len(self.states) * self.directions * units
+        also = ", beside which every step reads the encoder's tokens" if self.attend else ""
         yield (
             f"{n:,} sequential steps per recurrent layer; all that was read is carried in a state of {numbers:,} "
-            "numbers, whatever N is"
+            f"numbers, whatever N is{also}"
         )
 
 

@@ -59,8 +59,9 @@ class TokenEmbedding(nn.Module):
     def __init__(self, page: Token, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         shared = tables[page.share] if page.share else None
-        self.lookup = Lookup(place.vocabulary, place.out_dim, shared)
-        self.scale = Scale(place.out_dim**0.5) if page.scale == "sqrt_dim" else None
+        width = page.out(place)[1]
+        self.lookup = Lookup(place.vocabulary, width, shared)
+        self.scale = Scale(width**0.5) if page.scale == "sqrt_dim" else None
 
     def forward(self, numbers_BN: Tensor) -> Tensor:
         x_BND = self.lookup(numbers_BN)

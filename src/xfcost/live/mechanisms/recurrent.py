@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.live import recurrence  # noqa: F401 - its operations stand in torch.ops.xfcost
-from xfcost.live.leaves import NO_TABLES, Linear, Tables
+from xfcost.live.leaves import NO_TABLES, Add, Linear, Tables
+from xfcost.live.mechanisms.additive import AdditiveAttention, FirstState, JoinSteps, readout
+from xfcost.live.recurrence import asks_shapes_alone
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.recurrent import Gru, Lstm, Recurrent, Rnn
 
@@ -23,13 +24,16 @@ class RecurrentLayer(nn.Module):
         self.giver: tuple[RecurrentLayer, ...] = ()  # in a tuple: the encoder's layer stays the encoder's
         self.gives = False
         self.last: tuple[State, ...] = ()
-        self.core = None if page.bidirectional else Direction(page, place)
+        one_way = Direction(page, place) if page.attend is None else Attending(page, place)
+        self.core = None if page.bidirectional else one_way
         self.forwards = Direction(page, place) if page.bidirectional else None
         self.backwards = Direction(page, place, reverse=True) if page.bidirectional else None
         self.join = Join() if page.bidirectional else None
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
-        """`memory` is there where the first state is the encoder's; that encoder's layer kept it, and gives it."""
+        """`memory` is there where it is attended to, or the first state is the encoder's: its layer kept that state."""
+        if isinstance(self.core, Attending):
+            return self.core(x_BND, memory_BMD)
         directions = [way for way in (self.core, self.forwards, self.backwards) if way is not None]
         answers, states = zip(
             *(way(x_BND, start) for way, start in zip(directions, self._starts(), strict=False)), strict=True
@@ -65,6 +69,55 @@ class Direction(nn.Module):
 
     def forward(self, x_BND: Tensor, start: State = ()) -> tuple[Tensor, State]:
         return self.recurrence(self.input(x_BND), start)
+
+
+class Attending(nn.Module):
+    """Every step asks the memory with the state before it: (B, N, D), (B, M, E) -> (B, N, H), or what is read out.
+
+    Steps wait for each other, and each runs through all leaves. A trace on `meta` asks for shapes alone, and every step
+    has the same: there they stand side by side, N of them at once, whatever their states would be.
+    """
+
+    def __init__(self, page: Recurrent, place: Place) -> None:
+        super().__init__()
+        if page.attend is None:
+            raise TypeError("a recurrent layer without `attend` has nothing to ask")
+        units, width = page.units(place), place.memory_dim
+        states, gates = len(page.states), page.gates * units
+        self.tokens, self.units, self.states = place.grid.total, units, states
+        asks = page.start in {"backwards", "mean"}
+        self.start = FirstState(page.start, width, units, states, bias=page.bias) if asks else None
+        self.input = Linear(place.dim, gates, bias=page.bias)
+        self.inner = AdditiveAttention(page.attend, units, width)
+        self.context = Linear(width, gates, bias=False)
+        self.add_context = Add()
+        self.recurrence = CELLS[type(page)](page, units, reverse=False)
+        self.join = JoinSteps(page.readout)
+        self.readout = readout(page.readout, (place.dim, units, width), bias=page.bias)
+
+    def forward(self, x_BND: Tensor, memory_BME: Tensor) -> Tensor:
+        keys_BMK = self.inner.keys(memory_BME)
+        state = self._first(x_BND, memory_BME)
+        input_BNG = self.input(x_BND)
+        states, contexts = [state[0].unsqueeze(1)], []
+        for part_BTG in input_BNG.split(self._side_by_side(input_BNG), dim=1):
+            asking_BTH = state[0].unsqueeze(1).expand(-1, part_BTG.shape[1], -1)
+            context_BTE = self.inner(asking_BTH, keys_BMK, memory_BME)
+            gates_BTG = self.add_context(part_BTG, self.context(context_BTE))
+            state_BTH, state = self.recurrence(gates_BTG, state)
+            states.append(state_BTH)
+            contexts.append(context_BTE)
+        state_BNH, context_BNE = self.join(states, contexts)
+        return state_BNH if self.readout is None else self.readout(x_BND, state_BNH, context_BNE)
+
+    def _first(self, x_BND: Tensor, memory_BME: Tensor) -> State:
+        if self.start is not None:
+            return self.start(memory_BME)
+        return (x_BND.new_zeros(x_BND.shape[0], self.units),) * self.states
+
+    def _side_by_side(self, x_BNG: Tensor) -> int:
+        """Steps that run at once: one, but where nothing is worked out."""
+        return self.tokens if asks_shapes_alone(x_BNG) else 1
 
 
 class Recurrence(nn.Module):

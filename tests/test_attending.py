@@ -1,0 +1,188 @@
+"""Recurrent decoders that attend: RNNsearch by hand, steps side by side as one after the other, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers import Token
+from xfcost.ledger import Operation
+from xfcost.live.build import TWINS, build
+from xfcost.live.probe import probe
+from xfcost.live.trace import trace
+from xfcost.mechanisms import Gru, Lstm
+from xfcost.mechanisms.additive import Additive, Maxout, Sum
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.recurrent import Recurrent
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+SEARCH = Gru(
+    hidden=5,
+    bias=False,
+    reset="before",
+    attend=Additive(hidden=3),
+    start="backwards",
+    readout=Maxout(hidden=2),
+    residual="none",
+)
+TELL = Lstm(hidden=5, attend=Additive(hidden=3, bias=True, gate=True), start="mean", readout=Sum(), residual="none")
+
+
+def spot(tokens: int = 7, memory: int = 4, dim: int = 6, memory_dim: int = 8) -> Place:
+    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, memory=Grid((memory,)), memory_dim=memory_dim)
+
+
+def rows_of(page: Recurrent, where: Place) -> dict[str, Operation]:
+    return {row.path: row for row in page.operations(where)}
+
+
+def test_the_alignment_by_hand() -> None:
+    # 7 steps, 4 tokens of 8, a state of 5, 3 units of the alignment.
+    rows = rows_of(SEARCH, spot())
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "keys": 96,  # 4·8·3, once
+        "start_linear": 20,  # half of 8, by 5
+        "input": 630,  # 7·6·15
+        "query": 105,  # 7·5·3
+        "energies": 84,  # 7·4·3
+        "weighted_sum": 224,  # 7·4·8
+        "context": 840,  # 7·8·15
+        "recurrence": 525,  # 7·5·15
+        "readout_state": 140,  # 7·5·4
+        "readout_input": 168,  # 7·6·4
+        "readout_context": 224,  # 7·8·4
+    }
+    assert (rows["add"].flops, rows["tanh"].flops, rows["softmax"].flops) == (84, 5 * 84, 5 * 28)
+    assert (rows["readout_add"].flops, rows["readout_maxout"].comparisons) == (2 * 28, 28)
+    assert rows["energies"].attention_entries == rows["energies"].pairs == 28
+    # the first state and seven more, of 5; seven contexts of 8
+    assert rows["join"].moved == 8 * 5 + 7 * 8
+    assert sum(row.params for row in rows.values()) == 24 + 20 + 90 + 15 + 3 + 120 + 75 + 20 + 24 + 32
+
+
+def test_only_the_alignment_and_the_sum_grow_with_both_lengths() -> None:
+    small, wide, both = (rows_of(SEARCH, spot(tokens, memory)) for tokens, memory in ((7, 4), (7, 8), (14, 8)))
+    twice = [path for path in small if small[path].flops and wide[path].flops == 2 * small[path].flops]
+    assert twice == ["keys", "add", "tanh", "energies", "softmax", "weighted_sum"]
+    four = [path for path in small if small[path].flops and both[path].flops == 4 * small[path].flops]
+    assert four == ["add", "tanh", "energies", "softmax", "weighted_sum"]
+
+
+def test_a_gate_and_a_mean_by_hand() -> None:
+    rows = rows_of(TELL, spot())
+    assert (rows["gate_linear"].macs, rows["gate_linear"].params) == (35, 6)
+    assert (rows["gate_sigmoid"].flops, rows["gate_multiply"].flops) == (3 * 7, 7 * 8)
+    # both of an LSTM's states, out of 8 numbers
+    assert (rows["start_mean"].flops, rows["start_linear"].macs, rows["start_linear"].params) == (32, 80, 90)
+    assert (rows["readout_state"].macs, rows["readout_context"].macs) == (7 * 5 * 6, 7 * 8 * 6)
+    assert rows["energies"].flops == 2 * 84 + 28
+    assert "readout_maxout" not in rows
+
+
+def test_rnnsearch_by_hand() -> None:
+    ledger = count(place(load("rnnsearch"), Run()))
+    n, m, k, length, words = 1000, 620, 1000, 500, 30_000
+    cell = 3 * (m * n + n * n)
+    decoder = cell + 3 * n * 2 * n
+    alignment = n * k + 2 * n * k + k
+    readout = 2 * length * (n + m + 2 * n)
+    weights = 2 * words * m + 2 * cell + decoder + alignment + n * n + readout + words * length
+    assert ledger.total("params") == weights == 80_401_000
+    steps = decoder + n * k + 50 * k + 50 * 2 * n + readout + words * length
+    assert ledger.total("macs") == 50 * 2 * cell + 50 * 2 * n * k + n * n + 50 * steps == 2_118_500_000
+
+
+def test_n_takes_both_lengths() -> None:
+    macs = {
+        pair: count(place(load("rnnsearch"), Run(tokens=pair))).total("macs") for pair in ((30, 20), (60, 20), (30, 40))
+    }
+    # one more source token: both directions of the encoder and its key, and 20 energies and terms of the sum
+    assert macs[60, 20] - macs[30, 20] == 30 * (6 * 1_620_000 + 2_000_000 + 20 * 3000)
+
+
+# As it runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("page", [SEARCH, TELL, Gru(attend=Additive(hidden=3))], ids=str)
+def test_steps_side_by_side_cost_what_they_cost_one_by_one(page: Recurrent) -> None:
+    # On `meta` a trace lets all steps stand beside each other; on the CPU it walks them.
+    traces = []
+    for device in ("meta", "cpu"):
+        with torch.device(device):
+            twin = TWINS[type(page)](page, spot()).requires_grad_(requires_grad=False)
+            traced = trace(twin, (torch.randn(2, 7, 6), torch.randn(2, 4, 8)))
+        assert traced.unsupported == {}
+        traces.append(traced.modules)
+    assert traces[0] == traces[1]
+    assert sum(costs.macs for costs in traces[0].values()) == 2 * sum(row.macs for row in page.operations(spot()))
+
+
+def test_torch_s_counter_walks_the_steps() -> None:
+    with torch.device("meta"):
+        twin, x, memory = TWINS[Gru](SEARCH, spot()), torch.randn(1, 7, 6), torch.randn(1, 4, 8)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        twin(x, memory)
+    assert counter.get_total_flops() == 2 * sum(row.macs for row in SEARCH.operations(spot()))
+    assert counter.get_total_flops() > 0
+
+
+def test_a_step_reads_earlier_inputs_through_its_state_too() -> None:
+    inputs = (torch.randn(1, 7, 6), torch.randn(1, 4, 8))
+    assert probe(TWINS[Lstm](TELL, spot()), inputs).reads == tuple(frozenset(range(token + 1)) for token in range(7))
+    assert probe(TWINS[Lstm](TELL, spot()), inputs, which=1).reads == (frozenset(range(4)),) * 7
+
+
+def test_the_whole_model_runs_and_its_decoder_sees_no_later_word() -> None:
+    architecture = place(load("rnnsearch"), Run(tokens=(5, 6)))
+    shrunk = build(architecture, "cpu").model
+    source, target = torch.randint(30_000, (1, 5)), torch.randint(30_000, (1, 6))
+    with torch.no_grad():
+        before = shrunk(source, target)
+        other = target.clone()
+        other[:, 3:] = (other[:, 3:] + 1) % 30_000
+        after = shrunk(source, other)
+    assert before.shape == (1, 6, 30_000)
+    assert torch.equal(before[:, :3], after[:, :3])
+    assert not torch.equal(before[:, 3:], after[:, 3:])
+
+
+# What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("page", "changes", "expected"),
+    [
+        (SEARCH, {"memory": None}, "attend: it reads an encoder's output, and there is no `encoder:` here"),
+        (SEARCH, {"memory_dim": 7}, "start: half of the encoder's width is its backward direction, and 7 is odd"),
+        (
+            Gru(attend=Additive(hidden=3), bidirectional=True),
+            {},
+            "bidirectional: every step asks with the state before",
+        ),
+        (Gru(attend=Additive(hidden=3), start="encoder"), {}, "start: a layer that attends starts from what it reads"),
+        (Gru(attend=Additive(hidden=3), readout=Sum()), {}, "hidden: with a `readout` the stage's width is not"),
+        (Gru(readout=Sum()), {}, "readout: it needs what is attended to; give `attend`"),
+        (Gru(start="mean"), {}, "start: it needs what is attended to; give `attend`"),
+    ],
+)
+def test_what_can_not_attend_is_refused(page: Recurrent, changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(PageError) as refused:
+        page.check(msgspec.structs.replace(spot(), **changes))
+    assert f"{refused.value.field}: {refused.value.message}".startswith(expected)
+
+
+def test_a_token_s_table_may_be_of_another_width_than_the_stage() -> None:
+    where = Place(grid=Grid((7,)), dim=11, out_dim=12, vocabulary=11)
+    assert Token(dim=5).out(where) == (Grid((7,)), 5)
+    (row,) = Token(dim=5).operations(where)
+    assert (row.params, row.moved) == (55, 35)
+    assert Token(dim=5, share="table").tables(where) == {"table": (11, 5)}
+    assert Token().out(where)[1] == 12
