@@ -223,7 +223,11 @@ class TestGrammar:
     @pytest.mark.parametrize(
         ("old", "new", "said"),
         [
-            ("heads", "head", "8 stages[0].block[0].head: unknown key 'head'; did you mean 'heads' or 'kv_heads' or 'head_dim'?"),
+            (
+                "heads",
+                "head",
+                "8 stages[0].block[0].head: unknown key 'head'; did you mean 'heads' or 'kv_heads' or 'head_dim'?",
+            ),
             ("depth", "depht", "7 stages[0].depht: unknown key 'depht'; did you mean 'depth'?"),
             ("head:", "haed:", "9 haed: unknown key 'haed'; did you mean 'head'?"),
             (
