@@ -14,6 +14,8 @@ from xfcost.mechanisms.base import Place
 def reference(page: Cross, place: Place, twin: nn.Module, x_BND: Tensor, memory_BMD: Tensor) -> Tensor:
     q = F.linear(x_BND, twin.q.weight, twin.q.bias)
     k, v = F.linear(memory_BMD, twin.kv.weight, twin.kv.bias).chunk(2, dim=-1)
+    if not page.scaled:
+        q = q * (q.shape[-1] // page.heads) ** 0.5
     attended = masked_attention(q, k, v, page.heads, readable(page, place.grid, place.memory))
     return F.linear(attended, twin.out.weight, twin.out.bias)
 
@@ -21,12 +23,19 @@ def reference(page: Cross, place: Place, twin: nn.Module, x_BND: Tensor, memory_
 EXAMPLES = (
     Cross(heads=2),
     Cross(heads=3, head_dim=4, projection_bias=False),
+    Cross(heads=2, head_dim=5, projection_bias=False, scaled=False),
 )
 
 CASE = MechanismCase(
     page=Cross,
     examples=EXAMPLES,
-    pages=st.builds(Cross, heads=HEADS, head_dim=st.none() | st.integers(1, 64), projection_bias=st.booleans()),
+    pages=st.builds(
+        Cross,
+        heads=HEADS,
+        head_dim=st.none() | st.integers(1, 64),
+        projection_bias=st.booleans(),
+        scaled=st.booleans(),
+    ),
     reference=reference,
     memory=True,
     symbolic=EXAMPLES,

@@ -73,6 +73,6 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         (Classifier(pool=pool, classes=K), place(grid=Grid((s, s), 2)))
         for pool in ("mean", "class_token", ["class_token", "distillation_token"])
     ],
-    LanguageModel: [(LanguageModel(), place(vocabulary=V))],
+    LanguageModel: [(LanguageModel(scale="rsqrt_dim"), place(vocabulary=V))],
     Pooler: [(Pooler(), place())],
 }

@@ -70,7 +70,7 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 
 
 class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
-    """norm, then scores over the vocabulary at every token: N·d·V MACs.
+    """norm, perhaps a scale, then scores over the vocabulary at every token: N·d·V MACs.
 
     With `share: name` the table is the token embedding's (Press and Wolf 2017): no parameters of its own, but for the
     V of a bias.
@@ -79,6 +79,8 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     norm: NormKind = "layer_norm"
     share: Share | None = None
     bias: bool = False
+    scale: Literal["none", "rsqrt_dim"] = "none"
+    """Multiply by 1/√d before a tied table (T5's public code)."""
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
@@ -92,6 +94,8 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         yield from norm(self.norm, "norm", n, d)
+        if self.scale == "rsqrt_dim":
+            yield elementwise("scale", "Scale 1/√d", "multiply", n * d)
         head = linear("linear", "Vocabulary scores", n, d, place.vocabulary, bias=self.bias)
         table = d * place.vocabulary if self.share else 0
         yield msgspec.structs.replace(head, params=head.params - table, shared=self.share)

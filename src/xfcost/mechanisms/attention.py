@@ -81,6 +81,7 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
     reads: str,
     fused: bool,
     output: bool = True,
+    scaled: bool = True,
     learned: bool = False,
     prefix: str = "",
     what: str = "",
@@ -107,6 +108,7 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
         reads=reads,
         pairs=queries * keys,
         fused=fused,
+        scaled=scaled,
         prefix=prefix,
         what=what,
     )

@@ -24,6 +24,9 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         out           N·h·d_k·d MACs
     """
 
+    scaled: bool = True
+    """Scores by 1/√d_k; T5's are not."""
+
     @property
     def reads_memory(self) -> bool:
         return True
@@ -55,4 +58,5 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
             bias=self.projection_bias,
             reads="M",
             fused=place.fused,
+            scaled=self.scaled,
         )

@@ -1554,6 +1554,7 @@ ORDERS: Final[dict[tuple[str, str], str]] = {
     ("classifier", "distillation_linear"): "O(K·d)",
     ("classifier", "average"): "O(K)",
     ("language_model", "norm"): "O(N·d)",
+    ("language_model", "scale"): "O(N·d)",
     ("language_model", "linear"): "O(N·V·d)",
     ("masked_language_model", "transform"): "O(N·d²)",
     ("masked_language_model", "act"): "O(N·d)",

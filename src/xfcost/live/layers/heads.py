@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.layers import Classifier, LanguageModel, MaskedLanguageModel, Pooler
-from xfcost.live.leaves import ACTIVATIONS, NO_TABLES, Linear, Scoring, Tables
+from xfcost.live.leaves import ACTIVATIONS, NO_TABLES, Linear, Scale, Scoring, Tables
 from xfcost.live.norms import norm
 from xfcost.mechanisms.base import Place
 
@@ -59,11 +59,13 @@ class LanguageModelHead(nn.Module):
     def __init__(self, page: LanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.norm = norm(page.norm, place.dim)
+        self.scale = Scale(place.dim**-0.5) if page.scale == "rsqrt_dim" else None
         shared = tables[page.share] if page.share else None
         self.linear = Scoring(place.vocabulary, place.dim, shared, bias=page.bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BND = x_BND if self.norm is None else self.norm(x_BND)
+        x_BND = x_BND if self.scale is None else self.scale(x_BND)
         return self.linear(x_BND)
 
 

@@ -12,5 +12,12 @@ class CrossAttention(Reading):
     """(B, N, D), memory (B, M, E) -> (B, N, D)."""
 
     def __init__(self, page: Cross, place: Place, tables: Tables = NO_TABLES) -> None:
-        inner = page.inner(place.dim)
-        super().__init__(place.dim, place.memory_dim, inner, page.heads, bias=page.projection_bias, fused=place.fused)
+        super().__init__(
+            place.dim,
+            place.memory_dim,
+            page.inner(place.dim),
+            page.heads,
+            bias=page.projection_bias,
+            fused=place.fused,
+            scaled=page.scaled,
+        )

@@ -15,13 +15,22 @@ class Reading(nn.Module):
     """(B, N, D), (B, M, E) -> (B, N, D). Queries (1, N, D), learned, serve all samples."""
 
     def __init__(  # noqa: PLR0913 - sizes, as in the formula
-        self, width: int, memory_width: int, inner: int, heads: int, *, bias: bool, fused: bool, output: bool = True
+        self,
+        width: int,
+        memory_width: int,
+        inner: int,
+        heads: int,
+        *,
+        bias: bool,
+        fused: bool,
+        output: bool = True,
+        scaled: bool = True,
     ) -> None:
         super().__init__()
         self.heads = heads
         self.q = Linear(width, inner, bias=bias)
         self.kv = Linear(memory_width, 2 * inner, bias=bias)
-        self.core = Core(inner // heads, fused=fused)
+        self.core = Core(inner // heads, fused=fused, scaled=scaled)
         self.out = Linear(inner, width, bias=bias) if output else None
 
     def forward(self, x_BND: Tensor, y_BME: Tensor) -> Tensor:
