@@ -57,7 +57,7 @@ def test_a_width_that_three_does_not_divide_is_refused() -> None:
         (Geglu(hidden=5), F.gelu),
         (Geglu(act="gelu_tanh", bias=True), lambda x: F.gelu(x, approximate="tanh")),
     ],
-    ids=str,
+    ids=["swiglu", "geglu", "geglu_tanh"],
 )
 def test_outputs_are_the_formula_s(page: Gated, act: object) -> None:
     torch.manual_seed(0)
