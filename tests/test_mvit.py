@@ -22,6 +22,7 @@ from xfcost.live.mechanisms.decomposed import distance_rows
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import Pooling, WindowPooling
 from xfcost.mechanisms.base import Place, Residual
+from xfcost.mechanisms.orders import ORDERS
 from xfcost.mechanisms.pooled_axes import PooledAxis
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_files
@@ -372,3 +373,13 @@ def test_what_can_not_stand_is_refused(page: Pooling | Position, spot: Place, fi
 def test_heads_divide_the_width_that_comes_out() -> None:
     # 9 columns come in and 8 go out: 2 heads of 4.
     Pooling(heads=2, out_width=8).check(here(4, 4, dim=9))
+
+
+def test_orders_along_one_two_and_three_axes() -> None:
+    keys = [Conv(size=3).order_key(Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]]
+    assert [ORDERS[key, "conv"] for key in keys] == ["O(N·W·C·d)", "O(N·W²·C·d)", "O(N·W³·C·d)"]
+    # Frames have no strides: l² tokens to a key, whatever the kernel's reach in time.
+    video = Pooling(heads=2, kv_stride=[1, 4, 4], bias="decomposed").order_key(here(4, 8, 8))
+    assert (ORDERS[video, "pool_k"], ORDERS[video, "scores"]) == ("O(N·W³·d/l²)", "O(N²·d/l²)")
+    assert ORDERS["pooling", "position_scores"] == "O(N√N·d/l)"
+    assert ORDERS["window_pooling", "scores"] == "O(N·W²·d)"

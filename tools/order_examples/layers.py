@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from order_examples.letters import SQUARE, C, K, L, P, V, W, both, d, h, k, m, place, s
 from xfcost.grid import Grid
 from xfcost.layers.axis_position import AxisPosition
@@ -24,6 +26,20 @@ from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.layers.upsample import Upsample
 from xfcost.mechanisms.base import Page, Place, Residual
+
+# A sequence, a grid, a grid of one time step.
+RANKS = {1: Grid((s * s,)), 2: SQUARE, 3: Grid((1, s, s))}
+
+
+def tiles(rank: int) -> dict[str, Any]:
+    """A kernel of P positions along every axis, and as many to the next."""
+    return {"size": [P] * rank, "stride": [P] * rank}
+
+
+def tiled(rank: int) -> Grid:
+    """Of which P×… tiles leave a grid of RANKS."""
+    return Grid(tuple(P * side for side in RANKS[rank].sides))
+
 
 NORMS = ("layer_norm", "rms_norm", "batch_norm", "affine", "group_norm")
 
@@ -48,12 +64,12 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Norm: [(Norm(norm=kind), place()) for kind in NORMS],
     NormLayer: [(NormLayer(norm=kind), place()) for kind in NORMS],
     Conv: [
-        (Conv(size=[2 * W + 1, 2 * W + 1], norm="batch_norm", act="relu"), place(dim=C)),
-        (Conv(size=[P, P], stride=[P, P], norm="layer_norm", act="relu"), place(grid=Grid((P * s, P * s)), dim=C)),
+        *((Conv(size=[2 * W + 1] * r, norm="batch_norm", act="relu"), place(grid=RANKS[r], dim=C)) for r in RANKS),
+        *((Conv(**tiles(r), norm="layer_norm", act="relu"), place(grid=tiled(r), dim=C)) for r in RANKS),
     ],
     Pool: [
-        (Pool(size=[2 * W + 1, 2 * W + 1], stride=[1, 1], form="mean"), place()),
-        (Pool(size=[P, P], stride=[P, P], form="mean"), place(grid=Grid((P * s, P * s)))),
+        *((Pool(size=[2 * W + 1] * r, stride=[1] * r, form="mean"), place(grid=RANKS[r])) for r in RANKS),
+        *((Pool(**tiles(r), form="mean"), place(grid=tiled(r))) for r in RANKS),
     ],
     AxisPosition: [(AxisPosition(), place())],
     Shift: [(Shift(axis="row", start=start), place()) for start in ("zeros", "learned")],

@@ -56,8 +56,7 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         return Grid(self.kernel(place).out(place.grid.sides)), width
 
     def order_key(self, place: Place) -> str:
-        kernel = self.kernel(place)
-        return "conv" if kernel.overlaps else "conv/disjoint"
+        return f"conv{self.kernel(place).suffix}"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)
@@ -113,7 +112,7 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
         return Grid(self.kernel(place).out(place.grid.sides)), place.dim
 
     def order_key(self, place: Place) -> str:
-        return "pool" if self.kernel(place).overlaps else "pool/disjoint"
+        return f"pool{self.kernel(place).suffix}"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)

@@ -101,6 +101,12 @@ class Kernel(msgspec.Struct, frozen=True):
             )
         )
 
+    @property
+    def suffix(self) -> str:
+        """Of an order's key: along how many axes, where those aren't two, and whether kernels are disjoint."""
+        rank = len(self.sides)
+        return ("" if rank == 2 else f"/{rank}") + ("" if self.overlaps else "/disjoint")  # noqa: PLR2004
+
     def check(self, grid: Grid) -> None:
         """Raise PageError where it can't stand on `grid`."""
         if grid.extra:

@@ -25,7 +25,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
 
         scores         G·(W²/s_q²)·(W²/s_k²)·d' MACs
 
-    Relative positions are those within a window, and their tables of one size whatever the grid.
+    In orders W is a window's side in keys, W/s_k here. Relative positions are those within a window, and their tables of one size whatever the grid.
     """
 
     window: Side
@@ -58,7 +58,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
         return Grid(mine), Grid(theirs), tuple(counts)
 
     def mixing(self, grid: Grid) -> dict[str, Any]:
-        return {"mixing": "local", "reads": f"{power('W', len(grid.sides))}{self.thinned(grid)}"}
+        return {"mixing": "local", "reads": power("W", len(grid.sides))}
 
     def padded(self, grid: Grid) -> tuple[tuple[Number, ...], tuple[Number, ...]]:
         """Queries and keys in whole windows."""
