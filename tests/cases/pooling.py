@@ -132,7 +132,7 @@ GRIDS_FEW = tuple(Grid(sides) for sides in [(5,), (1, 1), (1, 4), (7, 9), (13, 1
 # No side shorter than a mean's kernel, which torch refuses in three axes.
 SMALL_VOLUME = Grid((3, 4, 3))
 # So wide that every token is the largest of a kernel's nine in some channel.
-WIDE = 96
+WIDE = 48
 
 
 @st.composite

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import MechanismCase
-from cases.pooling import GRIDS_FEW, SMALL_VOLUME, WIDE, options, reference
+from cases.pooling import GRIDS_FEW, SMALL_VOLUME, options, reference
 from xfcost.grid import Grid
 from xfcost.mechanisms import WindowPooling
 
@@ -20,8 +20,8 @@ CASE = MechanismCase(
         lambda given, window: WindowPooling(window=window, **given), options(), st.sampled_from([4, 8, 12])
     ),
     reference=reference,
-    growth=lambda page: (Grid((4 * page.window, 3 * page.window)), Grid((8 * page.window, 3 * page.window))),
+    growth=lambda page: (Grid((3 * page.window, page.window)), Grid((6 * page.window, page.window))),
     grids=(*GRIDS_FEW, SMALL_VOLUME),
     image=True,
-    dim=WIDE,
+    dim=24,
 )

@@ -25,7 +25,8 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
 
         scores         G·(W²/s_q²)·(W²/s_k²)·d' MACs
 
-    In orders W is a window's side in keys, W/s_k here. Relative positions are those within a window, and their tables of one size whatever the grid.
+    In orders W is a window's side in keys, W/s_k here. Relative positions are those within a window, and their tables
+    of one size whatever the grid.
     """
 
     window: Side
