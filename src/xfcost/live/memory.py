@@ -25,13 +25,16 @@ _MOST_BYTES: Final = 2**63
 
 
 class FusedOnMeta(TorchFunctionMode):
-    """On `meta`, fused attention as the kernel does it: the output and one log-sum-exp per query, no matrix.
+    """On `meta`, fused attention and batch norm as the kernels do them, which keep less than torch does there.
 
-    torch decomposes it there into the plain formula, matrix included.
+    Fused attention: the output and one log-sum-exp per query, no matrix; torch decomposes it into the plain formula.
+    Batch norm of running statistics: the output alone; torch makes room for a batch's statistics too.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
+        if func is F.batch_norm and args[0].is_meta and not given["training"]:
+            return torch.empty_like(args[0])
         if func is not F.scaled_dot_product_attention or not args[0].is_meta or given.get("attn_mask") is not None:
             return func(*args, **given)  # with a mask, kernels differ: the plain formula is the worse case
         q, _, v = args[:3]
