@@ -30,9 +30,11 @@ def in_rows(x_BDYX: Tensor) -> Tensor:
 class Convolution(nn.Module):
     """(B, C, *sides) -> (B, D, *sides'); weights (D, C/groups, *kernel), initialised as torch's own, not on `meta`."""
 
-    def __init__(self, width: int, out_width: int, kernel: Kernel, *, groups: int = 1, bias: bool = True) -> None:
+    def __init__(
+        self, width: int, out_width: int, kernel: Kernel, *, groups: int = 1, bias: bool = True, dilation: int = 1
+    ) -> None:
         super().__init__()
-        self.kernel, self.groups = kernel, groups
+        self.kernel, self.groups, self.dilation = kernel, groups, dilation
         self.weight = nn.Parameter(torch.empty(out_width, width // groups, *kernel.sides))
         self.bias = nn.Parameter(torch.zeros(out_width)) if bias else None
         if not self.weight.is_meta:
@@ -40,9 +42,8 @@ class Convolution(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         convolve = (F.conv1d, F.conv2d, F.conv3d)[len(self.kernel.sides) - 1]
-        return convolve(
-            x, self.weight, self.bias, stride=self.kernel.stride, padding=self.kernel.padding, groups=self.groups
-        )
+        slides = (self.kernel.stride, self.kernel.padding, self.dilation)
+        return convolve(x, self.weight, self.bias, *slides, self.groups)
 
 
 class Pooling(nn.Module):

@@ -7,9 +7,11 @@ from xfcost.mechanisms.basic import Basic
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.bottleneck import Bottleneck
+from xfcost.mechanisms.bytenet import ByteNet
 from xfcost.mechanisms.class_attention import ClassAttention
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.compressive import Compressive
+from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.mechanisms.conv_mlp import ConvMlp
 from xfcost.mechanisms.conv_module import ConvModule
@@ -89,6 +91,8 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Rnn,
     Lstm,
     Gru,
+    Conv,
+    ByteNet,
     Pooling,
     WindowPooling,
 )
@@ -136,6 +140,8 @@ Mechanism = (
     | Rnn
     | Lstm
     | Gru
+    | Conv
+    | ByteNet
     | Pooling
     | WindowPooling
 )
@@ -148,9 +154,11 @@ __all__ = [
     "BlockSparse",
     "Blockwise",
     "Bottleneck",
+    "ByteNet",
     "ClassAttention",
     "Compressed",
     "Compressive",
+    "Conv",
     "ConvAttention",
     "ConvMlp",
     "ConvModule",

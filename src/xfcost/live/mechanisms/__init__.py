@@ -11,6 +11,7 @@ from xfcost.live.mechanisms.bottleneck import BottleneckBlock
 from xfcost.live.mechanisms.class_attention import ClassTokenAttention
 from xfcost.live.mechanisms.compressed import CompressedAttention
 from xfcost.live.mechanisms.compressive import CompressiveAttention
+from xfcost.live.mechanisms.conv import ByteNetBlock, ConvolutionLayer
 from xfcost.live.mechanisms.conv_attention import ConvolutionalAttention
 from xfcost.live.mechanisms.conv_mlp import ConvolutionalFeedForward
 from xfcost.live.mechanisms.conv_module import ConvolutionModule
@@ -51,9 +52,11 @@ from xfcost.mechanisms import (
     BlockSparse,
     Blockwise,
     Bottleneck,
+    ByteNet,
     ClassAttention,
     Compressed,
     Compressive,
+    Conv,
     ConvAttention,
     ConvMlp,
     ConvModule,
@@ -139,4 +142,6 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Rnn: RecurrentLayer,
     Lstm: RecurrentLayer,
     Gru: RecurrentLayer,
+    Conv: ConvolutionLayer,
+    ByteNet: ByteNetBlock,
 }
