@@ -38,6 +38,11 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "norm": 2,  # length of a vector, per element that enters: square, add
     "logsumexp": 4,  # per element that enters: maximum, subtract, exponential, sum
     "cumsum": 1,
+    "softplus": 3,  # log(1 + exp(x))
+    # per number of the state and step of Mamba's scan, beside its read-out's products: Δ·A, exp, ·h; Δu·B, the sum
+    "selective_scan": 5,
+    # per channel and step of RWKV's: 7 sums and differences, 4 exponentials, 7 products, 1 division, and 2 sums of them
+    "wkv": 21,
     # per hidden unit and step of a recurrent cell, beside its two maps and their biases
     "lstm": 27,  # 4 sums of both maps, 3 sigmoids, tanh; f∘c + i∘g: 2 products, 1 sum; tanh, 1 product
     "gru": 18,  # 3 sums, 2 sigmoids, tanh; the reset: 1 product; n + z∘(h - n): 3

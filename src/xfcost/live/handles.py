@@ -132,6 +132,19 @@ def recurrence(work: int) -> Handle:
     return handle
 
 
+def selective_scan(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """u (…, N, e), A (e, s): N steps over e·s numbers of state, each read out by a product; and Δ∘u."""
+    elements, states = prod(shape(inputs[0])), shape(inputs[2])[1]
+    work = elements * (states * FLOPS_PER_ELEMENT["selective_scan"] + FLOPS_PER_ELEMENT["multiply"])
+    return _counts(elements * states, work) + Counter(moved=elements)
+
+
+def wkv(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """k (…, N, d): per channel and step its work, and a maximum twice."""
+    elements = prod(shape(inputs[0]))
+    return Counter(flops=elements * FLOPS_PER_ELEMENT["wkv"], comparisons=2 * elements, moved=elements)
+
+
 def elementwise(work: str) -> Handle:
     """`work` per element of the output."""
 
@@ -251,6 +264,7 @@ COUNTED |= {
     f"xfcost::rnn_{act}": recurrence(FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[act]) for act in ("tanh", "relu")
 }
 COUNTED |= {f"xfcost::gru_reset_{when}": recurrence(FLOPS_PER_ELEMENT["gru"]) for when in ("after", "before")}
+COUNTED |= {"xfcost::selective_scan": selective_scan, "xfcost::wkv": wkv}
 COUNTED |= {"xfcost::lstm": recurrence(FLOPS_PER_ELEMENT["lstm"])}
 COUNTED |= {f"aten::adaptive_avg_pool{rank}d": adaptive_average_pool(rank) for rank in (1, 2, 3)}
 _BY_WORK: Final = {
@@ -262,6 +276,7 @@ _BY_WORK: Final = {
     "relu": "relu relu_",
     "silu": "silu silu_",
     "elu": "elu",
+    "softplus": "softplus",
     "sigmoid": "sigmoid",
     "tanh": "tanh",
     "add": "add add_ sub rsub",

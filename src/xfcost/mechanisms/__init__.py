@@ -29,12 +29,14 @@ from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
+from xfcost.mechanisms.mamba import Mamba
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.recurrent import Gru, Lstm, Rnn
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.routing import Routing
+from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
 from xfcost.mechanisms.sagan import Sagan
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.mechanisms.sliding import Sliding
@@ -93,6 +95,9 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Gru,
     Conv,
     ByteNet,
+    Mamba,
+    RwkvTime,
+    RwkvChannel,
     Pooling,
     WindowPooling,
 )
@@ -142,6 +147,9 @@ Mechanism = (
     | Gru
     | Conv
     | ByteNet
+    | Mamba
+    | RwkvTime
+    | RwkvChannel
     | Pooling
     | WindowPooling
 )
@@ -178,6 +186,7 @@ __all__ = [
     "LowRank",
     "Lsh",
     "Lstm",
+    "Mamba",
     "Mechanism",
     "NonLocal",
     "Nystrom",
@@ -185,6 +194,8 @@ __all__ = [
     "Relative",
     "Rnn",
     "Routing",
+    "RwkvChannel",
+    "RwkvTime",
     "Sagan",
     "Sinkhorn",
     "Sliding",

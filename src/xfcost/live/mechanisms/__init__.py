@@ -29,12 +29,14 @@ from xfcost.live.mechanisms.local_attention import LocalSelfAttention
 from xfcost.live.mechanisms.local_relation import LocalRelationLayer
 from xfcost.live.mechanisms.low_rank import LowRankAttention
 from xfcost.live.mechanisms.lsh import LshAttention
+from xfcost.live.mechanisms.mamba import MambaBlock
 from xfcost.live.mechanisms.non_local import NonLocalBlock
 from xfcost.live.mechanisms.nystrom import NystromAttention
 from xfcost.live.mechanisms.pooling import PoolingAttention
 from xfcost.live.mechanisms.recurrent import RecurrentLayer
 from xfcost.live.mechanisms.relative import RelativeAttention
 from xfcost.live.mechanisms.routing import RoutingAttention
+from xfcost.live.mechanisms.rwkv import ChannelMixing, TimeMixing
 from xfcost.live.mechanisms.sagan import SaganAttention
 from xfcost.live.mechanisms.sinkhorn import SinkhornAttention
 from xfcost.live.mechanisms.sliding import SlidingAttention
@@ -76,12 +78,15 @@ from xfcost.mechanisms import (
     LowRank,
     Lsh,
     Lstm,
+    Mamba,
     NonLocal,
     Nystrom,
     Pooling,
     Relative,
     Rnn,
     Routing,
+    RwkvChannel,
+    RwkvTime,
     Sagan,
     Sinkhorn,
     Sliding,
@@ -144,4 +149,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Gru: RecurrentLayer,
     Conv: ConvolutionLayer,
     ByteNet: ByteNetBlock,
+    Mamba: MambaBlock,
+    RwkvTime: TimeMixing,
+    RwkvChannel: ChannelMixing,
 }

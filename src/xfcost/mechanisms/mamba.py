@@ -1,0 +1,116 @@
+"""Mamba: a selective state space, whose step, input and output depend on the token, scanned along the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from xfcost.arithmetic import Number, ceil_div, lesser
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Mixer, Place, Side, Width
+from xfcost.mechanisms.rows import depthwise, elementwise, linear
+
+
+class Mamba(Mixer, frozen=True, kw_only=True, tag="mamba"):
+    """A gated block around a selective scan (Gu and Dao 2023, §3.4 and algorithm 2), causal by its nature.
+
+    N tokens of width d, E = `expand`·d channels, S numbers of state for each, rank R = ⌈d/16⌉ of the step.
+
+        in_proj   N·d·2E MACs: u and the gate z
+        conv      (N + W - 1)·W·E MACs: causal, depthwise; what sticks out behind the tokens is computed and dropped
+        x_proj    N·E·(R + 2S) MACs: Δ, B and C of every token
+        dt_proj   N·R·E MACs, then softplus
+        decay     A = -exp(A_log), E·S numbers, once
+        scan      h_t = exp(Δ_t A)∘h_{t-1} + (Δ_t u_t)⊗B_t, y_t = C_t·h_t: N·E·S MACs of the read-out, and by convention
+                  5 FLOPs per number of the state and step, which counters of products see nothing of, in N steps
+        skip      y + D∘u;  gate  y∘silu(z)
+        out_proj  N·E·d MACs
+
+    W `conv`. The scan runs as a loop whose state is E·S numbers, whatever N is.
+    """
+
+    state: Width = 16
+    """S."""
+    conv: Side = 4
+    """W."""
+    expand: Side = 2
+    rank: Width | None = None
+    """R; ⌈d/16⌉ where it isn't given."""
+
+    @property
+    def causality(self) -> Literal["exact"]:
+        return "exact"
+
+    def label(self) -> str:
+        return "Mamba"
+
+    def inner(self, width: Number) -> Number:
+        """E."""
+        return self.expand * width
+
+    def step_rank(self, width: Number) -> Number:
+        """R."""
+        return ceil_div(width, 16) if self.rank is None else self.rank
+
+    def check(self, place: Place) -> None:
+        check_sequence("mamba", place)
+
+    def steps(self, place: Place) -> Number:
+        return place.grid.total
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(token + 1)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * (grid.total + 1) // 2
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, states = place.grid.total, place.dim, self.state
+        inner, rank = self.inner(d), self.step_rank(d)
+        yield linear("in_proj", "Input and gate projections", n, d, 2 * inner, bias=False)
+        yield depthwise("conv", "Causal depthwise convolution", n + self.conv - 1, (self.conv,), inner)
+        yield elementwise("act", "Swish", "silu", n * inner)
+        yield linear("x_proj", "Projections to Δ, B, C", n, inner, rank + 2 * states, bias=False)
+        yield linear("dt_proj", "Step Δ", n, rank, inner)
+        yield elementwise("softplus", "Softplus", "softplus", n * inner)
+        work = FLOPS_PER_ELEMENT["exp"] + FLOPS_PER_ELEMENT["multiply"]
+        yield Operation(
+            path="decay", title="A = -exp(A_log)", params=inner * states, flops=inner * states * work, once=True
+        )
+        yield self._scan(n, inner)
+        each = FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]
+        yield Operation(path="skip", title="Skip D∘u", params=inner, flops=n * inner * each)
+        gate = FLOPS_PER_ELEMENT["silu"] + FLOPS_PER_ELEMENT["multiply"]
+        yield Operation(path="gate", title="Gate", flops=n * inner * gate)
+        yield linear("out_proj", "Output projection", n, inner, d, bias=False)
+
+    def _scan(self, tokens: Number, inner: Number) -> Operation:
+        numbers = tokens * inner * self.state
+        return Operation(
+            path="scan",
+            title="Selective scan",
+            macs=numbers,
+            flops=2 * numbers + numbers * FLOPS_PER_ELEMENT["selective_scan"] + tokens * inner,  # Δ∘u
+            moved=tokens * inner,
+            mixing="global",
+            reads="N",
+            reads_tokens=tokens,
+            content_dependent=True,
+        )
+
+    def notes(self, place: Place) -> Iterator[str]:
+        inner = self.inner(place.dim)
+        kept = inner * (self.state + lesser(self.conv - 1, place.grid.total))
+        yield (
+            f"{place.grid.total:,} sequential steps per scan; all that was read is carried in a state of {kept:,} "
+            "numbers, the last inputs of the convolution among them, whatever N is"
+        )
+
+
+def check_sequence(kind: str, place: Place) -> None:
+    """Raise PageError where tokens have no order of one axis."""
+    if len(place.grid.sides) != 1 or place.grid.extra:
+        raise PageError("kind", f"{kind!r} walks along a sequence, and {place.grid.shape_text()} tokens stand here")

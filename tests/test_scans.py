@@ -1,0 +1,171 @@
+"""Mamba and RWKV-4: beside transformers with the same weights, their scans' one node, and what stays constant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live import scans
+from xfcost.live.build import TWINS
+from xfcost.live.trace import trace
+from xfcost.mechanisms import Mamba, RwkvChannel, RwkvTime
+from xfcost.mechanisms.base import Mixer, Place
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+
+def spot(*sides: int, dim: int = 8) -> Place:
+    return Place(grid=Grid(sides), dim=dim, out_dim=dim)
+
+
+def live(page: Mixer, where: Place) -> Any:
+    torch.manual_seed(0)
+    return TWINS[type(page)](page, where).requires_grad_(requires_grad=False)
+
+
+def test_a_mamba_block_by_hand() -> None:
+    # 5 tokens of 8: 16 channels, 3 numbers of state each, a step of rank 1.
+    rows = {row.path: row for row in Mamba(state=3).operations(spot(5))}
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "in_proj": 1280,  # 5·8·32
+        "conv": 512,  # 5 + 3 outputs, 4 taps, 16 channels
+        "x_proj": 560,  # 5·16·(1 + 2·3)
+        "dt_proj": 80,  # 5·1·16
+        "scan": 240,  # 5·16·3
+        "out_proj": 640,  # 5·16·8
+    }
+    assert rows["scan"].flops == 2 * 240 + 5 * 240 + 80
+    assert (rows["decay"].params, rows["decay"].flops, rows["decay"].once) == (48, 96, True)
+    assert rows["scan"].mixing == "global"
+    assert rows["conv"].mixing == "local"
+
+
+def test_rwkv_by_hand() -> None:
+    rows = {row.path: row for row in RwkvTime().operations(spot(5))}
+    assert [rows[name].macs for name in ("key", "value", "receptance", "output")] == [320] * 4
+    assert (rows["wkv"].macs, rows["wkv"].flops, rows["wkv"].comparisons) == (0, 21 * 40, 80)
+    assert (rows["mix"].flops, rows["mix"].params) == (7 * 40, 24)
+    rows = {row.path: row for row in RwkvChannel().operations(spot(5))}
+    assert [rows[name].macs for name in ("key", "value", "receptance")] == [1280, 1280, 320]
+    assert (rows["mix"].flops, rows["mix"].params) == (5 * 40, 16)
+
+
+class Runs(nn.Module):
+    """A scan as one operation, or as the plain loop that it is."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__()
+        self.run = run
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.run(*inputs)
+
+
+@pytest.mark.parametrize("name", ["selective_scan", "wkv"])
+def test_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
+    # One step more: what the last one leaves for none to read, a trace of the loop drops.
+    def traced(run: Any, tokens: int) -> list[int]:
+        x, few = (2, tokens, 6), (2, tokens, 3)
+        shapes = [x, x, (6, 3), few, few] if name == "selective_scan" else [x, x, (6,), (6,)]
+        found = trace(Runs(run), tuple(torch.randn(shape) for shape in shapes))
+        assert found.unsupported == {}
+        own = found.modules[""]
+        return [own.macs, own.flops, own.comparisons, own.moved]
+
+    steps = []
+    for run in (getattr(torch.ops.xfcost, name), getattr(scans, name)):
+        few, more = traced(run, 5), traced(run, 6)
+        steps.append([b - a for a, b in zip(few, more, strict=True)])
+    node = traced(getattr(torch.ops.xfcost, name), 5)
+    assert steps[0] == steps[1]
+    assert node == [5 * each for each in steps[0]]
+
+
+def test_softplus_is_counted_by_its_convention() -> None:
+    assert trace(nn.Softplus(), (torch.randn(3, 4),)).flops == 12 * FLOPS_PER_ELEMENT["softplus"]
+
+
+@pytest.mark.parametrize("name", ["430m", "1b5", "7b", "14b"])
+def test_rwkv_s_printed_flops_per_token_are_twice_the_macs_of_its_maps(name: str) -> None:
+    printed = {"430m": 7.573e8, "1b5": 2.823e9, "7b": 1.437e10, "14b": 2.778e10}[name]
+    one = count(place(load(f"rwkv4-{name}"), Run(tokens=(1,)))).total("macs")
+    assert float(f"{2 * (one or 0):.3e}") == printed
+    assert count(place(load(f"rwkv4-{name}"), Run(tokens=(7,)))).total("macs") == 7 * (one or 0)
+
+
+# Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_mamba_block_is_transformers_own() -> None:
+    from transformers import MambaConfig
+    from transformers.models.mamba.modeling_mamba import MambaMixer
+
+    torch.manual_seed(1)
+    config = MambaConfig(hidden_size=32, state_size=5, conv_kernel=4, expand=2, num_hidden_layers=1, use_mambapy=False)
+    theirs = MambaMixer(config, layer_idx=0).eval().requires_grad_(requires_grad=False)
+    page, where = Mamba(state=5), spot(11, dim=32)
+    ours = live(page, where)
+    ours.decay.log.copy_(theirs.A_log.normal_())
+    ours.skip.weight.copy_(theirs.D.normal_())
+    for name in ("in_proj", "x_proj", "dt_proj", "out_proj"):
+        getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
+    ours.conv.load_state_dict(theirs.conv1d.state_dict())
+    x = torch.randn(2, 11, 32)
+    with FlopCounterMode(display=False) as counter:
+        expected = theirs(x)
+    torch.testing.assert_close(ours(x), expected, rtol=1e-4, atol=1e-5)
+    rows = list(page.operations(where))
+    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in rows)
+    assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(row.params for row in rows)
+
+
+def test_an_rwkv_block_is_transformers_own() -> None:
+    from transformers import RwkvConfig
+    from transformers.models.rwkv.modeling_rwkv import RwkvFeedForward, RwkvSelfAttention
+
+    torch.manual_seed(1)
+    config = RwkvConfig(hidden_size=16, attention_hidden_size=16, intermediate_size=64, num_hidden_layers=1)
+    x = torch.randn(2, 11, 16)
+    for page, make, uses in (
+        (RwkvTime(), RwkvSelfAttention, "key value receptance"),
+        (RwkvChannel(), RwkvFeedForward, "key receptance"),
+    ):
+        theirs = make(config).eval().requires_grad_(requires_grad=False)
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.3)
+        ours = live(page, spot(11, dim=16))
+        for row, use in enumerate(uses.split()):
+            ours.mix.weight[row].copy_(getattr(theirs, f"time_mix_{use}").flatten())
+        maps = (
+            ("key", "value", "receptance", "output") if isinstance(page, RwkvTime) else ("key", "value", "receptance")
+        )
+        for name in maps:
+            getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
+        if isinstance(page, RwkvTime):
+            ours.decay.weight.copy_(theirs.time_decay)
+            ours.wkv.first.copy_(theirs.time_first)
+        torch.testing.assert_close(ours(x), theirs(x)[0], rtol=1e-4, atol=1e-5)
+        assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(
+            row.params for row in page.operations(spot(11, dim=16))
+        )
+
+
+@pytest.mark.parametrize("page", [Mamba(), RwkvTime(), RwkvChannel()], ids=str)
+def test_a_grid_is_refused(page: Mixer) -> None:
+    with pytest.raises(PageError, match=r"walks along a sequence, and 9 \(3×3\) tokens stand here"):
+        page.check(spot(3, 3))
+
+
+def test_the_state_that_is_told_does_not_grow() -> None:
+    notes = [next(iter(page.notes(spot(n)))) for page in (Mamba(), RwkvTime()) for n in (100, 1000)]
+    # 16·(16 + 3), and 4·8
+    assert [text.partition("a state of ")[2].split()[0] for text in notes] == ["304", "304", "32", "32"]
+    assert [Mamba().steps(spot(100)), RwkvTime().steps(spot(100)), RwkvChannel().steps(spot(100))] == [100, 100, 1]
