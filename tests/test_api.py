@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import xfcost
-from xfcost.api import token_numbers
+from xfcost.asked import token_numbers
 from xfcost.errors import UsageError, XfcostError
 from xfcost.report.table import ledger_plain
 

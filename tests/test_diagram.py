@@ -7,7 +7,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyBboxPatch
 
 from helpers import xf
-from xfcost.api import analyze, make_run
+from xfcost.api import analyze
+from xfcost.asked import make_run
 from xfcost.grid import Grid
 from xfcost.layers import Mlp
 from xfcost.ledger import Operation

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import xf
-from xfcost.api import make_run
+from xfcost.asked import make_run
 from xfcost.commands.plot import run
 from xfcost.commands.ranges import axis_of
 from xfcost.comparison import distinct

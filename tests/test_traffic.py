@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import xf
-from xfcost.api import analyze, byte_number
+from xfcost.api import analyze
+from xfcost.asked import byte_number
 from xfcost.errors import UsageError
 from xfcost.traffic import Core, plain, tiled
 

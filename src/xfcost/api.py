@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Sequence
-from operator import index
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
+from xfcost.asked import make_run
 from xfcost.comparison import Comparison, compared
 from xfcost.counted import count, with_rebuilt
-from xfcost.errors import UsageError, nearest
+from xfcost.errors import UsageError
 from xfcost.ledger import Ledger
-from xfcost.spec.architecture import Execution
+from xfcost.spec.architecture import Execution, Mode
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.walk import Run, place
-from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
 
 if TYPE_CHECKING:
     import torch
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from xfcost.live.trace import Traced
 
 Progress = Callable[[str], None]
-MOST_BATCH = 2**24
-MOST_SIDE = 2**16
 
 
 def analyze(  # noqa: PLR0913 - the options of the command
@@ -39,6 +35,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     settings: Sequence[str] | None = (),
     trace: bool = True,
     device: str | None = None,
+    mode: Mode = "forward",
     progress: Progress | None = None,
 ) -> Ledger:
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
@@ -55,6 +52,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
         device: `cpu`, `cuda` or `mps` also runs the model.
+        mode: `forward` is one pass over all N tokens; what the others ask stands in `docs/modes.md`.
         progress: called with a line of text before each long step.
 
     Returns:
@@ -64,7 +62,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     loaded = load(spec_name(spec), settings_texts(settings))
-    run = make_run(N=N, size=size, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level)
+    run = make_run(N=N, size=size, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level, mode=mode)
     return account(loaded, run, trace=trace, device=device, progress=progress)
 
 
@@ -79,6 +77,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     settings: Sequence[str] | None = (),
     trace: bool = False,
     device: str | None = None,
+    mode: Mode = "forward",
     progress: Progress | None = None,
 ) -> Comparison:
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
@@ -89,7 +88,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     names = expanded([spec_name(spec) for spec in specs])
     if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
-    run = make_run(N=N, size=size, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level)
+    run = make_run(N=N, size=size, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level, mode=mode)
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)
@@ -125,73 +124,6 @@ def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
     return trace_module(model, inputs)
 
 
-def make_run(
-    *,
-    N: Any = None,
-    size: Any = None,
-    batch: int = 1,
-    dtype: str = "float32",
-    attention: str = "eager",
-    memory_level: Any = None,
-) -> Run:
-    """The checked run: N (one number or one per stream) or the image's size, a batch, a dtype, an execution.
-
-    Raises:
-        UsageError: any of them can't be.
-    """
-    given = str(dtype).removeprefix("torch.")
-    name = DTYPE_NAMES.get(given, given)
-    if name not in BYTES_PER_ELEMENT:
-        raise UsageError(f"--dtype {dtype}: {nearest(str(dtype), [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
-    if attention not in get_args(Execution):
-        raise UsageError(f"--attention {attention}: expected eager or fused")
-    try:
-        samples = _whole(batch)
-    except TypeError:
-        samples = 0
-    if not 1 <= samples <= MOST_BATCH:
-        raise UsageError(f"--batch {batch}: expected a whole number from 1 to {MOST_BATCH}")
-    level = None if memory_level is None else byte_number(memory_level)
-    if N is not None and size is not None:
-        raise UsageError("--N and --size: both say how large the input is; give one of them")
-    return Run(token_numbers(N), image_size(size), samples, name, attention, memory_level=level)  # type: ignore[arg-type]
-
-
-def image_size(given: Any) -> tuple[int, int] | None:
-    """384, "384", "224x320" or (224, 320) -> (height, width); None stays None.
-
-    Raises:
-        UsageError: it is none of these.
-    """
-    if given is None:
-        return None
-    parts = re.split(r"[x×,]", given) if isinstance(given, str) else given if isinstance(given, Iterable) else [given]
-    try:
-        sides = tuple(int(part) if isinstance(part, str) else _whole(part) for part in parts)
-    except (TypeError, ValueError):
-        sides = ()
-    if len(sides) not in (1, 2) or not all(1 <= side <= MOST_SIDE for side in sides):
-        raise UsageError(
-            f"--size {given}: expected the image's side in pixels, or its height and width, from 1 to {MOST_SIDE}; "
-            "as in --size 384 or --size 224x320"
-        )
-    return sides[0], sides[-1]
-
-
-def byte_number(given: Any) -> int:
-    """100000, "100000", "192KiB" or "100 KB" -> bytes.
-
-    Raises:
-        UsageError: it is none of these.
-    """
-    found = re.fullmatch(r"\s*(\d{1,18})\s*([KMG]?i?B?)\s*", str(given), re.IGNORECASE)
-    unit = found[2].upper().removesuffix("B") if found else "?"
-    scale = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}.get(unit)
-    if found is None or scale is None or not int(found[1]) or isinstance(given, bool):
-        raise UsageError(f"--memory-level {given}: expected a number of bytes, as in --memory-level 192KiB")
-    return int(found[1]) * scale
-
-
 def spec_name(spec: str | os.PathLike[str]) -> str:
     """A preset's name or a path, as text.
 
@@ -215,29 +147,3 @@ def settings_texts(settings: Sequence[str] | None) -> tuple[str, ...]:
         if not isinstance(setting, str):
             raise UsageError(f"settings: expected texts like 'stages.0.depth=4', got {setting!r}")
     return given
-
-
-def token_numbers(N: Any) -> tuple[int, ...] | None:
-    """784, "784", "512,128" or (512, 128) -> a tuple; None stays None.
-
-    Raises:
-        UsageError: it is none of these.
-    """
-    if N is None:
-        return None
-    try:
-        if isinstance(N, str):
-            N = [int(part) for part in N.split(",")]
-        numbers = tuple(_whole(part) for part in N) if isinstance(N, Iterable) else (_whole(N),)
-    except (TypeError, ValueError):
-        numbers = ()
-    if not numbers:
-        raise UsageError(f"--N {N}: expected a whole number of tokens, as in --N 784 (or --N source,target)")
-    return numbers
-
-
-def _whole(value: Any) -> int:
-    """A Python or numpy integer, but no boolean and no float."""
-    if isinstance(value, bool):
-        raise TypeError
-    return index(value)

@@ -125,6 +125,7 @@ def facts(architecture: Architecture) -> Facts:
         batch=architecture.batch,
         dtype=architecture.dtype,
         attention=architecture.attention,
+        mode=architecture.mode,
         memory_level=architecture.memory_level,
         source=architecture.source,
         paper=spec.paper,

@@ -113,6 +113,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 1
     dtype: str = "float32"
     attention: str = "eager"
+    mode: str = "forward"
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for, where that was asked."""
     source: str = ""

@@ -15,6 +15,7 @@ from xfcost.commands.options import (
     Force,
     FormatOption,
     MemoryLevel,
+    Mode,
     Output,
     Settings,
     Size,
@@ -35,6 +36,7 @@ def run(  # noqa: PLR0913 - options
     dtype: Dtype = "float32",
     attention: Attention = "eager",
     memory_level: MemoryLevel = None,
+    mode: Mode = "forward",
     settings: Settings = None,
     by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {options.any_of(VIEWS)}.")] = None,
     trace: Trace = True,
@@ -61,6 +63,7 @@ def run(  # noqa: PLR0913 - options
         dtype=dtype,
         attention=attention,  # type: ignore[arg-type]
         memory_level=memory_level,
+        mode=mode,  # type: ignore[arg-type]
         settings=settings or (),
         trace=trace,
         device=device,

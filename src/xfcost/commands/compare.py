@@ -15,6 +15,7 @@ from xfcost.commands.options import (
     Force,
     FormatOption,
     MemoryLevel,
+    Mode,
     Output,
     Settings,
     Size,
@@ -31,6 +32,7 @@ def run(  # noqa: PLR0913 - options
     dtype: Dtype = "float32",
     attention: Attention = "eager",
     memory_level: MemoryLevel = None,
+    mode: Mode = "forward",
     settings: Settings = None,
     trace: Trace = False,
     device: Device = None,
@@ -56,6 +58,7 @@ def run(  # noqa: PLR0913 - options
         dtype=dtype,
         attention=attention,  # type: ignore[arg-type]
         memory_level=memory_level,
+        mode=mode,  # type: ignore[arg-type]
         settings=settings or (),
         trace=trace,
         device=device,

@@ -30,7 +30,7 @@ def run(  # noqa: PLR0913 - options
 
     Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked.
     """
-    from xfcost.api import make_run
+    from xfcost.asked import make_run
     from xfcost.report.blocks import diagram
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target, write_whole

@@ -40,6 +40,12 @@ MemoryLevel = Annotated[
         help="On-chip memory (192KiB): main-memory traffic of attention, plain and tiled for it (FlashAttention).",
     ),
 ]
+Mode = Annotated[
+    str,
+    typer.Option(
+        "--mode", help="forward, prefill, decode (one more token, its past cached), generate or train (a step)."
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -63,7 +63,7 @@ def run(  # noqa: PLR0913 - options
     where it is in range. Over image sizes (--size) every system takes the square images that its patches fit.
     With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time.
     """
-    from xfcost.api import make_run
+    from xfcost.asked import make_run
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target
     from xfcost.report.scaling import scaling_chart

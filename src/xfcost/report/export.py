@@ -51,6 +51,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "batch": facts.batch,
         "dtype": facts.dtype,
         "attention": facts.attention,
+        "mode": facts.mode,
         "memory_level": facts.memory_level,
         "totals": ledger.totals(),
         "attention_memory": ledger.attention_memory(),

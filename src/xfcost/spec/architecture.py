@@ -16,6 +16,10 @@ from xfcost.spec.grammar import AnyInput, Spec
 # How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
 Execution = Literal["eager", "fused"]
 
+# What is run: all N tokens at once (`forward`; `prefill`, where a cache is kept for what follows); one token more, N
+# with it, whose past is cached (`decode`); `generate`, a prefill, then token after token; a step of training (`train`).
+Mode = Literal["forward", "prefill", "decode", "generate", "train"]
+
 
 class Part(NamedTuple):
     """A page at its place."""
@@ -88,6 +92,7 @@ class Architecture(NamedTuple):
     batch: int
     dtype: str
     attention: Execution
+    mode: Mode = "forward"
     memory_level: int | None = None
     """Bytes of on-chip memory that attention would be tiled for."""
     settings: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
 from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer
-from xfcost.spec.architecture import Architecture, Block, Execution, Part, Stage, Stream
+from xfcost.spec.architecture import Architecture, Block, Execution, Mode, Part, Stage, Stream
 from xfcost.spec.checks import check_entrance, check_pooled, check_reading, check_starts, check_streams, check_sum
 from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput, VideoInput
 from xfcost.spec.inputs import Inputs
@@ -36,6 +36,7 @@ class Run(NamedTuple):
     """The sides of every input (or of its folded grid), multiplied by a fraction: how costs grow from here."""
     memory_level: int | None = None
     """Bytes of on-chip memory for which the main-memory traffic of attention is told."""
+    mode: Mode = "forward"
     extra_tokens: bool = True
     """False leaves out [CLS] and its like, and what works on them alone, to compare score counts on the grid alone."""
 
@@ -109,6 +110,7 @@ class _Walk:
             batch=self.run.batch,
             dtype=self.run.dtype,
             attention=self.run.attention,
+            mode=self.run.mode,
             memory_level=self.run.memory_level,
             settings=self.settings,
             own_size=own_size,
