@@ -30,6 +30,7 @@ from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.mamba import Mamba
+from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.pooling import Pooling
@@ -96,6 +97,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Conv,
     ByteNet,
     Mamba,
+    Mamba2,
     RwkvTime,
     RwkvChannel,
     Pooling,
@@ -148,6 +150,7 @@ Mechanism = (
     | Conv
     | ByteNet
     | Mamba
+    | Mamba2
     | RwkvTime
     | RwkvChannel
     | Pooling
@@ -187,6 +190,7 @@ __all__ = [
     "Lsh",
     "Lstm",
     "Mamba",
+    "Mamba2",
     "Mechanism",
     "NonLocal",
     "Nystrom",

@@ -30,6 +30,7 @@ from xfcost.live.mechanisms.local_relation import LocalRelationLayer
 from xfcost.live.mechanisms.low_rank import LowRankAttention
 from xfcost.live.mechanisms.lsh import LshAttention
 from xfcost.live.mechanisms.mamba import MambaBlock
+from xfcost.live.mechanisms.mamba2 import Mamba2Block
 from xfcost.live.mechanisms.non_local import NonLocalBlock
 from xfcost.live.mechanisms.nystrom import NystromAttention
 from xfcost.live.mechanisms.pooling import PoolingAttention
@@ -79,6 +80,7 @@ from xfcost.mechanisms import (
     Lsh,
     Lstm,
     Mamba,
+    Mamba2,
     NonLocal,
     Nystrom,
     Pooling,
@@ -150,6 +152,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Conv: ConvolutionLayer,
     ByteNet: ByteNetBlock,
     Mamba: MambaBlock,
+    Mamba2: Mamba2Block,
     RwkvTime: TimeMixing,
     RwkvChannel: ChannelMixing,
 }

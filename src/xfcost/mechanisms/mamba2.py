@@ -1,0 +1,201 @@
+"""Mamba-2: a state space whose decay is one number per head, computed in chunks by matrix products (SSD)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from xfcost.arithmetic import Number, ceil_div, lesser
+from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.errors import PageError, divisors_text
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Heads, Length, Mixer, Place, Side, Width
+from xfcost.mechanisms.mamba import check_sequence
+from xfcost.mechanisms.rows import depthwise, elementwise, linear, move, product
+
+
+class Mamba2(Mixer, frozen=True, kw_only=True, tag="mamba2"):
+    """Structured state space duality (Dao and Gu 2024, §6 and listing 1; the block of §7.1), causal by its nature.
+
+    N tokens of width d, E = `expand`·d channels in h = E/P heads of P = `head_dim`, S numbers of state for each, B and
+    C of S numbers for each of G `groups` of heads; N is padded to P' = C·Q tokens, C chunks of Q.
+
+        in_proj             N·d·(2E + 2GS + h) MACs: the gate z, u, B, C and the step Δ
+        conv                (N + W - 1)·W·(E + 2GS) MACs: causal, depthwise; what sticks out is computed and dropped
+        local_scores        P'·Q·h·S MACs: CBᵀ inside the chunks, for every head; P'·Q·h entries kept
+        local_weighted_sum  P'·Q·E MACs, behind the decays exp(Σ ΔA) from token to token
+        state               P'·S·E MACs: what every chunk adds to the state
+        carry               (C + 1)²·S·E MACs: the state before every chunk, by the decays from chunk to chunk
+        read                P'·S·E MACs
+        out_proj            N·E·d MACs, behind the skip D∘u, the gate and an RMS norm
+
+    The same numbers as h_t = exp(Δ_t A)·h_{t-1} + (Δ_t u_t)⊗B_t, y_t = C_t·h_t, A one number per head: S·E numbers
+    carry all that was read.
+    """
+
+    state: Width = 128
+    """S."""
+    head_dim: Width = 64
+    """P."""
+    groups: Heads = 1
+    """G."""
+    conv: Side = 4
+    """W."""
+    expand: Side = 2
+    chunk: Length = 256
+    """Q."""
+
+    @property
+    def causality(self) -> Literal["exact"]:
+        return "exact"
+
+    def label(self) -> str:
+        return "Mamba-2"
+
+    def inner(self, width: Number) -> Number:
+        """E."""
+        return self.expand * width
+
+    def head_count(self, width: Number) -> Number:
+        """h."""
+        return self.inner(width) // self.head_dim
+
+    def convolved(self, width: Number) -> Number:
+        """The channels that the convolution sees: u, B and C."""
+        return self.inner(width) + 2 * self.groups * self.state
+
+    def carried(self, width: Number) -> Number:
+        """Numbers that stand for all tokens before: the state, and the last inputs of the convolution."""
+        return self.inner(width) * self.state + (self.conv - 1) * self.convolved(width)
+
+    def chunks(self, grid: Grid) -> Number:
+        """C."""
+        return ceil_div(grid.total, self.chunk)
+
+    def check(self, place: Place) -> None:
+        check_sequence("mamba2", place)
+        inner = self.inner(place.dim)
+        if inner % self.head_dim:
+            raise PageError(
+                "head_dim",
+                f"{self.head_dim} does not divide the {inner} channels inside; it could be {divisors_text(inner)}",
+            )
+        heads = self.head_count(place.dim)
+        if heads % self.groups:
+            raise PageError(
+                "groups", f"{heads} heads don't divide into {self.groups}; it could be {divisors_text(heads)}"
+            )
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(token + 1)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * (grid.total + 1) // 2
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
+        chunks = self.chunks(place.grid)
+        padded = chunks * self.chunk
+        letters = _Letters(n, padded, chunks, self.chunk, heads, inner, self.state)
+        yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
+        yield depthwise("conv", "Causal depthwise convolution", n + self.conv - 1, (self.conv,), convolved)
+        yield elementwise("act", "Swish", "silu", n * convolved)
+        step = n * heads * (COSTS["add"] + COSTS["softplus"])
+        yield Operation(path="step", title="Step Δ = softplus(Δ + b)", params=heads, flops=step)
+        work = heads * (COSTS["exp"] + COSTS["multiply"])
+        yield Operation(path="decay", title="A = -exp(A_log)", params=heads, flops=work, once=True)
+        yield move("pad", "Pad to whole chunks", lesser(1, padded - n) * padded * (convolved + heads))
+        yield from _inside(letters)
+        yield from _between(letters)
+        yield elementwise("add", "Add what the chunk gives", "add", padded * inner)
+        skip = n * inner * (COSTS["multiply"] + COSTS["add"])
+        yield Operation(path="skip", title="Skip D∘u", params=heads, flops=skip)
+        gate = COSTS["silu"] + COSTS["multiply"]
+        yield Operation(path="gate", title="Gate", flops=n * inner * gate)
+        norm = COSTS["rms_norm"] + (COSTS["multiply"] if self.groups > 1 else 0)
+        yield Operation(path="norm", title="RMS norm", params=inner, flops=n * inner * norm)
+        yield linear("out_proj", "Output projection", n, inner, d, bias=False)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n, chunks = place.grid.total, self.chunks(place.grid)
+        if chunks * self.chunk != n:
+            yield (
+                f"{n:,} tokens padded to {chunks:,} chunks of {self.chunk}: "
+                f"{chunks * self.chunk - n:,} padding tokens are computed, and counted"
+            )
+        yield (
+            f"the state before each of {chunks:,} chunks comes from all chunks before it at once: (N/Q + 1)² products, "
+            "as in the paper's listing and in transformers; a fused kernel walks from chunk to chunk"
+        )
+        if self.groups < self.head_count(place.dim):
+            yield (
+                f"CBᵀ is computed for each of {self.head_count(place.dim)} heads, as transformers does; "
+                f"{self.groups} would do, one per group"
+            )
+        yield (
+            f"token by token, all that was read is carried in a state of {self.carried(place.dim):,} numbers, the last "
+            "inputs of the convolution among them, whatever N is"
+        )
+
+
+class _Letters(NamedTuple):
+    tokens: Number
+    padded: Number
+    chunks: Number
+    chunk: Number
+    heads: Number
+    inner: Number
+    state: Number
+
+    @property
+    def here(self) -> dict[str, Any]:
+        """What is true of rows that mix inside a chunk."""
+        return {"mixing": "local", "reads": "b", "reads_tokens": self.chunk, "content_dependent": True}
+
+    @property
+    def through_state(self) -> dict[str, Any]:
+        """What is true of rows that read all earlier tokens through the state."""
+        return {"mixing": "global", "reads": "N", "reads_tokens": self.tokens, "content_dependent": True}
+
+
+def _inside(of: _Letters) -> Iterator[Operation]:
+    """The masked products inside the chunks."""
+    entries = of.padded * of.chunk * of.heads
+    whole = of.chunk * (of.chunk + 1) // 2
+    rest = of.tokens - (of.chunks - 1) * of.chunk  # tokens of the last chunk that are no padding
+    yield elementwise("inputs", "Inputs Δ∘u", "multiply", of.padded * of.inner)
+    yield elementwise("rates", "Exponents ΔA", "multiply", of.padded * of.heads)
+    yield elementwise("sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **of.here)
+    decays = entries * (COSTS["add"] + COSTS["exp"])
+    yield Operation(path="local_decays", title="Decays from token to token", flops=decays, **of.here)
+    yield product(
+        "local_scores",
+        "Products CBᵀ",
+        entries * of.state,
+        attention_entries=entries,
+        heads=of.heads,
+        pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
+        **of.here,
+    )
+    yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **of.here)
+    yield product("local_weighted_sum", "Weighted sum of the inputs", of.padded * of.chunk * of.inner, **of.here)
+
+
+def _between(of: _Letters) -> Iterator[Operation]:
+    """States of the chunks, carried from chunk to chunk and read."""
+    fade = of.padded * of.heads * (COSTS["add"] + COSTS["exp"] + of.state * COSTS["multiply"])
+    yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **of.here)
+    macs = of.padded * of.state * of.inner
+    yield product("state", "State that every chunk adds", macs, **of.here)
+    bounds = of.chunks + 1
+    spans = of.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
+    moved = of.heads * bounds
+    title = "Decays from chunk to chunk"
+    yield Operation(path="spans", title=title, flops=spans, moved=moved, **of.through_state)
+    states = bounds * of.state * of.inner
+    yield product("carry", "States before the chunks", bounds * states, moved=states, **of.through_state)
+    yield product("read", "Read the states by C", macs, **of.through_state)
+    reach = of.padded * (of.heads * COSTS["exp"] + of.inner * COSTS["multiply"])
+    yield Operation(path="reach", title="By the decay since the chunk's start", flops=reach)

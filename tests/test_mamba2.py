@@ -1,0 +1,138 @@
+"""Mamba-2: by hand, beside transformers with the same weights, and what its chunks cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live.build import TWINS
+from xfcost.mechanisms import Mamba2
+from xfcost.mechanisms.base import Place
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+
+def spot(*sides: int, dim: int = 8) -> Place:
+    return Place(grid=Grid(sides), dim=dim, out_dim=dim)
+
+
+def test_a_block_by_hand() -> None:
+    # 5 tokens of 8 in 2 chunks of 4: 16 channels in 4 heads of 4, 3 numbers of state, B and C for 2 groups of heads.
+    page = Mamba2(state=3, head_dim=4, groups=2, chunk=4)
+    page.check(spot(5))
+    rows = {row.path: row for row in page.operations(spot(5))}
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "in_proj": 1920,  # 5·8·(16 + 16 + 2·2·3 + 4)
+        "conv": 896,  # 5 + 3 outputs, 4 taps, 16 + 12 channels
+        "local_scores": 384,  # 8·4·4·3
+        "local_weighted_sum": 512,  # 8·4·16
+        "state": 384,  # 8·3·16
+        "carry": 432,  # 3·3·3·16
+        "read": 384,
+        "out_proj": 640,  # 5·16·8
+    }
+    assert rows["local_scores"].attention_entries == 128  # 8·4 of 4 heads
+    assert rows["local_scores"].pairs == 11  # 10 of the whole chunk, 1 of one token
+    assert rows["pad"].moved == 256  # 8·(28 + 4)
+    assert {path: row.params for path, row in rows.items() if row.params} == {
+        "in_proj": 384,
+        "conv": 140,  # 28·4 + 28
+        "step": 4,
+        "decay": 4,
+        "skip": 4,
+        "norm": 16,
+        "out_proj": 128,
+    }
+    assert {rows[name].mixing for name in ("carry", "read", "spans")} == {"global"}
+    assert {rows[name].mixing for name in ("conv", "state", "local_scores", "fade")} == {"local"}
+    assert page.carried(8) == 16 * 3 + 3 * 28
+
+
+def test_whole_chunks_are_not_padded() -> None:
+    rows = {row.path: row for row in Mamba2(state=3, head_dim=4, chunk=4).operations(spot(8))}
+    assert rows["pad"].moved == 0
+    assert rows["local_scores"].pairs == 20
+
+
+@pytest.mark.parametrize(("groups", "tokens"), [(1, 11), (2, 16), (4, 3), (1, 1)])
+def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
+    from transformers import Mamba2Config
+    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
+
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 16, "state_size": 5, "head_dim": 4, "num_heads": 8, "n_groups": groups, "chunk_size": 8}
+    theirs = Mamba2Mixer(Mamba2Config(**sizes, num_hidden_layers=1), layer_idx=0).requires_grad_(requires_grad=False)
+    theirs.eval()
+    for parameter in (theirs.A_log, theirs.D, theirs.dt_bias, theirs.norm.weight):
+        parameter.normal_()
+    page, where = Mamba2(state=5, head_dim=4, groups=groups, chunk=8), spot(tokens, dim=16)
+    ours: Any = TWINS[Mamba2](page, where).requires_grad_(requires_grad=False)
+    ours.in_proj.load_state_dict(theirs.in_proj.state_dict())
+    ours.out_proj.load_state_dict(theirs.out_proj.state_dict())
+    ours.conv.load_state_dict(theirs.conv1d.state_dict())
+    ours.step.bias.copy_(theirs.dt_bias)
+    ours.decay.log.copy_(theirs.A_log)
+    ours.skip.weight.copy_(theirs.D)
+    ours.norm.weight.copy_(theirs.norm.weight)
+    x = torch.randn(2, tokens, 16)
+    with FlopCounterMode(display=False) as counter:
+        expected = theirs(x)
+    torch.testing.assert_close(ours(x), expected, rtol=1e-4, atol=1e-5)
+    rows = list(page.operations(where))
+    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in rows)
+    assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(row.params for row in rows)
+
+
+@pytest.mark.parametrize("name", ["130m", "370m", "780m", "1.3b", "2.7b"])
+def test_every_size_has_transformers_parameters(name: str) -> None:
+    from transformers import Mamba2Config, Mamba2ForCausalLM
+
+    stage = load(f"mamba2-{name}").spec.stages[0]
+    settings = {"hidden_size": stage.dim, "num_hidden_layers": stage.depth, "num_heads": stage.dim // 32}
+    with torch.device("meta"):
+        config = Mamba2Config(vocab_size=50288, state_size=128, n_groups=1, tie_word_embeddings=True, **settings)
+        model = Mamba2ForCausalLM(config)
+    ours = count(place(load(f"mamba2-{name}"), Run())).total("params")
+    assert ours == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_a_chunk_s_size_moves_cost_from_inside_to_between() -> None:
+    """More chunks are cheaper inside and dearer between: what grows with N² is divided by Q²."""
+
+    def macs(tokens: int, chunk: int) -> tuple[int, int]:
+        rows = {row.path: row.macs for row in Mamba2(chunk=chunk).operations(spot(tokens, dim=768))}
+        return rows["local_scores"] + rows["local_weighted_sum"], rows["carry"]
+
+    (inside, between), (other_inside, other_between) = macs(2**14, 256), macs(2**14, 64)
+    assert inside == 4 * other_inside
+    assert (between, other_between) == (65 * 65 * 128 * 1536, 257 * 257 * 128 * 1536)
+
+
+@pytest.mark.parametrize(
+    ("page", "where", "field", "words"),
+    [
+        (Mamba2(head_dim=3), spot(5), "head_dim", "3 does not divide the 16 channels inside; it could be 1, 2, 4"),
+        (Mamba2(head_dim=4, groups=3), spot(5), "groups", "4 heads don't divide into 3; it could be 1, 2, 4"),
+        (Mamba2(head_dim=4), spot(3, 3), "kind", "walks along a sequence"),
+    ],
+)
+def test_what_it_refuses(page: Mamba2, where: Place, field: str, words: str) -> None:
+    with pytest.raises(PageError, match=words) as refused:
+        page.check(where)
+    assert refused.value.field == field
+
+
+def test_what_it_tells() -> None:
+    page = Mamba2(state=3, head_dim=4, chunk=4)
+    padded, between, heads, state = page.notes(spot(5))
+    assert padded.startswith("5 tokens padded to 2 chunks of 4: 3 padding tokens")
+    assert "(N/Q + 1)²" in between
+    assert "each of 4 heads" in heads
+    assert "a state of 114 numbers" in state  # 16·3 + 3·(16 + 2·3)
+    assert len(list(page.notes(spot(8)))) == 3

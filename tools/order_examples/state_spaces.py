@@ -1,0 +1,14 @@
+"""State spaces in chunks, retention and long convolutions."""
+
+from __future__ import annotations
+
+from order_examples.letters import W, b, dk, h, k, place, s
+from xfcost.grid import Grid
+from xfcost.mechanisms import Mamba2
+from xfcost.mechanisms.base import Page, Place
+
+HEADS = place(grid=Grid((s * s,)), dim=h * dk, out_dim=h * dk)
+
+EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
+    Mamba2: [(Mamba2(state=k, head_dim=dk, conv=W, expand=1, chunk=b), HEADS)],
+}
