@@ -73,6 +73,13 @@ def test_a_tiny_influence_is_no_rounding_error() -> None:
     assert seen.reads == sets([0], [0, 1], [0, 2])
 
 
+def test_rounding_is_told_from_reading_where_that_is_asked() -> None:
+    faint = Call(lambda x: x + 1e-14 * x[:, :1])
+    assert probe(faint, tokens(3)).reads == sets([0], [0, 1], [0, 2])
+    assert probe(faint, tokens(3), rounding=1e-12).reads == sets([0], [1], [2])
+    assert probe(Call(lambda x: x + 1e-9 * x[:, :1]), tokens(3), rounding=1e-12).reads == sets([0], [0, 1], [0, 2])
+
+
 def test_what_an_initialisation_hides_is_seen_with_fresh_weights() -> None:
     class Gate(nn.Module):
         """x + gate · mean of all, the gate being 0 at first."""

@@ -135,7 +135,8 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     memory = ledger.attention_memory()
     tokens = ledger.facts.grid_tokens
     figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens * tokens}
-    figures |= {"params": ledger.total("params"), "macs": ledger.total("macs")}
+    figures |= {"params": ledger.total("params"), "active_params": ledger.total("active_params")}
+    figures |= {"macs": ledger.total("macs")}
     for kind in MIXINGS:
         figures[f"macs_{kind}"] = ledger.total("macs", lambda row, kind=kind: row.mixing == kind) or 0  # type: ignore[misc]
     figures["mixing_macs"] = mixing_macs(ledger)

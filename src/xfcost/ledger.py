@@ -46,6 +46,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The leading term of its cost in N, in letters; derived, never typed in (`mechanisms/orders.py`)."""
     times: int = 1
     params: int = 0
+    idle_params: int = 0
+    """Those of its parameters that one token doesn't use: the experts to which it isn't sent."""
     macs: int = 0
     flops: int = 0
     attention_entries: int = 0
@@ -84,6 +86,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def operation(self) -> str:
         """Its own name, the last word of its path (`scores`)."""
         return self.path.rpartition(".")[2]
+
+    @property
+    def active_params(self) -> int:
+        """The parameters that one token uses: of experts, those it is sent to; all others (tables, routers) whole."""
+        return self.params - self.idle_params
 
     @property
     def mixes(self) -> bool:
@@ -174,7 +181,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         values = [row.times_over(quantity) for row in self.rows if where is None or where(row)]
         present = [value for value in values if value is not None]
         if not values:
-            return 0 if quantity in COUNTED or self.agreement is not None else None
+            return 0 if quantity in (*COUNTED, "active_params") or self.agreement is not None else None
         return sum(present) if present else None
 
     def by(self, key: Literal["mixing", "stage", "block", "operation"]) -> dict[str, tuple[Operation, ...]]:
@@ -224,7 +231,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         memory = self.attention_memory()
         counted = {name: self.total(name) for name in (*COUNTED, *TRAFFIC)}
         bytes_ = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
-        return counted | {"bound_params": self.bound_params} | bytes_ | {name: self.total(name) for name in TRACED}
+        of_params = {"active_params": self.total("active_params"), "bound_params": self.bound_params}
+        return counted | of_params | bytes_ | {name: self.total(name) for name in TRACED}
 
     def by_stage(self) -> list[dict[str, Any]]:
         """What leaves every stage (tokens, grid, width, blocks), and what it costs: parameters, MACs."""
@@ -241,7 +249,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         """Published figures with ours: {quantity, published, ours, difference (of the published), source, …}."""
         result = []
         for figure in self.facts.published:
-            for quantity in ("params", "macs", "flops"):
+            for quantity in ("params", "active_params", "macs", "flops"):
                 if figure.get(quantity) is None:
                     continue
                 ours = self.total(quantity) or 0

@@ -24,6 +24,8 @@ LETTERS = {
     "r": "random blocks per block, or rounds of hashing",
     "k": "rank, landmarks, random features, inducing points, clusters, buckets or hidden units over tokens",
     "m": "memory tokens, positions beside a block that it reads, or positions kept from earlier segments",
+    "E": "experts",
+    "A": "experts that a token uses",
     "P": "side of a patch",
     "R": "side of the patch of tokens that is reduced to one key",
     "C": "channels of the image",
@@ -34,7 +36,7 @@ LETTERS = {
     "dₖ": "width of a head or of a group of channels",
 }
 SYMBOLS: dict[str, Any] = {letter: sympy.Symbol(letter, integer=True, positive=True) for letter in LETTERS}
-h, N, M, W, w, b, stride, c, g, r, k, m, P, R, C, V, L, K, d, dk = SYMBOLS.values()
+h, N, M, W, w, b, stride, c, g, r, k, m, E, A, P, R, C, V, L, K, d, dk = SYMBOLS.values()
 # s = √N, the side of the square grid: formulas round it, so it is an integer of its own.
 s = sympy.Symbol("s", integer=True, positive=True)
 S = sympy.Symbol("S", integer=True, positive=True)  # a shift

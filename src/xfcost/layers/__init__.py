@@ -15,6 +15,7 @@ from xfcost.layers.local_relation import LocalRelationDoor
 from xfcost.layers.masked_language_model import MaskedLanguageModel
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
+from xfcost.layers.moe import Moe
 from xfcost.layers.norm import Norm, NormLayer
 from xfcost.layers.patch import Patch
 from xfcost.layers.patch_merging import PatchMerging
@@ -59,7 +60,7 @@ ENTERS: tuple[type[Embed | Enter], ...] = (
     Position,
     Concatenate,
 )
-SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Swiglu, Geglu, Dense, Context, NormLayer)
+SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Swiglu, Geglu, Moe, Dense, Context, NormLayer)
 HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, MaskedLanguageModel, Pooler)
 
 AnyEmbed = (
@@ -83,7 +84,7 @@ AnyEmbed = (
     | LocalRelationDoor
 )
 AnyEnter = PatchMerging | PoolingAttention | Upsample | Conv | Pool | Norm | ClassToken | Position | Concatenate
-AnySubLayer = Mlp | Swiglu | Geglu | Dense | Context | NormLayer
+AnySubLayer = Mlp | Swiglu | Geglu | Moe | Dense | Context | NormLayer
 AnyHead = Classifier | LanguageModel | MaskedLanguageModel | Pooler
 
 __all__ = [
@@ -112,6 +113,7 @@ __all__ = [
     "MaskedLanguageModel",
     "MemoryTokens",
     "Mlp",
+    "Moe",
     "Norm",
     "NormLayer",
     "Patch",

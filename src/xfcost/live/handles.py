@@ -265,6 +265,8 @@ COUNTED |= {
 }
 COUNTED |= {f"xfcost::gru_reset_{when}": recurrence(FLOPS_PER_ELEMENT["gru"]) for when in ("after", "before")}
 COUNTED |= {"xfcost::selective_scan": selective_scan, "xfcost::wkv": wkv}
+# x (P, d) of which every row meets one of E matrices (E, h, d), with a bias or none
+COUNTED |= {"xfcost::grouped_linear": linear}
 COUNTED |= {"xfcost::lstm": recurrence(FLOPS_PER_ELEMENT["lstm"])}
 COUNTED |= {f"aten::adaptive_avg_pool{rank}d": adaptive_average_pool(rank) for rank in (1, 2, 3)}
 _BY_WORK: Final = {

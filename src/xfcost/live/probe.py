@@ -50,6 +50,7 @@ def probe(  # noqa: PLR0913 - the call, in its parts
     tokens: tuple[int, ...] = (1,),
     out_tokens: tuple[int, ...] | None = None,
     fresh_weights: bool = True,
+    rounding: float = 0,
     seed: int = 0,
 ) -> Probed:
     """Which tokens of `inputs[which]` every output token of `module` reads.
@@ -65,6 +66,8 @@ def probe(  # noqa: PLR0913 - the call, in its parts
         tokens: the axes of that input that number its tokens, in raster order.
         out_tokens: the same for the output; as for the input where it isn't given.
         fresh_weights: put noise in place of the weights too, so that zeros and ones of an initialisation hide nothing.
+        rounding: differences up to this part of the largest number are none. Where content decides which tokens share
+            a product (an expert's, say), its size decides how it rounds, and others are seen in the last bit.
         seed: of all noise.
 
     Raises:
@@ -87,7 +90,7 @@ def probe(  # noqa: PLR0913 - the call, in its parts
             if unchanged.shape[0] != chunk.shape[0]:
                 unchanged = _run(module, _batched(singles, inputs, which, singles[which].expand_as(chunk)))
             answer = _run(module, _batched(singles, inputs, which, chunk))
-            seen.append(_differs(answer, unchanged, out_tokens or tokens))
+            seen.append(_differs(answer, unchanged, out_tokens or tokens, rounding))
     differs_MN = torch.cat(seen)
     reads = tuple(frozenset(column.nonzero().flatten().tolist()) for column in differs_MN.T)
     return Probed(reads, differs_MN.shape[0])
@@ -159,9 +162,12 @@ def _run(module: nn.Module, inputs: list[Tensor]) -> Tensor:
     return answer
 
 
-def _differs(answer: Tensor, unchanged: Tensor, axes: tuple[int, ...]) -> Tensor:
+def _differs(answer: Tensor, unchanged: Tensor, axes: tuple[int, ...], rounding: float) -> Tensor:
     """(M, …) -> (M, N): does output token n differ anywhere in sample m?"""
     axes = tuple(axis % answer.ndim for axis in axes)
     others = [axis for axis in range(1, answer.ndim) if axis not in axes]
-    differs = (answer != unchanged).permute(0, *axes, *others)
+    differs = answer != unchanged
+    if rounding:
+        differs &= (answer - unchanged).abs() > rounding * unchanged.abs().max()
+    differs = differs.permute(0, *axes, *others)
     return differs.reshape(answer.shape[0], prod(answer.shape[axis] for axis in axes), -1).any(-1)

@@ -24,6 +24,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "tokens": ("tokens N", ""),
     "token_pairs": ("pairs of tokens, N²", ""),
     "params": ("parameters", ""),
+    "active_params": ("  that a token uses", ""),
     "macs": ("MACs", "bold"),
     "macs_per-token": ("  per-token", TERMINAL["per-token"]),
     "macs_local": ("  local mixing", TERMINAL["local"]),
@@ -38,6 +39,8 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
 }
 _MOST_CROSSINGS: Final = 3
 _EXACT: Final = ("tokens", "token_pairs", "score_dot_products", _EXTRA)
+# Said only where it differs from another quantity.
+_ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
 # Said only where systems differ in them.
 _SAME: Final = ("tokens", "token_pairs")
 
@@ -103,8 +106,8 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
             continue
         if quantity in _SAME and len(set(values)) == 1:
             continue
-        plain = [comparison.figures[name]["score_dot_products"] for name in comparison.names]
-        if quantity == _EXTRA and values == plain:
+        plain = _ONLY_BESIDE.get(quantity)
+        if plain and values == [comparison.figures[name][plain] for name in comparison.names]:
             continue
         cells = []
         for name, value in zip(comparison.names, values, strict=True):

@@ -16,7 +16,7 @@ from xfcost.report.output import Format, View, json_text
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
-    "times", "params", "bound", "macs", "flops", "attention_entries", "comparisons", "moved",
+    "times", "params", "active_params", "bound", "macs", "flops", "attention_entries", "comparisons", "moved",
     "plain_traffic_bytes", "tiled_traffic_bytes", "heads", "pairs", "shared",
     "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "seconds",
 )  # fmt: skip
@@ -32,7 +32,8 @@ def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:
     result = []
     for name, rows in ledger.by(by).items():
         part = ledger.part(rows)
-        result.append({by: name} | {quantity: part.total(quantity) for quantity in (*COUNTED, *TRACED)})
+        quantities = (*COUNTED, "active_params", *TRACED)
+        result.append({by: name} | {quantity: part.total(quantity) for quantity in quantities})
     return result
 
 
@@ -113,9 +114,10 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
 
     lines = []
     for ledger in ledgers:
-        totals = ", ".join(
-            f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in ("params", "macs", "flops")
-        )
+        quantities = ["params", "macs", "flops"]
+        if ledger.total("active_params") != ledger.total("params"):
+            quantities.insert(1, "active_params")
+        totals = ", ".join(f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in quantities)
         lines.append(f"{ledger.facts.name}: {' '.join(circumstances(ledger.facts).split())}; {totals}")
     lines.append(CONVENTION)
     start, end = ("% ", "\n") if form == "latex" else ("", "  \n")

@@ -60,6 +60,7 @@ COLUMNS: Final = (
     Column("order", 11, 7, lambda row, ledger: _order(row), right=False),
     Column("reads", 5, 2, lambda row, ledger: row.reads or units.DASH, right=False),
     Column("params", 7, 8, lambda row, ledger: _nonzero(row.params)),
+    Column("active", 7, 8, lambda row, ledger: _nonzero(row.active_params)),
     Column("MACs", 7, 9, lambda row, ledger: _nonzero(row.macs)),
     Column("FLOPs", 7, 1, lambda row, ledger: _nonzero(row.flops)),
     Column("compares", 8, 3, lambda row, ledger: _nonzero(row.comparisons)),
@@ -109,11 +110,17 @@ def header(ledger: Ledger) -> Text:
         text.append(f"   {facts.paper}", style="not bold dim")
     text.append(f"\n{circumstances(facts)}\n", style="not bold")
     text.append(
-        f"{units.exact(ledger.total('params'))} parameters   {units.exact(ledger.total('macs'))} MACs   "
-        f"{units.exact(ledger.total('flops'))} FLOPs",
+        f"{units.exact(ledger.total('params'))} parameters{_active(ledger)}   "
+        f"{units.exact(ledger.total('macs'))} MACs   {units.exact(ledger.total('flops'))} FLOPs",
         style="not bold",
     )
     return text
+
+
+def _active(ledger: Ledger) -> str:
+    """How many of its parameters a token uses, where those are not all."""
+    active = ledger.total("active_params")
+    return "" if active == ledger.total("params") else f" ({units.exact(active)} active)"
 
 
 def circumstances(facts: Facts) -> str:
@@ -152,6 +159,8 @@ def _speaking(ledger: Ledger) -> list[Column]:
         silent.add("compares")
     if not any(row.moved for row in ledger.rows if not row.only_moves):
         silent.add("moved")
+    if not any(row.idle_params for row in ledger.rows):
+        silent.add("active")
     if ledger.timing is None:
         silent.add("time")
     if ledger.agreement is None:
@@ -219,6 +228,12 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
         yield Text("note: published figures are left out: they belong to the spec as it is written, at its own size")
     for note in ledger.facts.notes:
         yield Text(f"note: {note}")
+    if _active(ledger):
+        yield Text(
+            "active parameters: those that one token uses, of experts the ones it is sent to; embedding tables, "
+            "routers and heads whole",
+            style="dim",
+        )
     if listed:
         yield from _not_shown(ledger, width)
         shown = [text for row in ledger.rows for text in (_order(row), row.reads) if text]

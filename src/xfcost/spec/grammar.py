@@ -145,6 +145,8 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Figures as printed, with their source and their convention."""
 
     params: Figure | None = None
+    active_params: Figure | None = None
+    """Parameters that one token uses, of a mixture of experts."""
     macs: Figure | None = None
     flops: Figure | None = None
     source: str

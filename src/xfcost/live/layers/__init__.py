@@ -20,6 +20,7 @@ from xfcost.layers import (
     MaskedLanguageModel,
     MemoryTokens,
     Mlp,
+    Moe,
     Norm,
     NormLayer,
     Patch,
@@ -58,6 +59,7 @@ from xfcost.live.layers.glu import GatedFeedForward
 from xfcost.live.layers.heads import ClassifierHead, LanguageModelHead, MaskedLanguageModelHead, PoolerHead
 from xfcost.live.layers.local_relation import LocalRelationStem
 from xfcost.live.layers.mlp import FeedForward
+from xfcost.live.layers.moe import MixtureOfExperts
 from xfcost.live.layers.pooling_attention import PoolingAttentionDoor
 from xfcost.live.layers.shift import ContextLayer, ShiftDoor
 from xfcost.live.layers.upsample import UpsampleDoor
@@ -90,6 +92,7 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Mlp: FeedForward,
     Swiglu: GatedFeedForward,
     Geglu: GatedFeedForward,
+    Moe: MixtureOfExperts,
     Dense: DenseLayer,
     Context: ContextLayer,
     Classifier: ClassifierHead,

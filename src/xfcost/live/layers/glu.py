@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from xfcost.layers.glu import Gated
@@ -17,16 +19,18 @@ class Product(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D). Its maps may be others than `Linear`, and be told more of x than x itself."""
 
-    def __init__(self, page: Gated, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(
+        self, page: Gated, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
+    ) -> None:
         super().__init__()
         hidden = page.inner(place.dim)
-        self.gate = Linear(place.dim, hidden, bias=page.bias)
+        self.gate = linear(place.dim, hidden, bias=page.bias)
         self.act = ACTIVATIONS[page.activation]()
-        self.up = Linear(place.dim, hidden, bias=page.bias)
+        self.up = linear(place.dim, hidden, bias=page.bias)
         self.glu = Product()
-        self.down = Linear(hidden, place.dim, bias=page.bias)
+        self.down = linear(hidden, place.dim, bias=page.bias)
 
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.down(self.glu(self.act(self.gate(x_BND)), self.up(x_BND)))
+    def forward(self, x_BND: Tensor, *more: Tensor) -> Tensor:
+        return self.down(self.glu(self.act(self.gate(x_BND, *more)), self.up(x_BND, *more)), *more)

@@ -1,0 +1,222 @@
+"""Mixture of experts: a router sends every token to a few of many feed-forward networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Annotated, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div, ceil_log2
+from xfcost.conventions import FLOPS_PER_ELEMENT
+from xfcost.errors import PageError, divisors_text
+from xfcost.grid import Grid
+from xfcost.layers.base import PerToken
+from xfcost.layers.glu import Geglu, Swiglu
+from xfcost.layers.mlp import Mlp
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Place, Width
+from xfcost.mechanisms.rows import choose, elementwise, linear, move, sort
+
+Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+
+
+class Groups(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Experts in `count` groups of equal size; a token's experts come from its `active` best groups alone.
+
+    A group is as good as its best expert (DeepSeek-V2, §2.2.2), or as its two best together (DeepSeek-V3, §2.1.2).
+    """
+
+    count: Experts
+    active: Experts
+    score: Literal["max", "top_two"] = "max"
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`count` more experts that every token uses (DeepSeekMoE, Dai et al. 2024, §3.2).
+
+    They are run as public code does: as one network of count·hidden.
+    """
+
+    count: Experts = 1
+    hidden: Width | None = None
+    """Of one of them; as the routed ones' where it isn't given."""
+
+
+class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
+    """y = Σ gᵢ(x)·fᵢ(x) over the A best of E experts (Shazeer et al. 2017, §2; Fedus et al. 2022, §2; Mixtral, §2.1).
+
+    N tokens, width d, E experts fᵢ, each an `expert` network with its own weights, of which a token uses A.
+
+        router         N·d·E MACs, d·E parameters
+        probabilities  N·E elements of a softmax over the experts, or of a sigmoid each
+        correction     N·E additions of a bias that sways the choice alone (DeepSeek-V3, §2.1.2)
+        choose_groups  comparisons of E experts and of their groups
+        choose         N·E·⌈log₂ E⌉ comparisons of a top-A (N·E of a maximum)
+        weights        the A chosen probabilities, made to sum to 1 (2·N·A FLOPs), times a `scale`
+        gather         N·A·d elements written: the tokens, an expert's after another's
+        experts        what one network does to N·A tokens, with E times its parameters
+        scatter        N·A·d elements written, back to their tokens
+        weigh, sum     N·A·d multiplications, and as many additions where A > 1
+        shared         the network that every token uses, and N·d additions
+
+    All experts but A idle: compute grows with A and parameters with E. Whatever the router chooses, exactly N·A pairs
+    of token and expert are computed. With a `capacity` C each expert has ⌈C·A·N/E⌉ slots per sample; E times as many
+    are computed, filled or not, and tokens that find theirs full are dropped: the residual alone carries them. A
+    sample's first choices come before its second ones, and earlier tokens before later (GShard, algorithm 1).
+
+    Where a token's copy stands among its expert's is whole-number arithmetic, which is no FLOP.
+    """
+
+    experts: Experts = 8
+    """E."""
+    active: Experts = 2
+    """A."""
+    router: Literal["softmax", "sigmoid"] = "softmax"
+    expert: Mlp | Swiglu | Geglu = Swiglu()
+    shared: Shared | None = None
+    normalize: bool = True
+    """Do a token's A weights sum to 1?"""
+    scale: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    """What the weights are multiplied by (DeepSeek's routed scaling factor)."""
+    groups: Groups | None = None
+    correction: bool = False
+    """Is a bias, which training moves without a gradient, added to the probabilities where experts are chosen?"""
+    capacity: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
+    """C; without it no token is dropped and no slot stays empty."""
+
+    def check(self, place: Place) -> None:
+        if self.active > self.experts:
+            raise PageError("active", f"a token can't use {self.active} of {self.experts} experts; at most all of them")
+        _check_plain(self.expert)
+        try:
+            self.expert.check(place)
+        except PageError as error:
+            raise PageError("expert", f"{error.field}: {error.message}") from None
+        if self.groups is not None:
+            self._check_groups(self.groups)
+
+    def _check_groups(self, groups: Groups) -> None:
+        if self.experts % groups.count:
+            raise PageError(
+                "groups",
+                f"{self.experts} experts don't divide into {groups.count} groups; `count` could be "
+                f"{divisors_text(self.experts)}",
+            )
+        if groups.active > groups.count:
+            raise PageError("groups", f"{groups.active} of {groups.count} groups can't be active; at most all of them")
+        each = self.experts // groups.count
+        if self.active > groups.active * each:
+            raise PageError(
+                "groups",
+                f"{groups.active} groups of {each} experts hold {groups.active * each}, and a token uses "
+                f"{self.active}; give more `active` groups or fewer `active` experts",
+            )
+        if groups.score == "top_two" and each < 2:  # noqa: PLR2004 - two of them make the score
+            raise PageError("groups", "a group of one expert has no two best; write score: max")
+
+    def slots(self, tokens: Number) -> Number:
+        """⌈C·A·N/E⌉: how many tokens of a sample of N an expert has room for, where it has a capacity.
+
+        C is taken as it is written, 1.1 being 11/10.
+        """
+        factor = Fraction(repr(self.capacity))
+        return ceil_div(factor.numerator * self.active * tokens, factor.denominator * self.experts)
+
+    def computed(self, tokens: Number) -> Number:
+        """Pairs of a token and an expert that are computed for a sample of N, those of empty slots among them."""
+        return self.active * tokens if self.capacity is None else self.experts * self.slots(tokens)
+
+    def shared_network(self, width: Number) -> Mlp | Swiglu | Geglu:
+        """All shared experts as one network.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if self.shared is None:
+            raise ValueError("there are no shared experts")
+        hidden = self.shared.count * (self.shared.hidden or self.expert.inner(width))
+        return msgspec.structs.replace(self.expert, hidden=hidden)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        yield from self._routing(n, d)
+        yield move("arrange", "Places of the tokens' copies with their experts")
+        rows = self.computed(n)
+        yield move("gather", "Tokens to their experts", rows * d)
+        for row in self.expert.operations(msgspec.structs.replace(place, grid=Grid((rows,)))):
+            yield _of_each(row, self.experts, self.active)
+        copies = n * self.active * d
+        yield move("scatter", "Experts' answers to their tokens", copies)
+        yield elementwise("weigh", "Answers times their weights", "multiply", copies)
+        if self.active != 1:
+            yield elementwise("sum", "Sum over a token's experts", "sum", copies)
+        if self.shared is not None:
+            for row in self.shared_network(d).operations(place):
+                yield msgspec.structs.replace(row, path=f"shared_{row.path}", title=f"Shared experts: {row.title}")
+            yield elementwise("shared_add", "Add the shared experts", "add", n * d)
+
+    def _routing(self, n: Number, d: Number) -> Iterator[Operation]:
+        every = n * self.experts
+        yield linear("router", "Router", n, d, self.experts, bias=False)
+        yield elementwise("probabilities", f"Router's {self.router}", self.router, every)
+        if self.correction:
+            yield elementwise("correction", "Bias of the choice", "add", every)
+        if self.groups is not None:
+            yield self._group_choice(self.groups, n)
+        yield (
+            choose("choose", "Choice of the expert", every)
+            if self.active == 1
+            else sort("choose", "Choice of the experts (top A)", n, self.experts)
+        )
+        each = FLOPS_PER_ELEMENT["sum"] + FLOPS_PER_ELEMENT["multiply"] if self.normalize else 0
+        each += FLOPS_PER_ELEMENT["multiply"] if self.scale is not None else 0
+        yield Operation(
+            path="weights", title="Weights of the chosen", flops=n * self.active * each, moved=n * self.active
+        )
+
+    def _group_choice(self, groups: Groups, n: Number) -> Operation:
+        """Scores of the groups, then the best of them; the experts of all others are masked."""
+        of_groups = sort("choose_groups", "Choice of the groups (top)", n, groups.count)
+        if groups.score == "max":
+            return msgspec.structs.replace(of_groups, comparisons=of_groups.comparisons + n * self.experts)
+        within = n * self.experts * ceil_log2(self.experts // groups.count)
+        sums = 2 * n * groups.count * FLOPS_PER_ELEMENT["sum"]
+        return msgspec.structs.replace(of_groups, comparisons=of_groups.comparisons + within, flops=sums)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        if self.correction:
+            yield (
+                f"the router's bias, {self.experts:,} numbers per block, is moved by the balance of the load, not by a "
+                "gradient: a buffer, as in transformers, and no parameter"
+            )
+        if self.normalize and self.active == 1:
+            yield "one expert's normalized weight is always 1: the router learns nothing from it; see `normalize`"
+        if self.capacity is not None:
+            n = place.grid.total
+            slots = self.slots(n)
+            yield (
+                f"capacity {self.capacity:g}: {slots:,} slots for each of {self.experts:,} experts, "
+                f"{self.experts * slots:,} for {n * self.active:,} copies of tokens; all are computed and counted, "
+                "filled or not, and a token whose expert is full is dropped, so that the tokens of a sample compete"
+            )
+
+
+def _of_each(row: Operation, experts: Number, active: Number) -> Operation:
+    """A network's row, for all experts: each has weights of its own, and a token uses those of `active`."""
+    return msgspec.structs.replace(
+        row,
+        path=f"experts_{row.path}",
+        title=f"Experts: {row.title}",
+        params=row.params * experts,
+        idle_params=row.params * (experts - active),
+    )
+
+
+def _check_plain(expert: Mlp | Swiglu | Geglu) -> None:
+    """An expert is a network alone: what says how a sub-layer stands in a block has no meaning for it."""
+    plain = {"residual": None, "chunks": 1, "tokens": "all", "out_width": None}
+    for field, default in plain.items():
+        if getattr(expert, field, default) != default:
+            raise PageError("expert", f"an expert takes no {field!r}; leave it out")

@@ -1,0 +1,350 @@
+"""Mixtures of experts: rows by hand, a plain loop over tokens and experts, what idles and what is dropped."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from test_every_mechanism import example, joined, symbolic_flops, sympy
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.layers import Geglu, Mlp, Moe, Swiglu
+from xfcost.layers.moe import Groups, Shared
+from xfcost.live.build import TWINS
+from xfcost.live.probe import probe
+from xfcost.live.trace import row_path
+from xfcost.mechanisms.base import Place, Residual
+
+PACKED = (
+    Moe(),
+    Moe(experts=4, active=1, expert=Mlp(act="relu", bias=False), normalize=False),
+    Moe(experts=3, active=3, expert=Mlp(hidden=5)),
+    Moe(experts=5, active=2, router="sigmoid", expert=Geglu(hidden=4), scale=2.5, normalize=False),
+    Moe(experts=6, active=2, groups=Groups(count=3, active=1), expert=Swiglu(hidden=4, bias=True)),
+    Moe(
+        experts=8,
+        active=3,
+        router="sigmoid",
+        correction=True,
+        groups=Groups(count=4, active=2, score="top_two"),
+        scale=1.5,
+        expert=Swiglu(hidden=5),
+        shared=Shared(count=2),
+    ),
+    Moe(experts=1, active=1, expert=Mlp(), shared=Shared(hidden=7), router="sigmoid", normalize=False),
+)
+SLOTTED = (
+    Moe(capacity=1.0),
+    Moe(experts=3, active=1, capacity=0.5, expert=Mlp(), normalize=False),
+    Moe(experts=4, active=2, capacity=4.0, expert=Mlp(bias=False, act="relu"), shared=Shared()),
+)
+GRIDS = (Grid((1,)), Grid((2,)), Grid((7,)), Grid((3, 5)), Grid((2, 4), 1))
+every_page = pytest.mark.parametrize("page", [*PACKED, *SLOTTED], ids=str)
+every_grid = pytest.mark.parametrize("grid", GRIDS, ids=str)
+
+
+def at(grid: Grid = Grid((7,)), dim: int = 6) -> Place:  # noqa: B008 - a tuple
+    return Place(grid=grid, dim=dim, out_dim=dim)
+
+
+def make(page: Moe, place: Place, device: str = "cpu") -> nn.Module:
+    torch.manual_seed(0)
+    with torch.device(device):
+        module = TWINS[Moe](page, place).double().eval()
+    if page.correction and device == "cpu":
+        module.correction.bias_E.copy_(torch.randn(page.experts))
+    return module
+
+
+def rows_of(page: Moe, place: Place) -> dict[str, Any]:
+    return {row.path: row for row in page.operations(place)}
+
+
+def total(page: Moe, place: Place, quantity: str) -> int:
+    return sum(getattr(row, quantity) for row in page.operations(place))
+
+
+# The count ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rows_by_hand() -> None:
+    # 7 tokens of width 6, 5 experts of hidden width 4, of which a token uses 2: 14 pairs
+    page = Moe(experts=5, active=2, expert=Swiglu(hidden=4), scale=2.0, shared=Shared(count=3))
+    rows = rows_of(page, at())
+    assert (rows["router"].params, rows["router"].macs) == (30, 7 * 6 * 5)
+    assert rows["probabilities"].flops == 7 * 5 * 5
+    assert rows["choose"].comparisons == 7 * 5 * 3  # ⌈log₂ 5⌉
+    assert (rows["weights"].flops, rows["weights"].moved) == (14 * 3, 14)  # sum, divide, scale
+    assert (rows["gather"].moved, rows["scatter"].moved) == (14 * 6, 14 * 6)
+    gate = rows["experts_gate"]
+    assert (gate.params, gate.active_params, gate.macs) == (5 * 24, 2 * 24, 14 * 6 * 4)
+    assert rows["experts_down"].macs == 14 * 4 * 6
+    assert (rows["experts_act"].flops, rows["experts_glu"].flops) == (14 * 4 * 4, 14 * 4)
+    assert (rows["weigh"].flops, rows["sum"].flops) == (14 * 6, 14 * 6)
+    # three shared experts, one network of 12
+    assert (rows["shared_up"].params, rows["shared_up"].macs, rows["shared_up"].idle_params) == (72, 7 * 72, 0)
+    assert rows["shared_add"].flops == 7 * 6
+
+
+def test_group_choice_by_hand() -> None:
+    # 7 tokens, 8 experts in 4 groups of 2: best of each, 8 enter; then 4 scores, ⌈log₂ 4⌉ = 2 each
+    page = Moe(groups=Groups(count=4, active=2))
+    assert rows_of(page, at())["choose_groups"].comparisons == 7 * (8 + 4 * 2)
+    # the best two of 2: 8 times ⌈log₂ 2⌉ = 1; their sums take 8 elements
+    page = Moe(groups=Groups(count=4, active=2, score="top_two"))
+    row = rows_of(page, at())["choose_groups"]
+    assert (row.comparisons, row.flops) == (7 * (8 + 4 * 2), 7 * 8)
+
+
+def test_compute_grows_with_active_experts_and_parameters_with_all() -> None:
+    def of(**options: int) -> dict[str, int]:
+        place = at(Grid((64,)), 32)
+        page = Moe(expert=Swiglu(hidden=48), **options)
+        rows = rows_of(page, place)
+        params = {row.path: row.params for row in rows.values()}
+        experts = [row for row in rows.values() if row.path.startswith("experts_")]
+        return {
+            "params": sum(row.params for row in experts),
+            "active": sum(row.active_params for row in experts),
+            "macs": sum(row.macs for row in experts),
+            "router": params["router"],
+        }
+
+    base, more_experts, more_active = of(experts=8, active=2), of(experts=32, active=2), of(experts=8, active=6)
+    assert more_experts["params"] == 4 * base["params"]
+    assert (more_experts["macs"], more_experts["active"]) == (base["macs"], base["active"])
+    assert more_active["params"] == base["params"]
+    assert (more_active["macs"], more_active["active"]) == (3 * base["macs"], 3 * base["active"])
+    assert more_experts["router"] == 4 * base["router"]
+    assert base["macs"] == 64 * base["active"], "every active weight is met once by each token"
+
+
+def test_all_experts_active_idle_none() -> None:
+    assert total(PACKED[2], at(), "active_params") == total(PACKED[2], at(), "params")
+
+
+@every_page
+@every_grid
+def test_params_of_every_row_are_those_of_its_leaf(page: Moe, grid: Grid) -> None:
+    leaves = {
+        row_path(f"it.{name}", {"it": "it"}): sum(parameter.numel() for parameter in leaf.parameters())
+        for name, leaf in make(page, at(grid), "meta").named_modules()
+        if next(leaf.children(), None) is None
+    }
+    assert {f"it.{row.path}": row.params for row in page.operations(at(grid))} == leaves
+
+
+@every_page
+@every_grid
+def test_every_row_agrees_with_the_trace(page: Moe, grid: Grid) -> None:
+    for batch, residual in ((1, "none"), (3, Residual())):
+        ledger = joined(page, at(grid), batch, residual)
+        assert ledger.agreement is not None
+        assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+
+
+@every_page
+@every_grid
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_macs_are_half_of_what_torch_s_own_counter_says_and_backward_twice_as_many(
+    page: Moe, grid: Grid, device: str
+) -> None:
+    """On a CPU the routing decides what each expert gets, and what all get together is the same."""
+    module, (x,) = make(page, at(grid), device), example(at(grid), 2, device)
+    ours = 2 * total(page, at(grid), "macs")
+    with FlopCounterMode(display=False) as counter:
+        answer = module(x.requires_grad_())
+    assert counter.get_total_flops() == 2 * ours
+    with FlopCounterMode(display=False) as backward:
+        answer.sum().backward()
+    assert backward.get_total_flops() == 2 * 2 * ours
+    assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("page", PACKED, ids=str)
+def test_the_closed_form_in_n_is_torch_s(page: Moe) -> None:
+    n = sympy.Symbol("n", integer=True, positive=True)
+    ours = total(page, at(Grid((n,))), "macs")
+    assert sympy.expand(symbolic_flops(page, at(Grid((11,))), (n,)) - 2 * ours) == 0
+
+
+# What runs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def network(page: Moe, experts: nn.Module, number: int, x_D: Tensor) -> Tensor:
+    """What one expert says of one token."""
+
+    def mapped(leaf: nn.Module, y: Tensor) -> Tensor:
+        bias = 0 if leaf.bias is None else leaf.bias[number]
+        return leaf.weight[number] @ y + bias
+
+    if isinstance(page.expert, Mlp):
+        act = F.relu if page.expert.act == "relu" else F.gelu
+        return mapped(experts.fc2, act(mapped(experts.fc1, x_D)))
+    act = F.silu if isinstance(page.expert, Swiglu) else F.gelu
+    return mapped(experts.down, act(mapped(experts.gate, x_D)) * mapped(experts.up, x_D))
+
+
+def chosen(page: Moe, twin: nn.Module, x_D: Tensor) -> list[tuple[int, Tensor]]:
+    """The experts of one token, the best first, and their weights."""
+    scores = twin.router.weight @ x_D
+    probability = scores.softmax(0) if page.router == "softmax" else 1 / (1 + (-scores).exp())
+    by = (probability + twin.correction.bias_E if page.correction else probability).detach()
+    may = range(page.experts)
+    if page.groups:
+        each = page.experts // page.groups.count
+        best = 1 if page.groups.score == "max" else 2
+        members = [range(first, first + each) for first in range(0, page.experts, each)]
+        worth = [sum(sorted((float(by[one]) for one in group), reverse=True)[:best]) for group in members]
+        groups = sorted(range(page.groups.count), key=lambda group: -worth[group])[: page.groups.active]
+        may = [expert for group in groups for expert in members[group]]
+    ranked = sorted(may, key=lambda expert: -float(by[expert]))[: page.active]
+    weights = [probability[expert] for expert in ranked]
+    if page.normalize:
+        weights = [weight / sum(weights) for weight in weights]
+    return [(expert, weight * (page.scale or 1)) for expert, weight in zip(ranked, weights, strict=True)]
+
+
+def reference(page: Moe, twin: nn.Module, x_ND: Tensor) -> Tensor:
+    """One sample, token after token, expert after expert; with a capacity, first choices before second ones."""
+    plans = [chosen(page, twin, x_D) for x_D in x_ND]
+    room = [ceil(page.capacity * page.active * len(x_ND) / page.experts) if page.capacity else len(x_ND)] * page.experts
+    answers = [0 * x_D for x_D in x_ND]
+    for rank in range(page.active):
+        for token, plan in enumerate(plans):
+            expert, weight = plan[rank]
+            if room[expert]:
+                room[expert] -= 1
+                answers[token] = answers[token] + weight * network(page, twin.experts, expert, x_ND[token])
+    if twin.shared is not None:
+        answers = [answer + twin.shared(x_D) for answer, x_D in zip(answers, x_ND, strict=True)]
+    return torch.stack(answers)
+
+
+@every_page
+@every_grid
+def test_outputs_and_gradients_are_those_of_a_loop(page: Moe, grid: Grid) -> None:
+    twin, (x_BND,) = make(page, at(grid)), example(at(grid), 2)
+    leaves = [x_BND.requires_grad_(), *twin.parameters()]
+    ours, plain = twin(x_BND), torch.stack([reference(page, twin, x_ND) for x_ND in x_BND])
+    torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
+    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    both = [torch.autograd.grad((one * weights).sum(), leaves, materialize_grads=True) for one in (ours, plain)]
+    for one, other in zip(*both, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+def test_an_expert_that_no_token_chose_is_not_run() -> None:
+    page = Moe(experts=6, active=1, expert=Mlp(hidden=5), normalize=False)
+    twin, (x_BND,) = make(page, at()), example(at(), 1)
+    twin.requires_grad_(requires_grad=False)
+    with torch.no_grad():
+        twin.router.weight.fill_(0)
+        x_BND[..., 0] = 1
+        twin.router.weight[4, 0] = 1  # all choose the fifth
+        before = twin(x_BND)
+        for leaf in (twin.experts.fc1, twin.experts.fc2):
+            leaf.weight[[0, 1, 2, 3, 5]] = float("nan")
+        assert torch.equal(twin(x_BND), before)
+        with FlopCounterMode(display=False) as counter:
+            twin(x_BND)
+    assert counter.get_total_flops() == 2 * total(page, at(), "macs")
+
+
+@pytest.mark.parametrize("page", PACKED, ids=str)
+@every_grid
+def test_no_token_reads_another(page: Moe, grid: Grid) -> None:
+    # tokens of one expert share a product, and its size decides how it rounds
+    seen = probe(make(page, at(grid)), example(at(grid), 1), rounding=1e-12)
+    assert seen.reads == tuple(frozenset({token}) for token in range(grid.total))
+
+
+def test_with_a_capacity_tokens_compete_and_the_first_come_first() -> None:
+    # One slot each: ⌈1·1·4/4⌉. All choose the same expert; the first gets the slot, the others nothing.
+    page = Moe(experts=4, active=1, capacity=1.0, expert=Mlp(), normalize=False)
+    place = at(Grid((4,)))
+    assert page.slots(4) == 1
+    twin, (x_BND,) = make(page, place), example(place, 2)
+    with torch.no_grad():
+        twin.router.weight.fill_(0)
+        x_BND[..., 0] = 1
+        twin.router.weight[2, 0] = 1
+        answer = twin(x_BND)
+    assert answer[:, 0].abs().min() > 0
+    assert answer[:, 1:].abs().max() == 0
+    assert any("so that the tokens of a sample compete" in note for note in page.notes(place))
+
+
+def test_slots_by_hand() -> None:
+    # 1.1 is 11/10 as it is written: 1.1·1·20/2 = 11 slots, and not 12 for the float above it
+    assert Moe(experts=2, active=1, capacity=1.1).slots(20) == 11
+    # ⌈1.25·2·7/8⌉ = ⌈2.1875⌉ = 3 slots, 24 computed for 14 copies
+    page = Moe(capacity=1.25)
+    assert (page.slots(7), page.computed(7)) == (3, 24)
+    assert any("3 slots for each of 8 experts, 24 for 14 copies" in note for note in page.notes(at()))
+    assert rows_of(page, at())["experts_gate"].macs == 24 * 6 * 16
+
+
+def test_enough_capacity_drops_nothing() -> None:
+    slotted, packed = Moe(capacity=4.0), Moe()
+    (x_BND,) = example(at(), 3)
+    twins = [make(page, at()) for page in (slotted, packed)]
+    twins[0].load_state_dict(twins[1].state_dict())
+    torch.testing.assert_close(twins[0](x_BND), twins[1](x_BND), rtol=1e-12, atol=1e-13)
+
+
+def test_a_matrix_of_all_experts_is_one_tensor() -> None:
+    """However many they are: a trace of 256 experts holds no more than one of 8."""
+    many, few = (make(Moe(experts=experts, expert=Swiglu(hidden=4)), at(), "meta") for experts in (256, 8))
+    assert len(list(many.parameters())) == len(list(few.parameters())) == 4
+    assert many.experts.gate.weight.shape == (256, 4, 6)
+
+
+# Bad input and what is told ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("page", "field", "words"),
+    [
+        (Moe(active=9), "active", "a token can't use 9 of 8 experts"),
+        (Moe(groups=Groups(count=3, active=1)), "groups", "8 experts don't divide into 3 groups; .* 1, 2, 4, 8"),
+        (Moe(groups=Groups(count=4, active=5)), "groups", "5 of 4 groups can't be active"),
+        (Moe(active=3, groups=Groups(count=8, active=2)), "groups", "2 groups of 1 experts hold 2, and a token uses 3"),
+        (Moe(active=1, groups=Groups(count=8, active=2, score="top_two")), "groups", "no two best; write score: max"),
+        (Moe(expert=Mlp(chunks=2)), "expert", "an expert takes no 'chunks'"),
+        (Moe(expert=Swiglu(residual=Residual())), "expert", "an expert takes no 'residual'"),
+        (Moe(expert=Mlp(ratio=0.1)), "expert", "ratio: "),
+    ],
+    ids=str,
+)
+def test_what_can_not_be_is_refused(page: Moe, field: str, words: str) -> None:
+    with pytest.raises(PageError, match=words) as refused:
+        page.check(at())
+    assert refused.value.field == field
+
+
+def test_what_a_reader_is_told() -> None:
+    def notes(page: Moe) -> str:
+        return " ".join(page.notes(at()))
+
+    assert notes(Moe()) == ""
+    assert "8 numbers per block" in notes(Moe(correction=True))
+    assert "a buffer, as in transformers, and no parameter" in notes(Moe(correction=True))
+    assert "always 1" in notes(Moe(active=1))
+    assert notes(Moe(active=1, normalize=False)) == ""
+
+
+def test_a_bias_of_the_choice_is_no_parameter_and_changes_no_weight() -> None:
+    page = Moe(router="sigmoid", correction=True, expert=Mlp(hidden=3))
+    with_bias, without = make(page, at()), make(msgspec.structs.replace(page, correction=False), at())
+    assert sum(one.numel() for one in with_bias.parameters()) == sum(one.numel() for one in without.parameters())
+    with_bias.correction.bias_E.fill_(3.0)  # the same for all: the choice stays
+    (x_BND,) = example(at(), 2)
+    torch.testing.assert_close(with_bias(x_BND), without(x_BND), rtol=0, atol=0)
