@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from order_examples.letters import W, b, dk, h, k, place, s
 from xfcost.grid import Grid
-from xfcost.mechanisms import Mamba2
+from xfcost.mechanisms import Mamba2, Retention
 from xfcost.mechanisms.base import Page, Place
 
 HEADS = place(grid=Grid((s * s,)), dim=h * dk, out_dim=h * dk)
 
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Mamba2: [(Mamba2(state=k, head_dim=dk, conv=W, expand=1, chunk=b), HEADS)],
+    Retention: [
+        (Retention(heads=h, form=form, chunk=b if form == "chunkwise" else None), HEADS)
+        for form in ("parallel", "chunkwise", "recurrent")
+    ],
 }

@@ -145,6 +145,20 @@ def wkv(inputs: list[Value], outputs: list[Value]) -> Counts:
     return Counter(flops=elements * FLOPS_PER_ELEMENT["wkv"], comparisons=2 * elements, moved=elements)
 
 
+def retention(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """q (…, N, h, k), v (…, N, h, v): N steps over h·k·v numbers, updated by a product, read by one, and decayed."""
+    numbers, values = prod(shape(inputs[0])) * shape(inputs[2])[-1], prod(shape(inputs[2]))
+    decayed = numbers * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"])
+    return _counts(2 * numbers, decayed) + Counter(moved=values)
+
+
+def decayed_sums(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """(…, C, numbers): C steps, each a decay and a sum of its numbers, which are written side by side."""
+    elements = prod(shape(inputs[0]))
+    work = elements * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"])
+    return Counter(flops=work, moved=elements)
+
+
 def elementwise(work: str) -> Handle:
     """`work` per element of the output."""
 
@@ -267,6 +281,7 @@ COUNTED |= {f"xfcost::gru_reset_{when}": recurrence(FLOPS_PER_ELEMENT["gru"]) fo
 COUNTED |= {"xfcost::selective_scan": selective_scan, "xfcost::wkv": wkv}
 # x (P, d) of which every row meets one of E matrices (E, h, d), with a bias or none
 COUNTED |= {"xfcost::grouped_linear": linear}
+COUNTED |= {"xfcost::retention": retention, "xfcost::decayed_sums": decayed_sums}
 COUNTED |= {"xfcost::lstm": recurrence(FLOPS_PER_ELEMENT["lstm"])}
 COUNTED |= {f"aten::adaptive_avg_pool{rank}d": adaptive_average_pool(rank) for rank in (1, 2, 3)}
 _BY_WORK: Final = {

@@ -49,3 +49,31 @@ def wkv(k_BND: Tensor, v_BND: Tensor, w_D: Tensor, u_D: Tensor) -> Tensor:
         old_BD, new_BD = (decayed_BD - top_BD).exp(), (k_BD - top_BD).exp()
         above_BD, below_BD = old_BD * above_BD + new_BD * v_BD, old_BD * below_BD + new_BD
     return torch.stack(steps, dim=1)
+
+
+def _like_values(_q: Tensor, _k: Tensor, v: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(v)
+
+
+@sequential("retention(Tensor q, Tensor k, Tensor v, Tensor decay) -> Tensor", _like_values)
+def retention(q_BNHK: Tensor, k_BNHK: Tensor, v_BNHV: Tensor, decay_H: Tensor) -> Tensor:
+    """S = γS + kᵀv, qS, token after token (Sun et al. 2023, equation 6): (B, N, H, V)."""
+    decay_H11 = decay_H.view(-1, 1, 1)
+    state_BHKV = v_BNHV.new_zeros(len(v_BNHV), *q_BNHK.shape[2:], v_BNHV.shape[-1])
+    steps = []
+    for q_BHK, k_BHK, v_BHV in zip(*(in_order(part, reverse=False) for part in (q_BNHK, k_BNHK, v_BNHV)), strict=True):
+        state_BHKV = decay_H11 * state_BHKV + k_BHK.unsqueeze(-1) @ v_BHV.unsqueeze(-2)
+        steps.append((q_BHK.unsqueeze(-2) @ state_BHKV).squeeze(-2))
+    return torch.stack(steps, dim=1)
+
+
+@sequential("decayed_sums(Tensor added, Tensor decay) -> Tensor", _like_first)
+def decayed_sums(added_BCHKV: Tensor, decay_H: Tensor) -> Tensor:
+    """S = γS + what a chunk adds, chunk after chunk; S before every chunk: (B, C, H, K, V) -> (B, C, H, K, V)."""
+    decay_H11 = decay_H.view(-1, 1, 1)
+    state_BHKV = torch.zeros_like(added_BCHKV[:, 0])
+    before = []
+    for added_BHKV in in_order(added_BCHKV, reverse=False):
+        before.append(state_BHKV)
+        state_BHKV = decay_H11 * state_BHKV + added_BHKV
+    return torch.stack(before, dim=1)

@@ -36,6 +36,7 @@ from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.recurrent import Gru, Lstm, Rnn
 from xfcost.mechanisms.relative import Relative
+from xfcost.mechanisms.retention import Retention
 from xfcost.mechanisms.routing import Routing
 from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
 from xfcost.mechanisms.sagan import Sagan
@@ -100,6 +101,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     Mamba2,
     RwkvTime,
     RwkvChannel,
+    Retention,
     Pooling,
     WindowPooling,
 )
@@ -153,6 +155,7 @@ Mechanism = (
     | Mamba2
     | RwkvTime
     | RwkvChannel
+    | Retention
     | Pooling
     | WindowPooling
 )
@@ -196,6 +199,7 @@ __all__ = [
     "Nystrom",
     "Pooling",
     "Relative",
+    "Retention",
     "Rnn",
     "Routing",
     "RwkvChannel",

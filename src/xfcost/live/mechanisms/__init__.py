@@ -36,6 +36,7 @@ from xfcost.live.mechanisms.nystrom import NystromAttention
 from xfcost.live.mechanisms.pooling import PoolingAttention
 from xfcost.live.mechanisms.recurrent import RecurrentLayer
 from xfcost.live.mechanisms.relative import RelativeAttention
+from xfcost.live.mechanisms.retention import MultiScaleRetention
 from xfcost.live.mechanisms.routing import RoutingAttention
 from xfcost.live.mechanisms.rwkv import ChannelMixing, TimeMixing
 from xfcost.live.mechanisms.sagan import SaganAttention
@@ -85,6 +86,7 @@ from xfcost.mechanisms import (
     Nystrom,
     Pooling,
     Relative,
+    Retention,
     Rnn,
     Routing,
     RwkvChannel,
@@ -155,4 +157,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     Mamba2: Mamba2Block,
     RwkvTime: TimeMixing,
     RwkvChannel: ChannelMixing,
+    Retention: MultiScaleRetention,
 }

@@ -1,0 +1,203 @@
+"""Retention: attention without a softmax, whose weights fall with distance; RetNet's three forms of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+from xfcost.arithmetic import Number, ceil_div, lesser
+from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.errors import PageError, divisors_text
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Heads, Length, Mixer, Place, Width, check_heads
+from xfcost.mechanisms.mamba import check_sequence
+from xfcost.mechanisms.rows import elementwise, linear, move, product, rotary
+
+CHUNK = 512
+
+
+class Retention(Mixer, frozen=True, kw_only=True, tag="retention"):
+    """Gated multi-scale retention (Sun et al. 2023, RetNet, §2.1 and §2.2), causal by its nature.
+
+    N tokens of width d, h heads with queries and keys of d_k = d/h and values of d_v = v/h, v = `value_dim` (2d where
+    it isn't given); no biases. A head's γ = 1 - 2^(-5-i) makes D_nm = γ^(n-m) for m ≤ n, 0 else.
+
+        qkv        N·d·(2d + v) MACs; keys scaled by 1/√d_k; queries and keys turned by their positions (rotary)
+        core       (QKᵀ∘D)V, in one of three forms that give the same numbers:
+          parallel     N²·(d + v) MACs, h·N² entries: all products
+          chunkwise    chunks of c tokens, N padded to P': P'·c·(d + v) MACs inside them, P'·c·h entries; 2P'·d_k·v
+                       through the states, d_k·v numbers, which go on by γ^c from chunk to chunk
+          recurrent    S_n = γS_{n-1} + k_nᵀv_n, q_n S_n: 2N·d_k·v MACs in N steps, with one state
+        norm       every head's columns of a token by themselves (a group norm of h groups), without weights
+        gate_proj  N·d·v MACs;  gate  swish(g)∘y
+        out        N·v·d MACs
+
+    What the public code divides scores by, to keep them in the range of half precision, the norm cancels: left out.
+    """
+
+    heads: Heads
+    value_dim: Width | None = None
+    """v, the values of all heads together; 2d where it isn't given."""
+    form: Literal["parallel", "chunkwise", "recurrent"] = "parallel"
+    chunk: Length | None = None
+    """c; 512 where it isn't given."""
+    norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    """The paper's, or the later public code's."""
+
+    @property
+    def causality(self) -> Literal["exact"]:
+        return "exact"
+
+    def label(self) -> str:
+        return "Retention" if self.form == "parallel" else f"{self.form.capitalize()} retention"
+
+    def order_key(self, place: Place) -> str:
+        return f"retention/{self.form}"
+
+    def values(self, width: Number) -> Number:
+        """v."""
+        return 2 * width if self.value_dim is None else self.value_dim
+
+    def carried(self, width: Number) -> Number:
+        """Numbers that stand for all tokens before: h states of d_k·d_v."""
+        return width * self.values(width) // self.heads
+
+    def chunks(self, grid: Grid) -> tuple[Number, Number]:
+        """How many chunks of how many tokens; never more tokens than there are."""
+        size = lesser(self.chunk or CHUNK, grid.total)
+        return ceil_div(grid.total, size), size
+
+    def check(self, place: Place) -> None:
+        check_sequence("retention", place)
+        check_heads(self.heads, None, place.dim)
+        if self.values(place.dim) % self.heads:
+            width = self.values(place.dim)
+            raise PageError(
+                "value_dim",
+                f"{self.heads} heads do not divide values of {width}; with {width} there could be "
+                f"{divisors_text(width)} heads",
+            )
+        if place.dim // self.heads % 2:
+            raise PageError("heads", f"pairs of columns are turned, and a head is {place.dim // self.heads} wide here")
+        if self.chunk and self.form != "chunkwise":
+            raise PageError("chunk", f"there are no chunks in the {self.form} form; leave it out, or form: chunkwise")
+
+    def steps(self, place: Place) -> Number:
+        return {"parallel": 1, "chunkwise": self.chunks(place.grid)[0], "recurrent": place.grid.total}[self.form]
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(token + 1)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * (grid.total + 1) // 2
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        values = self.values(d)
+        yield linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False)
+        yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d)
+        yield rotary(n, 2 * d)
+        chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
+        letters = _Letters(n, chunks * chunk, chunks, chunk, self.heads, d, values)
+        yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](letters)
+        yield elementwise("norm", "Norm of every head", self.norm, n * values)
+        yield linear("gate_proj", "Gate projection", n, d, values, bias=False)
+        yield Operation(path="gate", title="Gate", flops=n * values * (COSTS["silu"] + COSTS["multiply"]))
+        yield linear("out", "Output projection W_O", n, values, d, bias=False)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n, (chunks, chunk) = place.grid.total, self.chunks(place.grid)
+        if self.form == "parallel":
+            yield "the parallel form is quadratic in N; chunkwise and recurrent give the same numbers in linear time"
+        elif self.form == "chunkwise" and chunks == 1:
+            yield f"one chunk holds all {n:,} tokens: this costs what the parallel form does, quadratic in N"
+        elif self.form == "chunkwise" and chunks * chunk != n:
+            yield (
+                f"{n:,} tokens padded to {chunks:,} chunks of {chunk}: "
+                f"{chunks * chunk - n:,} padding tokens are computed, and counted"
+            )
+        steps = "" if self.form == "parallel" else f"{self.steps(place):,} sequential steps; "
+        yield (
+            f"{steps}token by token, all that was read is carried in a state of {self.carried(place.dim):,} numbers, "
+            "whatever N is"
+        )
+
+
+class _Letters(NamedTuple):
+    tokens: Number
+    padded: Number
+    chunks: Number
+    chunk: Number
+    heads: int
+    width: Number
+    values: Number
+
+    @property
+    def through_state(self) -> dict[str, Any]:
+        """What is true of rows that read all tokens, each alone or through a state."""
+        return {"mixing": "global", "reads": "N", "reads_tokens": self.tokens, "content_dependent": True}
+
+    @property
+    def here(self) -> dict[str, Any]:
+        """What is true of rows that mix inside a chunk."""
+        return {"mixing": "local", "reads": "b", "reads_tokens": self.chunk, "content_dependent": True}
+
+
+def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
+    """(QKᵀ∘D)V in every chunk, or of all tokens."""
+    entries = of.padded * of.chunk * of.heads
+    whole = of.chunk * (of.chunk + 1) // 2
+    rest = of.tokens - (of.chunks - 1) * of.chunk  # tokens of the last chunk that are no padding
+    yield product(
+        f"{prefix}scores",
+        "Products QKᵀ",
+        of.padded * of.chunk * of.width,
+        attention_entries=entries,
+        heads=of.heads,
+        pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
+        **reach,
+    )
+    yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **reach)
+    yield product(f"{prefix}weighted_sum", "Weighted sum of the values", of.padded * of.chunk * of.values, **reach)
+
+
+def _parallel(of: _Letters) -> Iterator[Operation]:
+    entries = of.heads * of.tokens * of.tokens
+    yield elementwise("decays", "Decays D", "multiply", entries, once=True)
+    yield from _within(of, "", **of.through_state)
+
+
+def _chunkwise(of: _Letters) -> Iterator[Operation]:
+    """The products inside the chunks, and a state that goes from chunk to chunk."""
+    more = lesser(1, of.padded - of.tokens)
+    yield move("pad", "Pad to whole chunks", more * of.padded * (2 * of.width + of.values))
+    tables = of.heads * of.chunk * (of.chunk + 1)
+    yield elementwise("decays", "Decays D, and since the chunk's start", "multiply", tables, once=True)
+    yield from _within(of, "local_", **of.here)
+    yield elementwise("fade", "Values by the decay to the chunk's end", "multiply", of.padded * of.values)
+    macs = of.padded * of.width // of.heads * of.values
+    yield product("state", "State that every chunk adds", macs, **of.here)
+    numbers = of.chunks * (of.width // of.heads) * of.values
+    yield Operation(
+        path="carry",
+        title="States before the chunks",
+        flops=numbers * (COSTS["multiply"] + COSTS["add"]),
+        moved=numbers,
+        **of.through_state,
+    )
+    yield product("read", "Read the states by Q", macs, **of.through_state)
+    yield elementwise("reach", "By the decay since the chunk's start", "multiply", of.padded * of.values)
+    yield elementwise("add", "Add what the chunk gives", "add", of.padded * of.values)
+
+
+def _recurrent(of: _Letters) -> Iterator[Operation]:
+    numbers = of.tokens * (of.width // of.heads) * of.values
+    yield Operation(
+        path="scan",
+        title="Recurrent retention",
+        macs=2 * numbers,
+        flops=4 * numbers + numbers * (COSTS["multiply"] + COSTS["add"]),
+        moved=of.tokens * of.values,
+        **of.through_state,
+    )

@@ -1,0 +1,139 @@
+"""Retention: by hand, its three forms against each other, its scans' nodes, and what its form makes of its order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live import scans
+from xfcost.live.build import TWINS
+from xfcost.live.mechanisms.retention import decay
+from xfcost.live.trace import trace
+from xfcost.mechanisms import Retention
+from xfcost.mechanisms.base import Place
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+
+def spot(*sides: int, dim: int = 8) -> Place:
+    return Place(grid=Grid(sides), dim=dim, out_dim=dim)
+
+
+def macs(page: Retention, where: Place) -> dict[str, int]:
+    return {row.path: row.macs for row in page.operations(where) if row.macs}
+
+
+def test_the_forms_by_hand() -> None:
+    # 5 tokens of 8, 2 heads of 4 and values of 6 each; chunks of 2, padded to 6 tokens.
+    common = {"qkv": 1120, "gate_proj": 480, "out": 480}  # 5·8·(16 + 12), 5·8·12 twice
+    parallel = Retention(heads=2, value_dim=12)
+    assert macs(parallel, spot(5)) == common | {"scores": 200, "weighted_sum": 300}  # 25·8, 25·12
+    chunkwise = Retention(heads=2, value_dim=12, form="chunkwise", chunk=2)
+    inside = {"local_scores": 96, "local_weighted_sum": 144}  # 6·2·8, 6·2·12
+    assert macs(chunkwise, spot(5)) == common | inside | {"state": 288, "read": 288}  # 6·4·12
+    recurrent = Retention(heads=2, value_dim=12, form="recurrent")
+    assert macs(recurrent, spot(5)) == common | {"scan": 480}  # 5·4·12, twice
+    rows = {row.path: row for row in chunkwise.operations(spot(5))}
+    assert rows["pad"].moved == 168  # 6·(8 + 8 + 12)
+    assert rows["local_scores"].attention_entries == 24
+    assert rows["local_scores"].pairs == 7  # 3 + 3 + 1
+    assert (rows["carry"].flops, rows["carry"].moved) == (288, 144)  # 3 chunks of 4·12 numbers
+    assert (rows["decays"].flops, rows["decays"].once) == (12, True)  # 2·(4 + 2)
+    assert [page.steps(spot(5)) for page in (parallel, chunkwise, recurrent)] == [1, 3, 5]
+    assert [page.carried(8) for page in (parallel, chunkwise, recurrent)] == [48] * 3
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7, 12])
+def test_three_forms_give_the_same_numbers(tokens: int) -> None:
+    torch.manual_seed(0)
+    where = spot(tokens, dim=12)
+    twins: list[Any] = [
+        TWINS[Retention](Retention(heads=3, form=form, chunk=4 if form == "chunkwise" else None), where).double()
+        for form in ("parallel", "chunkwise", "recurrent")
+    ]
+    x = torch.randn(2, tokens, 12, dtype=torch.float64)
+    for twin in twins[1:]:
+        twin.load_state_dict(twins[0].state_dict())
+        torch.testing.assert_close(twin(x), twins[0](x), rtol=1e-11, atol=1e-12)
+
+
+def test_decays_are_told_without_rounding() -> None:
+    assert decay(3).tolist() == [31 / 32, 63 / 64, 127 / 128]
+
+
+class Runs(nn.Module):
+    """A scan as one operation, or as the plain loop that it is."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__()
+        self.run = run
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.run(*inputs)
+
+
+@pytest.mark.parametrize("name", ["retention", "decayed_sums"])
+def test_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
+    def traced(run: Any, steps: int) -> list[int]:
+        x = (2, steps, 3, 5)
+        shapes = [x, x, (2, steps, 3, 4), (3,)] if name == "retention" else [(2, steps, 3, 5, 4), (3,)]
+        found = trace(Runs(run), tuple(torch.randn(shape) for shape in shapes))
+        assert found.unsupported == {}
+        own = found.modules[""]
+        return [own.macs, own.flops, own.comparisons, own.moved]
+
+    differences = []
+    for run in (getattr(torch.ops.xfcost, name), getattr(scans, name)):
+        few, more = traced(run, 5), traced(run, 6)
+        differences.append([b - a for a, b in zip(few, more, strict=True)])
+    assert differences[0] == differences[1]
+    assert traced(getattr(torch.ops.xfcost, name), 5) == [5 * each for each in differences[0]]
+
+
+@pytest.mark.parametrize(("form", "times"), [("parallel", 4), ("chunkwise", 2), ("recurrent", 2)])
+def test_the_class_depends_on_the_form(form: str, times: int) -> None:
+    """Twice as many tokens: four times the products that mix them in the parallel form, twice in the others."""
+    name = "retnet-1.3b" if form == "parallel" else f"retnet-1.3b-{form}"
+    mixing = [
+        sum(row.times_over("macs") or 0 for row in count(place(load(name), Run(tokens=(tokens,)))).rows if row.mixes)
+        for tokens in (2**14, 2**15)
+    ]
+    assert mixing[1] == times * mixing[0]
+
+
+@pytest.mark.parametrize(
+    ("page", "where", "field", "words"),
+    [
+        (Retention(heads=3), spot(5), "heads", "3 does not divide the width 8"),
+        (Retention(heads=8), spot(5), "heads", "pairs of columns are turned, and a head is 1 wide"),
+        (Retention(heads=2, value_dim=7), spot(5), "value_dim", "2 heads do not divide values of 7"),
+        (Retention(heads=2, chunk=4), spot(5), "chunk", "no chunks in the parallel form"),
+        (Retention(heads=2), spot(3, 3), "kind", "walks along a sequence"),
+    ],
+)
+def test_what_it_refuses(page: Retention, where: Place, field: str, words: str) -> None:
+    with pytest.raises(PageError, match=words) as refused:
+        page.check(where)
+    assert refused.value.field == field
+
+
+def test_what_it_tells() -> None:
+    def notes(tokens: int, **options: Any) -> list[str]:
+        return list(Retention(heads=2, **options).notes(spot(tokens)))
+
+    quadratic, state = notes(5)
+    assert "quadratic in N" in quadratic
+    assert state.startswith("token by token")
+    assert "a state of 64 numbers" in state  # 2 heads of 4·8
+    padded, state = notes(5, form="chunkwise", chunk=2)
+    assert padded.startswith("5 tokens padded to 3 chunks of 2: 1 padding tokens")
+    assert state.startswith("3 sequential steps")
+    assert len(notes(6, form="chunkwise", chunk=2)) == 1
+    assert "one chunk holds all 5 tokens" in notes(5, form="chunkwise")[0]
+    assert notes(5, form="recurrent")[0].startswith("5 sequential steps")
