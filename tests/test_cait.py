@@ -19,7 +19,7 @@ from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import Mlp
-from xfcost.live.build import Live, SubLayerModel, build
+from xfcost.live.build import Live, SubLayerModel, Twins, build
 from xfcost.live.probe import probe
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import ClassAttention, Full
@@ -253,7 +253,7 @@ def test_the_class_stage_by_hand() -> None:
 )
 def test_the_grid_s_tokens_pass_by_as_they_are(page: Any, extra: int, residual: Any) -> None:
     spot = Place(grid=Grid((3, 4), extra), dim=6, out_dim=6)
-    model = SubLayerModel(Part("it", page, spot, residual), {}).double().eval()
+    model = SubLayerModel(Part("it", page, spot, residual), Twins({})).double().eval()
     x = torch.randn(2, 12 + extra, 6, dtype=torch.float64)
     with torch.no_grad():
         found = model(x)

@@ -27,7 +27,7 @@ from xfcost.grid import Grid
 from xfcost.layers import Conv, Dense, Mlp, Norm, NormLayer, Pool
 from xfcost.layers.base import Embed
 from xfcost.ledger import Facts, Ledger, Operation
-from xfcost.live.build import TWINS, SubLayerModel, build
+from xfcost.live.build import TWINS, SubLayerModel, Twins, build
 from xfcost.live.probe import kind_of, probe
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import NormKind, Place, Residual
@@ -562,7 +562,7 @@ def test_no_norm_is_no_row() -> None:
 
 def sublayer(page: Any, where: Place, residual: Residual | str) -> SubLayerModel:
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", page, where, residual), {}).double().eval()  # type: ignore[arg-type]
+    model = SubLayerModel(Part("it", page, where, residual), Twins({})).double().eval()  # type: ignore[arg-type]
     return stirred(model).requires_grad_(requires_grad=False)  # type: ignore[return-value]
 
 
@@ -607,7 +607,7 @@ def test_scales_stand_where_the_formula_has_them(residual: Residual) -> None:
 
 
 def test_a_layer_scale_starts_at_its_number() -> None:
-    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), {})
+    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), Twins({}))
     assert model.residual_layer_scale is not None
     assert torch.equal(model.residual_layer_scale.weight, torch.full((DIM,), 1e-3))
 

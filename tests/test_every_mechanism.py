@@ -36,7 +36,7 @@ from xfcost.layers import SUBLAYERS, Moe, Swiglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import MIXINGS, Facts, Ledger, Operation
-from xfcost.live.build import TWINS, SubLayerModel, build
+from xfcost.live.build import TWINS, SubLayerModel, Twins, build
 from xfcost.live.probe import Probed, kind_of, probe
 from xfcost.live.trace import row_path, traced_rows
 from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
@@ -228,7 +228,11 @@ def joined(page: SubLayer, place: Place, batch: int, residual: Residual | str) -
     ]
     counted = Ledger(facts=Facts(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
-        model = Holder(SubLayerModel(Part("it", page, place, residual), {})).eval().requires_grad_(requires_grad=False)
+        model = (
+            Holder(SubLayerModel(Part("it", page, place, residual), Twins({})))
+            .eval()
+            .requires_grad_(requires_grad=False)
+        )
     inputs = tuple(tensor.float() for tensor in example(place, batch, "meta"))
     return join(counted, *traced_rows(model, inputs, {"it": "it"}))
 
@@ -432,7 +436,7 @@ def test_sub_layers_that_are_no_mixers_mix_none(layer: type[SubLayer]) -> None:
     for grid in (Grid((1,)), Grid((7,)), Grid((3, 4), 1)):
         place = place_for(page, grid)
         for residual in ("none", Residual(), Residual(place="post"), Residual(place="res_post")):
-            model = SubLayerModel(Part("it", page, place, residual), {})
+            model = SubLayerModel(Part("it", page, place, residual), Twins({}))
             # tokens of one expert share a product, and its size decides how it rounds
             seen = probe(model, example(place, 1), rounding=1e-12 if layer is Moe else 0)
             assert seen.reads == tuple(frozenset({token}) for token in range(grid.total))

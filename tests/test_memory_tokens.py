@@ -16,7 +16,7 @@ from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import MemoryTokens
 from xfcost.ledger import Ledger
-from xfcost.live.build import Live, build, twin
+from xfcost.live.build import Live, Twins, build
 from xfcost.live.probe import probe
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place
@@ -93,7 +93,7 @@ def test_memory_and_class_token_add_up_and_the_later_page_stands_first(tmp_path:
 
 def test_the_memory_itself_reads_nothing_and_tokens_read_themselves() -> None:
     spot = Place(grid=Grid((5,)), dim=4, out_dim=4)
-    seen = probe(twin(Part("it", MemoryTokens(count=2), spot), {}), (torch.zeros(1, 5, 4),))
+    seen = probe(Twins({}).of(Part("it", MemoryTokens(count=2), spot)), (torch.zeros(1, 5, 4),))
     assert seen.reads == (frozenset(), frozenset(), *(frozenset({n}) for n in range(5)))
 
 

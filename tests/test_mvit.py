@@ -17,7 +17,7 @@ from xfcost.errors import PageError, SpecError, UsageError
 from xfcost.grid import Grid, video_sides
 from xfcost.layers import Conv, Mlp, Position
 from xfcost.ledger import Ledger
-from xfcost.live.build import SubLayerModel, build
+from xfcost.live.build import SubLayerModel, Twins, build
 from xfcost.live.mechanisms.decomposed import distance_rows
 from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import Pooling, WindowPooling
@@ -262,11 +262,11 @@ def test_what_joins_the_stream_is_pooled_and_widened() -> None:
 def test_an_mlp_that_widens_projects_what_it_takes() -> None:
     page, spot = Mlp(out_width=12), here(5)
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", page, spot, Residual()), {}).double()
+    model = SubLayerModel(Part("it", page, spot, Residual()), Twins({})).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     normed = model.residual_norm(x)
     assert torch.equal(model(x), model.residual_projection(normed) + model.inner(normed))
-    after = SubLayerModel(Part("it", page, spot, Residual(place="post")), {}).double()
+    after = SubLayerModel(Part("it", page, spot, Residual(place="post")), Twins({})).double()
     assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
     assert [row.path for row in page.shortcut(spot)] == ["residual_projection"]
     assert not list(Mlp(out_width=8).shortcut(spot))

@@ -14,7 +14,7 @@ from xfcost.grid import Grid
 from xfcost.layers import Dense
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import Operation
-from xfcost.live.build import BlockModel, SubLayerModel
+from xfcost.live.build import BlockModel, SubLayerModel, Twins
 from xfcost.mechanisms import Full, Inducing
 from xfcost.mechanisms.base import Place, Residual, SubLayer
 from xfcost.spec.architecture import Part
@@ -40,7 +40,7 @@ def total(rows: list[Operation], quantity: str) -> int:
 
 def block(place: Place, residual: Residual, *pages: SubLayer) -> nn.Module:
     torch.manual_seed(0)
-    return BlockModel(SubLayerModel(Part("it", page, place, residual), {}) for page in pages).double().eval()
+    return BlockModel(SubLayerModel(Part("it", page, place, residual), Twins({})) for page in pages).double().eval()
 
 
 # Costs ───────────────────────────────────────────────────────────────────────────────────────────────────────────────

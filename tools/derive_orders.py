@@ -18,12 +18,13 @@ import sympy
 from order_examples import examples
 from order_examples.letters import LETTERS, SYMBOLS, N, place, s
 
+from xfcost.errors import PageError
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.residual import TwoStreams, wrapped
 from xfcost.ledger import Operation
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Page, Place, Residual, SubLayer
+from xfcost.mechanisms.base import Page, Place, Residual, SubLayer, alone, decoding_key
 
 FILE = Path(__file__).parents[1] / "src" / "xfcost" / "mechanisms" / "orders.py"
 COMMAND = "python tools/derive_orders.py"
@@ -47,8 +48,12 @@ def orders() -> dict[tuple[str, str], str]:
         for example, spot in known[page]:
             for row in _rows(example, spot):
                 _note(found, (example.order_key(spot), row.path), row)
-    for row in _residual_rows():
+            for row in _decoding_rows(example, spot):
+                _note(found, (decoding_key(example.order_key(spot)), row.path), row)
+    for row in _residual_rows(place()):
         _note(found, ("residual", row.path), row)
+    for row in _residual_rows(alone(place())):
+        _note(found, (decoding_key("residual"), row.path), row)
     for key, texts in found.items():
         if len(texts) > 1:
             raise LookupError(f"{key}: its options disagree ({', '.join(sorted(texts))}); give the page an order_key")
@@ -65,10 +70,18 @@ def _rows(example: Page, spot: Place) -> Iterator[Operation]:
         yield from example.shortcut(spot)
 
 
-def _residual_rows() -> Iterator[Operation]:
-    inner = {row.path for row in Mlp().operations(place())}
-    yield from (row for row in wrapped(Mlp(), Residual(layer_scale=1, factor=1), place()) if row.path not in inner)
-    yield from TwoStreams(join="mean", blocks=1).operations(place())
+def _decoding_rows(example: Page, spot: Place) -> list[Operation]:
+    """A page's rows for one token more; none where it can't be worked out token by token."""
+    try:
+        return list(example.decoding(spot))
+    except PageError:
+        return []
+
+
+def _residual_rows(spot: Place) -> Iterator[Operation]:
+    inner = {row.path for row in Mlp().operations(spot)}
+    yield from (row for row in wrapped(Mlp(), Residual(layer_scale=1, factor=1), spot) if row.path not in inner)
+    yield from TwoStreams(join="mean", blocks=1).operations(spot)
 
 
 def _note(found: dict[tuple[str, str], set[str]], key: tuple[str, str], row: Operation) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -12,8 +12,9 @@ from xfcost import __version__
 from xfcost.errors import UsageError
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import COUNTED, Facts, Ledger, Operation
-from xfcost.mechanisms.base import SubLayer
+from xfcost.mechanisms.base import SubLayer, alone, decoding_key
 from xfcost.mechanisms.orders import ORDERS
+from xfcost.mechanisms.rows import idle
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.load import Loaded
 from xfcost.spec.reversible import is_reversible
@@ -35,10 +36,10 @@ def count(architecture: Architecture) -> Ledger:
 def _rows(architecture: Architecture) -> Iterator[Operation]:
     for name, (rows, columns) in architecture.tables.items():
         title, bound = f"Shared table {name!r}", name in architecture.bound_tables
-        table = Operation(path=f"shared.{name}", title=title, params=rows * columns, bound=bound, shared=name)
+        table = Operation(path=f"shared.{name}", title=title, params=rows * columns, bound=bound, read=0, shared=name)
         yield msgspec.structs.replace(table, stage="shared", block="shared")
     for part, stage, block, times in architecture.parts():
-        for row in _of_part(part):
+        for row in _of_part(part, architecture):
             yield _with_traffic(_placed(row, part, architecture, stage=stage, block=block, times=times), architecture)
 
 
@@ -56,10 +57,15 @@ def with_rebuilt(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> 
     )
 
 
-def _of_part(part: Part) -> Iterator[Operation]:
-    if isinstance(part.page, SubLayer):
-        return wrapped(part.page, part.residual, part.place)
-    return part.page.operations(part.place)
+def _of_part(part: Part, architecture: Architecture) -> Iterable[Operation]:
+    page, place = part.page, part.place
+    steps = architecture.mode == "decode"
+    if steps and architecture.idle(part):
+        return (idle(row) for row in _of_part(part, architecture._replace(mode="forward")))
+    rows = page.decoding(place) if steps else page.operations(place)
+    if isinstance(page, SubLayer):
+        return wrapped(page, part.residual, alone(place) if steps else place, rows)
+    return rows
 
 
 def _placed(row: Operation, part: Part, architecture: Architecture, *, stage: str, block: str, times: int) -> Operation:
@@ -67,7 +73,7 @@ def _placed(row: Operation, part: Part, architecture: Architecture, *, stage: st
     return msgspec.structs.replace(
         batched(row, architecture.batch),
         path=f"{part.path}.{row.path}",
-        order=_order(row, part),
+        order=_order(row, part, architecture),
         recomputed=is_reversible(part.residual),
         stage=stage,
         block=block,
@@ -103,11 +109,14 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
     return msgspec.structs.replace(row, **both)
 
 
-def _order(row: Operation, part: Part) -> str | None:
+def _order(row: Operation, part: Part, architecture: Architecture) -> str | None:
     """The row's order in letters; none for what only moves data (with these options of its page)."""
     if not (row.macs or row.flops or row.comparisons or row.params):
         return None
-    return ORDERS.get((part.page.order_key(part.place), row.path)) or ORDERS.get(("residual", row.path))
+    keys = part.page.order_key(part.place), "residual"
+    if architecture.mode == "decode" and not architecture.idle(part):
+        keys = decoding_key(keys[0]), decoding_key(keys[1])
+    return ORDERS.get((keys[0], row.path)) or ORDERS.get((keys[1], row.path))
 
 
 def facts(architecture: Architecture) -> Facts:

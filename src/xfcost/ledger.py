@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 Mixing = Literal["per-token", "local", "global"]
 MIXINGS: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
-COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons", "moved")
+COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons", "moved", "cached")
 # What a trace tells of an operation, beside how often it stands.
-MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved")
+MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved", "cached")
 TRAFFIC: Final = ("plain_traffic_bytes", "tiled_traffic_bytes")
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
 
@@ -56,6 +56,14 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Of sorting and choosing (argmax, top-k, maxima); neither MACs nor FLOPs."""
     moved: int = 0
     """Elements that gathers, scatters, rolls, pads, concatenations and look-ups write."""
+    cached: int = 0
+    """Elements that it keeps of the past for the tokens to come: keys and values, or a state."""
+    cached_per_token: int = 0
+    """How many of them every token of a sample adds; 0 where a state is rewritten."""
+    read: int | None = None
+    """Weights that are read, where they are not all its parameters: rows looked up, experts, a table owned elsewhere."""
+    read_most: int | None = None
+    """How many of them a batch can ask for at most; where it isn't given, samples share none."""
     bound: bool = False
     """Are its weights' shapes bound to the input's size (a row per token, say), so that another N needs new ones?"""
     once: bool = False
@@ -80,6 +88,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     traced_flops: int | None = None
     traced_comparisons: int | None = None
     traced_moved: int | None = None
+    traced_cached: int | None = None
     seconds: float | None = None
 
     @property

@@ -46,3 +46,5 @@ class Head(Page, frozen=True):
 
 class PerToken(SubLayer, frozen=True):
     """A sub-layer whose output at a token depends on that token alone."""
+
+    token_wise: ClassVar[bool] = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -76,6 +76,8 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     V of a bias.
     """
 
+    token_wise: ClassVar[bool] = True
+
     norm: NormKind = "layer_norm"
     share: Share | None = None
     bias: bool = False
@@ -98,7 +100,7 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
             yield elementwise("scale", "Scale 1/√d", "multiply", n * d)
         head = linear("linear", "Vocabulary scores", n, d, place.vocabulary, bias=self.bias)
         table = d * place.vocabulary if self.share else 0
-        yield msgspec.structs.replace(head, params=head.params - table, shared=self.share)
+        yield msgspec.structs.replace(head, params=head.params - table, read=head.params, shared=self.share)
 
 
 class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):

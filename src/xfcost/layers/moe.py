@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, ceil_log2
+from xfcost.arithmetic import Number, ceil_div, ceil_log2, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
@@ -146,7 +146,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         rows = self.computed(n)
         yield move("gather", "Tokens to their experts", rows * d)
         for row in self.expert.operations(msgspec.structs.replace(place, grid=Grid((rows,)))):
-            yield _of_each(row, self.experts, self.active)
+            yield self._of_each(row, n)
         copies = n * self.active * d
         yield move("scatter", "Experts' answers to their tokens", copies)
         yield elementwise("weigh", "Answers times their weights", "multiply", copies)
@@ -156,6 +156,26 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             for row in self.shared_network(d).operations(place):
                 yield msgspec.structs.replace(row, path=f"shared_{row.path}", title=f"Shared experts: {row.title}")
             yield elementwise("shared_add", "Add the shared experts", "add", n * d)
+
+    def _of_each(self, row: Operation, tokens: Number) -> Operation:
+        """A network's row, for all experts: each has weights of its own, and a token uses those of A.
+
+        N tokens choose N·A experts at most; where slots are computed, filled or not, all E of them are read.
+        """
+        every = row.params * self.experts
+        chosen = row.params * self.active * tokens
+        return msgspec.structs.replace(
+            row,
+            path=f"experts_{row.path}",
+            title=f"Experts: {row.title}",
+            params=every,
+            idle_params=row.params * (self.experts - self.active),
+            read=lesser(chosen, every) if self.capacity is None else every,
+            read_most=every,
+        )
+
+    def order_key(self, place: Place) -> str:
+        return "moe" if self.capacity is None else "moe/capacity"
 
     def _routing(self, n: Number, d: Number) -> Iterator[Operation]:
         every = n * self.experts
@@ -201,17 +221,6 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
                 f"{self.experts * slots:,} for {n * self.active:,} copies of tokens; all are computed and counted, "
                 "filled or not, and a token whose expert is full is dropped, so that the tokens of a sample compete"
             )
-
-
-def _of_each(row: Operation, experts: Number, active: Number) -> Operation:
-    """A network's row, for all experts: each has weights of its own, and a token uses those of `active`."""
-    return msgspec.structs.replace(
-        row,
-        path=f"experts_{row.path}",
-        title=f"Experts: {row.title}",
-        params=row.params * experts,
-        idle_params=row.params * (experts - active),
-    )
 
 
 def _check_plain(expert: Mlp | Swiglu | Geglu) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from xfcost.layers.base import Embed, PerToken
 from xfcost.ledger import Operation
@@ -13,6 +13,8 @@ from xfcost.mechanisms.rows import norm
 
 class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
     """A norm at a door: after the embeddings (BERT's public implementation), before a convolution (ConvNeXt's)."""
+
+    token_wise: ClassVar[bool] = True
 
     norm: NormKind = "layer_norm"
 

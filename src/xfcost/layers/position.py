@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.arithmetic import Number, ceil_div
+from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import sides_text
 from xfcost.layers.base import Embed
@@ -95,6 +96,14 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         if self.shape:
             yield move("spread", "Lay out the axes' positions", prod(self.spread(place)) * place.dim, once=True)
         yield add
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One row of the table, or one sinusoid, added."""
+        if self.form not in {"learned", "sinusoidal"}:
+            raise PageError("form", f"--mode decode: {self.form} positions are laid out for all tokens at once")
+        for row in self.operations(place):
+            work = {"flops": place.dim * FLOPS_PER_ELEMENT["add"]} if row.path == "add" else {"read": place.dim}
+            yield msgspec.structs.replace(row, **work)
 
     def _separate(self, place: Place) -> Operation:
         steps, *others = place.grid.sides

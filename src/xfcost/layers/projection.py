@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
@@ -17,6 +18,8 @@ class Projection(Embed, frozen=True, kw_only=True, tag="projection"):
 
     projection   N·C·d MACs, C·d + d parameters
     """
+
+    token_wise: ClassVar[bool] = True
 
     bias: bool = True
 

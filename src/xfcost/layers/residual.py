@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -15,16 +15,19 @@ from xfcost.mechanisms.base import Joining, Mixer, Page, Place, Residual, SubLay
 from xfcost.mechanisms.rows import elementwise, move, norm
 
 
-def wrapped(page: SubLayer, residual: Joining, place: Place) -> Iterator[Operation]:
-    """The rows of `page` inside its residual: `residual_norm` where it stands, its scales, and `residual_add`.
+def wrapped(
+    page: SubLayer, residual: Joining, place: Place, rows: Iterable[Operation] | None = None
+) -> Iterator[Operation]:
+    """The rows of `page` (or `rows`) inside its residual: `residual_norm` where it stands, scales, `residual_add`.
 
     What changes the extra tokens alone is normed, scaled and added on them alone (a mixer's norm is on all that it
     reads), and `residual_rejoin` puts them back before the others.
     """
+    rows = page.operations(place) if rows is None else rows
     rejoin = move("residual_rejoin", "Extra tokens back before the others", place.grid.total * place.dim)
     rejoined = [rejoin] if page.extra_alone else []
     if residual == "none":
-        yield from [*page.operations(place), *rejoined]
+        yield from [*rows, *rejoined]
         return
     grid, width = page.out(place)
     tokens = grid.extra if page.extra_alone else grid.total
@@ -37,7 +40,7 @@ def wrapped(page: SubLayer, residual: Joining, place: Place) -> Iterator[Operati
         normed = []
     else:
         normed = list(norm(residual.norm, "residual_norm", tokens, width))
-    yield from page.operations(place)
+    yield from rows
     yield from page.shortcut(place)
     after = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
     yield from [*after[residual.place], *rejoined]

@@ -7,7 +7,7 @@ iGPT (Chen et al. 2020) shifts its sequence behind a learned start.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import ClassVar, Literal
 
 from xfcost.errors import PageError
 from xfcost.grid import Grid
@@ -42,6 +42,8 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
 
     N·d additions; a shift writes N·d elements. It joins the stream by itself: no norm, no second shortcut.
     """
+
+    token_wise: ClassVar[bool] = False
 
     shift: Axis | None = None
     residual: Joining | None = "none"

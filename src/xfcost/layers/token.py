@@ -21,6 +21,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
     """
 
     takes: ClassVar[Takes] = "tokens"
+    token_wise: ClassVar[bool] = True
 
     dim: Width | None = None
     """d; the stage's width where it isn't given. A sub-layer that widens takes any."""
@@ -48,6 +49,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
             title="Token embedding",
             params=params,
             moved=place.grid.total * width,
+            read=place.grid.total * width,
             shared=self.share,
         )
         if self.scale == "sqrt_dim":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from xfcost.layers.base import Embed
 from xfcost.ledger import Operation
@@ -16,9 +17,11 @@ class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
     types·d parameters; N·d elements are looked up, whatever the types. One text stands here: all tokens are of type 0.
     """
 
+    token_wise: ClassVar[bool] = True
+
     types: Rows = 2
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        yield Operation(path="lookup", title="Token type embedding", params=self.types * d, moved=n * d)
+        yield Operation(path="lookup", title="Token type embedding", params=self.types * d, moved=n * d, read=n * d)
         yield elementwise("add", "Add token types", "add", n * d)

@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from xfcost.layers.base import Enter
 from xfcost.layers.residual import TwoStreams
 from xfcost.live import layers, mechanisms
+from xfcost.live.decoding import STEPS
+from xfcost.live.decoding.kept import stand_at
 from xfcost.live.leaves import Add, Scale, Table, Tables
 from xfcost.live.mechanisms.recurrent import hand_over
 from xfcost.live.norms import LayerScale, norm
 from xfcost.live.reversible import ReversibleRun, StreamsJoined
-from xfcost.mechanisms.base import Mixer, Page, SubLayer
+from xfcost.mechanisms.base import Mixer, Page, SubLayer, alone
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, VectorInput, VideoInput
 
@@ -40,24 +42,61 @@ def build(architecture: Architecture, device: str = "meta") -> Live:
     rows: dict[str, str] = {}
     with torch.device(device):
         model = Model(architecture, rows).to(dtype).eval().requires_grad_(False)
-        inputs = tuple(example_input(stream, architecture.batch, dtype) for stream in architecture.streams)
+        inputs = tuple(example_input(stream, architecture, dtype) for stream in architecture.running)
+    if architecture.mode == "decode":
+        stand_at(model, architecture.running[-1].grid.total - 1)
     return Live(model, inputs, rows)
 
 
-def example_input(stream: Stream, batch: int, dtype: torch.dtype) -> Tensor:
-    """Random pixels (B, C, [T,] Y, X), vectors (B, N, C) or token numbers (B, N), on the current device."""
-    entry = stream.input
+def example_input(stream: Stream, architecture: Architecture, dtype: torch.dtype) -> Tensor:
+    """Random pixels (B, C, [T,] Y, X), vectors (B, N, C) or token numbers (B, N), on the current device.
+
+    Of a model that decodes, one token (B, 1, …).
+    """
+    entry, batch = stream.input, architecture.batch
     if isinstance(entry, ImageInput | VideoInput):
         return torch.randn(batch, entry.channels, *entry.sides, dtype=dtype)
+    length = 1 if architecture.mode == "decode" else entry.length
     if isinstance(entry, VectorInput):
-        return torch.randn(batch, entry.length, entry.channels, dtype=dtype)
-    return torch.randint(entry.vocabulary, (batch, entry.length))
+        return torch.randn(batch, length, entry.channels, dtype=dtype)
+    return torch.randint(entry.vocabulary, (batch, length))
 
 
-def twin(part: Part, tables: Tables) -> nn.Module:
-    """The torch twin of a page: every one is made of (page, place, shared tables)."""
-    make: Any = TWINS[type(part.page)]
-    return make(part.page, part.place, tables)
+class Twins(NamedTuple):
+    """Makes the torch twins of pages: every one of (page, place, shared tables)."""
+
+    tables: Tables
+
+    def of(self, part: Part) -> nn.Module:
+        """The twin of all tokens."""
+        make: Any = TWINS[type(part.page)]
+        return make(part.page, part.place, self.tables)
+
+    def reads_memory(self, part: Part) -> bool:
+        """Is the twin handed the other stream's output with every call?"""
+        return isinstance(part.page, SubLayer) and part.page.reads_memory
+
+
+class StepTwins(NamedTuple):
+    """Makes twins of one token more, what they need of the past being kept for a batch."""
+
+    tables: Tables
+    batch: int
+
+    def of(self, part: Part) -> nn.Module:
+        """The twin of a token; where it needs nothing of the others, that of all tokens at a place of one."""
+        page, place = part.page, part.place
+        if type(page) in STEPS:
+            step: nn.Module = STEPS[type(page)](page, place, self.batch, self.tables)
+            return step
+        return Twins(self.tables).of(part._replace(place=alone(place)))
+
+    def reads_memory(self, part: Part) -> bool:
+        """What it reads of the other stream is kept."""
+        return False
+
+
+Maker = Twins | StepTwins
 
 
 class Model(nn.Module):
@@ -68,18 +107,24 @@ class Model(nn.Module):
         tables = {name: Table(*shape) for name, shape in architecture.tables.items()}
         self.shared = nn.ModuleDict(tables)
         rows |= {f"shared.{name}": f"shared.{name}" for name in tables}
+        steps = architecture.mode == "decode"
+        makers = [
+            StepTwins(tables, architecture.batch) if steps and stream in architecture.running else Twins(tables)
+            for stream in architecture.streams
+        ]
         self.streams = nn.ModuleList(
-            StreamModel(stream, tables, rows, f"streams.{number}") for number, stream in enumerate(architecture.streams)
+            StreamModel(stream, maker, rows, f"streams.{number}")
+            for number, (stream, maker) in enumerate(zip(architecture.streams, makers, strict=True))
         )
-        if len(self.streams) > 1:
+        if len(architecture.running) > 1:
             hand_over(*self.streams)
-        self.head = twin(architecture.head, tables) if architecture.head else None
+        self.head = makers[-1].of(architecture.head) if architecture.head else None
         rows["head"] = "head"
 
     def forward(self, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
         """What the head answers: two tensors where it has two answers."""
         memory_BMD: Tensor | None = None
-        for stream, numbers in zip(self.streams, inputs, strict=True):
+        for stream, numbers in zip(self.streams[-len(inputs) :], inputs, strict=True):
             memory_BMD = stream(numbers, memory_BMD)
         return memory_BMD if self.head is None else self.head(memory_BMD)  # type: ignore[return-value]
 
@@ -87,12 +132,12 @@ class Model(nn.Module):
 class StreamModel(nn.Module):
     """A door, then stages: (B, C, Y, X), (B, C, T, Y, X), (B, N, C) or (B, N) -> (B, N, D)."""
 
-    def __init__(self, stream: Stream, tables: Tables, rows: dict[str, str], path: str) -> None:
+    def __init__(self, stream: Stream, make: Maker, rows: dict[str, str], path: str) -> None:
         super().__init__()
-        self.embed = nn.ModuleList(twin(part, tables) for part in stream.embed)
+        self.embed = nn.ModuleList(make.of(part) for part in stream.embed)
         rows |= {f"{path}.embed.{number}": part.path for number, part in enumerate(stream.embed)}
         self.stages = nn.ModuleList(
-            StageModel(stage, tables, rows, f"{path}.stages.{number}") for number, stage in enumerate(stream.stages)
+            StageModel(stage, make, rows, f"{path}.stages.{number}") for number, stage in enumerate(stream.stages)
         )
         self.skips = any(stage.reads for stage in self.stages)  # else no stage's output is kept
 
@@ -109,22 +154,22 @@ class StreamModel(nn.Module):
 class StageModel(nn.Module):
     """A door, then blocks in their order: (B, N, D) -> (B, N', D')."""
 
-    def __init__(self, stage: Stage, tables: Tables, rows: dict[str, str], path: str) -> None:
+    def __init__(self, stage: Stage, make: Maker, rows: dict[str, str], path: str) -> None:
         super().__init__()
-        self.enter = nn.ModuleList(twin(part, tables) for part in stage.enter)
+        self.enter = nn.ModuleList(make.of(part) for part in stage.enter)
         self.reads = {
             number: part.page.reads_stage - 1
             for number, part in enumerate(stage.enter)
             if isinstance(part.page, Enter) and part.page.reads_stage
         }
         rows |= {f"{path}.enter.{number}": part.path for number, part in enumerate(stage.enter)}
-        self.exit = twin(stage.exit, tables) if stage.exit else None
+        self.exit = make.of(stage.exit) if stage.exit else None
         if stage.exit:
             rows[f"{path}.exit"] = stage.exit.path
         self.run = ReversibleRun() if stage.exit else nn.ModuleList()
         for number, index in enumerate(stage.order):
             block = stage.blocks[index]
-            self.run.append(BlockModel(SubLayerModel(part, tables) for part in block.parts))
+            self.run.append(BlockModel(SubLayerModel(part, make) for part in block.parts))
             for position, part in enumerate(block.parts):
                 rows[f"{path}.run.{number}.{position}"] = part.path
 
@@ -181,10 +226,10 @@ class SubLayerModel(nn.Module):
     the extra tokens alone, x is those: a mixer reads all the others too, and they pass by as they are.
     """
 
-    def __init__(self, part: Part, tables: Tables) -> None:
+    def __init__(self, part: Part, make: Maker) -> None:
         super().__init__()
-        self.crosses = isinstance(part.page, SubLayer) and part.page.reads_memory
-        self.inner = twin(part, tables)
+        self.crosses = make.reads_memory(part)
+        self.inner = make.of(part)
         alone = isinstance(part.page, SubLayer) and part.page.extra_alone
         self.residual_rejoin = Rejoin(part.place.grid.extra) if alone else None
         self.narrow = alone and not isinstance(part.page, Mixer)
@@ -199,7 +244,7 @@ class SubLayerModel(nn.Module):
             self.residual_factor = Scale(joining.factor) if joining.factor else None
             self.residual_add = Add()
         # in a tuple: a sub-layer that merely uses a table must not own it
-        self.borrowed = tuple(tables[name] for name in part.page.tables(part.place))
+        self.borrowed = tuple(make.tables[name] for name in part.page.tables(part.place))
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, onto_BND: Tensor | None = None) -> Tensor:
         if self.residual_rejoin is None:

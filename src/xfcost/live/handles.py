@@ -312,7 +312,8 @@ _MOVES: Final = (
     "take_along_dim tile"
 )
 COUNTED |= {f"aten::{name}": moved for name in _MOVES.split()}
-COUNTED |= {f"aten::{name}": scattered for name in ("index_copy", "index_put", "scatter", "slice_scatter")}
+_WRITES: Final = "index_copy index_copy_ index_put scatter slice_scatter"
+COUNTED |= {f"aten::{name}": scattered for name in _WRITES.split()}
 
 # Viewing, shaping and masking data, and making constants: nothing by convention. fvcore's own list is not used, for it
 # hides arithmetic (max, clamp) among them.

@@ -17,6 +17,7 @@ from fvcore.nn.jit_analysis import JitModelAnalysis
 from torch import Tensor, nn
 
 from xfcost.ledger import MEASURED, Operation
+from xfcost.live.decoding.kept import Kept
 from xfcost.live.handles import COUNTED, FREE, is_shape_arithmetic
 from xfcost.live.meta import traceable_meta
 
@@ -29,6 +30,7 @@ class ModuleCosts(NamedTuple):
     flops: int
     comparisons: int
     moved: int
+    cached: int
     leaf: bool
 
 
@@ -77,8 +79,9 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     for name, module in model.named_modules():
         own = counts[name]
         params = sum(parameter.numel() for parameter in module.parameters(recurse=False))
-        work = {quantity: own[quantity] for quantity in MEASURED if quantity != "params"}
-        modules[name] = ModuleCosts(params, **work, leaf=next(module.children(), None) is None)
+        work = {quantity: own[quantity] for quantity in MEASURED if quantity not in {"params", "cached"}}
+        cached = sum(kept.numel() for kept in module.buffers(recurse=False)) if isinstance(module, Kept) else 0
+        modules[name] = ModuleCosts(params, **work, cached=cached, leaf=next(module.children(), None) is None)
     return Traced(_shared_params_once(model, modules), dict(unsupported))
 
 

@@ -79,6 +79,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     binds_tables: ClassVar[bool] = False
     """Are the shapes of its shared tables bound to the input's size?"""
 
+    token_wise: ClassVar[bool] = False
+    """Is what it gives at a token of that token alone, so that one token more is work like any other?"""
+
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The grid that must come in for a grid of `sides` to go out; other than it at doors alone."""
         return sides
@@ -93,6 +96,18 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def operations(self, place: Place) -> Iterator[Operation]:
         """The closed-form rows of one sample, their path being the operation's own name, in the order they run."""
         raise NotImplementedError
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """The rows of one token more, the last of `place`'s grid, where all that it needs of those before is cached.
+
+        Raises:
+            PageError: it can't be worked out token by token.
+        """
+        if not self.token_wise:
+            raise PageError(
+                "kind", f"--mode decode: {tag_of(type(self))!r} is no step of a model that works token by token"
+            )
+        return self.operations(alone(place))
 
     def order_key(self, place: Place) -> str:
         """Under which name the orders of its rows are kept; another one where options change them."""
@@ -159,6 +174,20 @@ class Mixer(SubLayer, frozen=True):
     def steps(self, place: Place) -> Number:
         """Sequential operations: how many of its steps can only run one after the other (a recurrence's N)."""
         return 1
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        kind = tag_of(type(self))
+        if self.causality == "none":
+            raise PageError(
+                "kind",
+                f"--mode decode: {kind!r} reads later tokens here, so that one token more changes all before it and "
+                "nothing can be cached; decode needs a causal model (a decoder, or causal: true)",
+            )
+        raise PageError(
+            "kind",
+            f"--mode decode: {kind!r} has no form that takes one token more; --mode generate tells what it costs "
+            "without a cache",
+        )
 
     def turn(self, grid: Grid, token: int) -> int:
         """When a token's turn comes where they are generated one by one: as they are numbered, or block after block."""
@@ -238,6 +267,16 @@ class NeverCausal(MultiHead, frozen=True, kw_only=True):
                 "(where it isn't given, a decoder's mixers are causal)",
             )
         super().check(place)
+
+
+def alone(place: Place) -> Place:
+    """`place` where one token stands, and no other."""
+    return msgspec.structs.replace(place, grid=Grid((1,)))
+
+
+def decoding_key(key: str) -> str:
+    """Under which name the orders of a page's `decoding` rows are kept."""
+    return f"{key}/decoding"
 
 
 def check_heads(heads: int, head_dim: int | None, width: int) -> None:

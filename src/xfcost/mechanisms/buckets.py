@@ -24,6 +24,12 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A table that all layers of a stack use, as in T5; else every layer has its own."""
 
 
+def bucket_row(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
+    """The table, looked up for the N distances of the last token to all, itself among them."""
+    row = bucket_table(buckets, tokens, heads)
+    return msgspec.structs.replace(row, moved=tokens * heads, read=tokens * heads)
+
+
 def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
     """The table, looked up for the 2N-1 distances between N tokens and laid out for all N² pairs, once for all samples.
 

@@ -10,6 +10,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import reading
 from xfcost.mechanisms.base import MultiHead, Place
+from xfcost.mechanisms.rows import idle
 
 
 class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
@@ -47,9 +48,23 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         return grid.total * (memory.total if memory else 0)
 
     def operations(self, place: Place) -> Iterator[Operation]:
+        return self._reading(place, place.grid.total)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One query; the memory's keys and values were worked out once, and are cached: 2·M·h·d_k numbers."""
+        memory = place.memory or place.grid
+        for row in self._reading(place, 1):
+            if row.path == "kv":
+                yield idle(row)
+                kept = 2 * memory.total * self.inner(place.dim)
+                yield Operation(path="cache", title="Cached keys and values of the memory", cached=kept)
+            else:
+                yield row
+
+    def _reading(self, place: Place, queries: Number) -> Iterator[Operation]:
         memory = place.memory or place.grid
         yield from reading(
-            queries=place.grid.total,
+            queries=queries,
             width=place.dim,
             keys=memory.total,
             memory_width=place.memory_dim or place.dim,

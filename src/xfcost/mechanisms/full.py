@@ -12,9 +12,9 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, check_output
-from xfcost.mechanisms.buckets import Buckets, bucket_table
+from xfcost.mechanisms.buckets import Buckets, bucket_row, bucket_table
 from xfcost.mechanisms.grouped import Grouped
-from xfcost.mechanisms.rows import linear, move
+from xfcost.mechanisms.rows import cache, linear, move
 
 
 class Full(Grouped, frozen=True, kw_only=True, tag="full"):
@@ -107,23 +107,36 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         if self.output_projection:
             yield linear("out", "Output projection W_O", n, self.inner(d), d, bias=self.projection_bias)
 
-    def core(self, place: Place) -> Iterator[Operation]:
-        """The rows between the projections."""
-        n = place.grid.total
-        if place.fused and self.causal and self.biased:
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One query against the keys and values of all N tokens: 2·h_kv·d_k numbers are cached of each."""
+        if not self.causal:
+            yield from super().decoding(place)
+        n, d = place.grid.total, place.dim
+        yield from self.projections(1, d)
+        if self.bias:
+            yield bucket_row(self.bias, n, self.heads)
+        yield cache("Keys and values to the cache", 2 * self.kv_inner(d), n)
+        yield from self.core(place, queries=1)
+        if self.output_projection:
+            yield linear("out", "Output projection W_O", 1, self.inner(d), d, bias=self.projection_bias)
+
+    def core(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
+        """The rows between the projections; with `queries`, the last tokens', which nothing masks."""
+        n, masked = place.grid.total, bool(self.causal) and queries is None
+        if place.fused and masked and self.biased:
             yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n)
         rows = attention_core(
-            queries=n,
+            queries=n if queries is None else queries,
             keys=n,
             heads=self.heads,
             shared=self.shared,
             inner=self.inner(place.dim),
             mixing="global",
             reads="N",
-            pairs=self.pairs(place.grid),
+            pairs=self.pairs(place.grid) if queries is None else queries * n,
             fused=place.fused and not self.talking_heads,
             biased=self.biased,
-            masked=bool(self.causal),
+            masked=masked,
             scaled=self.scaled,
         )
         yield from self._talking(rows, n) if self.talking_heads else rows

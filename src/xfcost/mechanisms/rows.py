@@ -153,6 +153,23 @@ def choose(path: str, title: str, elements: Number, **more: Any) -> Operation:
     return Operation(path=path, title=title, comparisons=elements, **more)
 
 
+def cache(title: str, elements: Number, tokens: Number, *, path: str = "cache") -> Operation:
+    """`elements` of one token more, written beside those that `tokens` tokens (it too) leave to be read."""
+    kept = elements * tokens
+    return move(path, title, elements, cached=kept, cached_per_token=elements)
+
+
+def state(title: str, elements: Number, *, path: str = "state") -> Operation:
+    """A state of `elements` numbers, rewritten with every token: as many for any N."""
+    return move(path, title, elements, cached=elements)
+
+
+def idle(row: Operation) -> Operation:
+    """`row` where it does not run: its parameters are there, and neither work nor reading."""
+    nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved", "read"), 0)
+    return msgspec.structs.replace(row, pairs=None, core=None, **nothing)
+
+
 def move(path: str, title: str, moved: Number = 0, **more: Any) -> Operation:
     """Data that only moves: no parameters, 0 FLOPs by convention, yet named, so that nothing stays hidden.
 

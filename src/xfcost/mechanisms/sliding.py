@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, lesser, round_up
+from xfcost.arithmetic import Number, ceil_div, lesser, round_up
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
@@ -15,7 +15,7 @@ from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.band import Band, band_pairs
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.grouped import Grouped
-from xfcost.mechanisms.rows import linear, move
+from xfcost.mechanisms.rows import cache, idle, linear, move
 
 
 class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
@@ -148,6 +148,32 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         if g:
             yield from self._global(place, p, inner)
         yield linear("out", "Output projection W_O", p, inner, d, bias=bias)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One query against the last w tokens of its residue class; a ring of w·δ tokens is cached."""
+        if not self.causal:
+            yield from super().decoding(place)
+        d, inner = place.dim, self.inner(place.dim)
+        rows = lesser(self.window, ceil_div(place.grid.total, self.dilation))
+        yield from self.projections(1, d)
+        if self.own_projections:
+            yield idle(linear("global_q", "Q projection of global tokens", 0, d, inner, bias=self.projection_bias))
+            kv = linear("global_kv", "K, V projections for global tokens", 0, d, 2 * inner, bias=self.projection_bias)
+            yield idle(kv)
+        yield cache("Keys and values to the window's cache", 2 * self.kv_inner(d), rows * self.dilation)
+        keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
+        yield from attention_core(
+            queries=1,
+            keys=keys,
+            heads=self.heads,
+            shared=self.shared,
+            inner=inner,
+            mixing="local",
+            reads="w",
+            pairs=keys,
+            fused=place.fused,
+        )
+        yield linear("out", "Output projection W_O", 1, inner, d, bias=self.projection_bias)
 
     def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
         """Every token's own row: its band, and the global tokens."""

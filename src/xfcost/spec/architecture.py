@@ -120,6 +120,15 @@ class Architecture(NamedTuple):
             yield self.head, "head", "head", 1
 
     @property
+    def running(self) -> tuple[Stream, ...]:
+        """The streams that run: all of them, but of a decoding encoder-decoder the decoder alone."""
+        return self.streams[-1:] if self.mode == "decode" else self.streams
+
+    def idle(self, part: Part) -> bool:
+        """Does it belong to a stream that does not run?"""
+        return any(part.path.startswith(stream.path) for stream in self.streams if stream not in self.running)
+
+    @property
     def grid(self) -> Grid:
         """The tokens that N counts, extra ones included."""
         return self.streams[0].grid
