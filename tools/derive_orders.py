@@ -44,12 +44,11 @@ def orders() -> dict[tuple[str, str], str]:
     for page in pages:
         if page not in known:
             raise LookupError(f"{page.__name__} has no example in tools/order_examples/")
-    for page in pages:
-        for example, spot in known[page]:
-            for row in _rows(example, spot):
-                _note(found, (example.order_key(spot), row.path), row)
-            for row in _decoding_rows(example, spot):
-                _note(found, (decoding_key(example.order_key(spot)), row.path), row)
+    for example, spot in (each for page in pages for each in known[page]):
+        for row in _rows(example, spot):
+            _note(found, (example.order_key(spot), row.path), row)
+        for row in _decoding_rows(example, spot):
+            _note(found, (decoding_key(example.order_key(spot)), row.path), row)
     for row in _residual_rows(place()):
         _note(found, ("residual", row.path), row)
     for row in _residual_rows(alone(place())):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xfcost.asked import make_run
 from xfcost.comparison import Comparison, compared
 from xfcost.counted import count, with_rebuilt
+from xfcost.decoding import at, traced_sizes, with_mode
 from xfcost.errors import UsageError
 from xfcost.ledger import Ledger
 from xfcost.spec.architecture import Execution, Mode
@@ -36,6 +37,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     trace: bool = True,
     device: str | None = None,
     mode: Mode = "forward",
+    new_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Ledger:
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
@@ -52,7 +54,10 @@ def analyze(  # noqa: PLR0913 - the options of the command
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
         device: `cpu`, `cuda` or `mps` also runs the model.
-        mode: `forward` is one pass over all N tokens; what the others ask stands in `docs/modes.md`.
+        mode: `forward` is one pass over all N tokens; `prefill` tells what it caches too; `decode` is one token more
+            where N, it among them, are cached; `generate` is a prefill of N and then token after token; `train` is a
+            step of training.
+        new_tokens: how many `generate` writes.
         progress: called with a line of text before each long step.
 
     Returns:
@@ -62,7 +67,8 @@ def analyze(  # noqa: PLR0913 - the options of the command
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
     loaded = load(spec_name(spec), settings_texts(settings))
-    run = make_run(N=N, size=size, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level, mode=mode)
+    how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
+    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, **how)
     return account(loaded, run, trace=trace, device=device, progress=progress)
 
 
@@ -78,6 +84,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     trace: bool = False,
     device: str | None = None,
     mode: Mode = "forward",
+    new_tokens: int | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
@@ -88,7 +95,8 @@ def compare(  # noqa: PLR0913 - the options of the command
     names = expanded([spec_name(spec) for spec in specs])
     if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
-    run = make_run(N=N, size=size, batch=batch, dtype=dtype, attention=attention, memory_level=memory_level, mode=mode)
+    how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
+    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, **how)
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)
@@ -110,6 +118,13 @@ def account(
 
         say(f"tracing {ledger.facts.name} …")
         ledger = traced(architecture, ledger)
+    ledger = with_mode(ledger, loaded, run, architecture)
+    if trace and ledger.generation is not None and ledger.generation.decode is not None:
+        from xfcost.live.account import with_traced
+
+        for tokens in traced_sizes(ledger.generation):
+            say(f"tracing the step at {tokens} tokens …")
+            ledger = with_traced(ledger, place(loaded, at(tokens, architecture, run, "decode")))
     if device is not None:
         from xfcost.live.account import timed
 

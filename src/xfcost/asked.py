@@ -13,6 +13,7 @@ from xfcost.spec.walk import Run
 from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
 
 MOST_BATCH = 2**24
+MOST_NEW = 2**31
 MOST_SIDE = 2**16
 
 
@@ -25,6 +26,7 @@ def make_run(  # noqa: PLR0913 - the options of the commands
     attention: str = "eager",
     memory_level: Any = None,
     mode: str = "forward",
+    new_tokens: Any = None,
 ) -> Run:
     """The checked run: N (one number or one per stream) or the image's size, a batch, a dtype, an execution, a mode.
 
@@ -49,7 +51,28 @@ def make_run(  # noqa: PLR0913 - the options of the commands
     if N is not None and size is not None:
         raise UsageError("--N and --size: both say how large the input is; give one of them")
     sizes = (token_numbers(N), image_size(size))
-    return Run(*sizes, samples, name, attention, memory_level=level, mode=mode)  # type: ignore[arg-type]
+    written = new_tokens_number(new_tokens, mode)
+    return Run(*sizes, samples, name, attention, memory_level=level, mode=mode, new_tokens=written)  # type: ignore[arg-type]
+
+
+def new_tokens_number(given: Any, mode: str) -> int:
+    """m of `--mode generate`, which needs one; 1 in other modes, which have none.
+
+    Raises:
+        UsageError: it is missing, or there where it says nothing, or no number.
+    """
+    if mode != "generate":
+        if given is not None:
+            raise UsageError(f"--new-tokens {given}: only --mode generate writes; add it, or leave --new-tokens out")
+        return 1
+    try:
+        number = int(given) if isinstance(given, str) else _whole(given)
+    except (TypeError, ValueError):
+        number = 0
+    if not 1 <= number <= MOST_NEW:
+        got = "is missing" if given is None else f"{given}"
+        raise UsageError(f"--new-tokens {got}: expected how many tokens to generate, 1 to {MOST_NEW}")
+    return number
 
 
 def image_size(given: Any) -> tuple[int, int] | None:

@@ -145,9 +145,23 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures["score_dot_products_with_extra_tokens"] = first_scores(eager)
     figures["attention_bytes"] = memory["all_layers"]
     figures["attention_peak_bytes"] = memory["peak"]
+    figures |= _of_mode(ledger)
     figures["traced_macs"] = ledger.total("traced_macs")
     figures["seconds"] = ledger.timing.seconds if ledger.timing else None
     return figures
+
+
+def _of_mode(ledger: Ledger) -> dict[str, int | float | None]:
+    """What the mode adds: the cache, a step's reading, a text's cost without a cache."""
+    cache, step, text = ledger.cache, ledger.step, ledger.generation
+    return {
+        "cache_bytes": cache.bytes if cache else None,
+        "cache_bytes_per_token": cache.bytes_per_token if cache else None,
+        "read_bytes": step.bytes_read if step else None,
+        "intensity": step.intensity if step else None,
+        "generation_macs": text.with_cache.macs if text and text.with_cache else None,
+        "generation_macs_without_cache": text.without_cache.macs if text else None,
+    }
 
 
 def _over(value: float | None, base: float | None) -> float | None:

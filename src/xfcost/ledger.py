@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from xfcost.modes import Cache, Generation, Step
 from xfcost.traffic import Core
 from xfcost.units import BYTES_PER_ELEMENT
 
@@ -118,6 +119,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return None if value is None else value * self.times
 
 
+def without_trace(row: Operation) -> Operation:
+    """`row` as counted, without the figures of a trace."""
+    return msgspec.structs.replace(row, **dict.fromkeys(TRACED))
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is true of the whole ledger."""
 
@@ -157,6 +163,8 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """{path, quantity, counted, traced}"""
     uncounted: tuple[str, ...] = ()
     """Work that no named operation owns, or that no handle knows."""
+    steps: tuple[int, ...] = ()
+    """Of a generated text: at how many tokens a step was traced, beside the prefill."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,6 +192,12 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Operation, ...]
     agreement: Agreement | None = None
     timing: Timing | None = None
+    cache: Cache | None = None
+    """What is kept of the past, where the mode is of a model that works token by token."""
+    step: Step | None = None
+    """Of `--mode decode`."""
+    generation: Generation | None = None
+    """Of `--mode generate`."""
 
     def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
         """The sum of `quantity` over all blocks; None where no row has it."""
@@ -234,6 +248,15 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         again = self.part(row for row in self.rows if row.recomputed)
         kept = self.part(row for row in self.rows if not row.recomputed)
         return kept.attention_memory()["all_layers"] + again.attention_memory()["peak"]
+
+    def weights_read(self) -> int:
+        """Weights that this pass reads: each once for the whole batch, of a table at most the rows that are asked."""
+        read = 0
+        for row in self.rows:
+            own = row.params if row.read is None else row.read
+            once = row.once or own >= row.params
+            read += (own if once else min(row.params, own * self.facts.batch)) * row.times
+        return read
 
     def totals(self) -> dict[str, int | None]:
         """Every total of the JSON report, raw."""

@@ -16,6 +16,7 @@ from xfcost.commands.options import (
     FormatOption,
     MemoryLevel,
     Mode,
+    NewTokens,
     Output,
     Settings,
     Size,
@@ -37,6 +38,7 @@ def run(  # noqa: PLR0913 - options
     attention: Attention = "eager",
     memory_level: MemoryLevel = None,
     mode: Mode = "forward",
+    new_tokens: NewTokens = None,
     settings: Settings = None,
     by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {options.any_of(VIEWS)}.")] = None,
     trace: Trace = True,
@@ -64,6 +66,7 @@ def run(  # noqa: PLR0913 - options
         attention=attention,  # type: ignore[arg-type]
         memory_level=memory_level,
         mode=mode,  # type: ignore[arg-type]
+        new_tokens=new_tokens,
         settings=settings or (),
         trace=trace,
         device=device,

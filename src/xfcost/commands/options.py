@@ -46,6 +46,10 @@ Mode = Annotated[
         "--mode", help="forward, prefill, decode (one more token, its past cached), generate or train (a step)."
     ),
 ]
+NewTokens = Annotated[
+    int | None,
+    typer.Option("--new-tokens", metavar="INT", help="Tokens that --mode generate writes after a prompt of N."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -10,8 +10,9 @@ from typing import Final
 import msgspec
 
 from xfcost.accounts import join, with_seconds
+from xfcost.counted import count
 from xfcost.errors import DeviceError
-from xfcost.ledger import Ledger
+from xfcost.ledger import Agreement, Ledger
 from xfcost.live.build import build
 from xfcost.live.clock import check_device, time_model
 from xfcost.live.memory import check_addressable, check_room, peak_bytes
@@ -33,6 +34,24 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
         live = build(architecture)
         rows, loose = traced_rows(live.model, live.inputs, live.rows)
     return join(_with_versions(ledger), rows, loose)
+
+
+def with_traced(ledger: Ledger, step: Architecture) -> Ledger:
+    """`ledger` of a text that is generated, with what a trace of one of its steps finds."""
+    one = traced(step, count(step))
+    found, ours = one.agreement, ledger.agreement
+    if found is None or ours is None:
+        raise TypeError("an account without a trace has no agreement to add to")
+    tokens = step.streams[-1].grid.tokens
+    differences = (dict(each, path=f"decode at {tokens}: {each['path']}") for each in found.differences)
+    loose = (f"decode at {tokens}: {text}" for text in found.uncounted)
+    agreement = Agreement(
+        exact=ours.exact and found.exact,
+        differences=(*ours.differences, *differences),
+        uncounted=(*ours.uncounted, *loose),
+        steps=(*ours.steps, tokens),
+    )
+    return msgspec.structs.replace(ledger, agreement=agreement)
 
 
 @contextmanager

@@ -35,6 +35,12 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     _EXTRA: ("  with extra tokens", ""),
     "attention_bytes": ("attention memory, all layers", ""),
     "attention_peak_bytes": ("attention memory, peak", ""),
+    "cache_bytes": ("cache of the past", ""),
+    "cache_bytes_per_token": ("  more per token", ""),
+    "read_bytes": ("read per step", ""),
+    "intensity": ("FLOPs per byte read", ""),
+    "generation_macs": ("MACs with a cache", ""),
+    "generation_macs_without_cache": ("  without", ""),
     "seconds": ("time of a forward", ""),
 }
 _MOST_CROSSINGS: Final = 3
@@ -119,7 +125,9 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
 def _figure(quantity: str, value: float | None) -> str:
     if quantity == "seconds":
         return units.seconds(value)
-    if quantity.endswith("_bytes"):
+    if quantity == "intensity":
+        return units.DASH if value is None else units.ratio(value)[:-1]
+    if "_bytes" in quantity:
         return units.size(None if value is None else int(value))
     if quantity in _EXACT:
         return units.exact(None if value is None else int(value))

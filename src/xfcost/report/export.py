@@ -17,8 +17,9 @@ from xfcost.report.output import Format, View, json_text
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
     "times", "params", "active_params", "bound", "macs", "flops", "attention_entries", "comparisons", "moved",
+    "cached", "cached_per_token", "read",
     "plain_traffic_bytes", "tiled_traffic_bytes", "heads", "pairs", "shared",
-    "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "seconds",
+    "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "traced_cached", "seconds",
 )  # fmt: skip
 
 
@@ -63,8 +64,21 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "published": ledger.published_beside_ours(),
         "published_left_out": facts.published_left_out,
         "timing": msgspec.to_builtins(ledger.timing),
+        **mode_objects(ledger),
         "notes": list(facts.notes),
         "versions": facts.versions,
+    }
+
+
+def mode_objects(ledger: Ledger) -> dict[str, Any]:
+    """What the mode says: the cache, a step, a generated text; null where it says nothing of it."""
+    step, generation = ledger.step, ledger.generation
+    both = {"bytes_read": step.bytes_read, "intensity": step.intensity} if step else {}
+    whole = {"with_cache": msgspec.to_builtins(generation.with_cache)} if generation else {}
+    return {
+        "cache": msgspec.to_builtins(ledger.cache),
+        "step": msgspec.to_builtins(step) | both if step else None,
+        "generation": msgspec.to_builtins(generation) | whole if generation else None,
     }
 
 

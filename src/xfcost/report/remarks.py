@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from xfcost import units
-from xfcost.ledger import Ledger
+from xfcost.ledger import Agreement, Ledger
 
 
 def memory_text(ledger: Ledger) -> Text:
@@ -89,7 +89,8 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
         return
     if agreement.exact:
         yield Text(
-            f"trace: fvcore on the real torch model agrees exactly, in all {len(ledger.rows)} operations",
+            f"trace: fvcore on the real torch model agrees exactly, in all {len(ledger.rows)} operations"
+            f"{_traced_steps(agreement)}",
             style="bold green",
         )
         return
@@ -106,6 +107,13 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text(f"  {difference['path']} {difference['quantity']}: counted {counted}, traced {traced}", style="red")
     for line in agreement.uncounted:
         yield Text(f"  not counted: {line}", style="red")
+
+
+def _traced_steps(agreement: Agreement) -> str:
+    """Which steps of a generated text were traced."""
+    if not agreement.steps:
+        return ""
+    return f" (the prefill, and steps at {', '.join(f'{tokens:,}' for tokens in agreement.steps)} tokens)"
 
 
 def _number(count: int, thing: str) -> str:

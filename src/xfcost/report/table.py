@@ -14,6 +14,7 @@ from xfcost import units
 from xfcost.ledger import Facts, Ledger, Operation
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.export import grouped
+from xfcost.report.modes import asked, mode_parts
 from xfcost.report.output import View
 from xfcost.report.remarks import agreement_texts, memory_text, other_work_texts, timing_texts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
@@ -96,6 +97,7 @@ def report(ledger: Ledger, by: View | None, width: int) -> Group:
     parts: list[RenderableType] = [header(ledger), Text()]
     parts += [groups_table(ledger, by)] if by else list(operation_tables(ledger, width))
     parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger), *other_work_texts(ledger)]
+    parts += mode_parts(ledger)
     if published := ledger.published_beside_ours():
         parts += [Text(), published_table(published)]
     parts += [Text(), *endnotes(ledger, listed=by is None, width=width)]
@@ -126,7 +128,8 @@ def _active(ledger: Ledger) -> str:
 def circumstances(facts: Facts) -> str:
     """At which N, batch and dtype, and how executed."""
     changed = "".join(f"   --set {setting}" for setting in facts.settings)
-    return f"tokens {facts.tokens}   batch {facts.batch}   {facts.dtype}   attention {facts.attention}{changed}"
+    how = f"{facts.dtype}   attention {facts.attention}{asked(facts)}{changed}"
+    return f"tokens {facts.tokens}   batch {facts.batch}   {how}"
 
 
 def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from xfcost.errors import UsageError
+from xfcost.errors import PageError, UsageError
 from xfcost.grid import number_text
 from xfcost.layers import EMBEDS, Classifier, DistillationToken
-from xfcost.mechanisms.base import Page, SubLayer, tag_of
+from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer, tag_of
 from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.spec.architecture import Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
@@ -48,6 +48,20 @@ def check_reading(spec: Spec, source: Source, pages: Iterable[SubLayer]) -> None
     """
     if spec.encoder and spec.decoder and not any(page.reads_memory for page in pages):
         raise source.error(("decoder",), "no sub-layer reads the encoder's output; add {kind: cross, …} to a block")
+
+
+def check_decoding(page: Page, place: Place, residual: Joining) -> None:
+    """A page of a model that decodes can take one token more.
+
+    Raises:
+        PageError: it can't, or its residual can't.
+    """
+    for _ in page.decoding(place):
+        pass
+    if isinstance(residual, Residual) and residual.form == "reversible":
+        raise PageError("residual", "--mode decode: a reversible residual has no step of one token here")
+    if isinstance(residual, Residual) and residual.norm == "group_norm":
+        raise PageError("residual", "--mode decode: a group norm's mean is over all tokens, later ones too")
 
 
 def check_sum(path: YamlPath, part: Part, source: Source) -> None:

@@ -13,7 +13,15 @@ from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
 from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer
 from xfcost.spec.architecture import Architecture, Block, Execution, Mode, Part, Stage, Stream
-from xfcost.spec.checks import check_entrance, check_pooled, check_reading, check_starts, check_streams, check_sum
+from xfcost.spec.checks import (
+    check_decoding,
+    check_entrance,
+    check_pooled,
+    check_reading,
+    check_starts,
+    check_streams,
+    check_sum,
+)
 from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput, VideoInput
 from xfcost.spec.inputs import Inputs
 from xfcost.spec.load import Loaded
@@ -37,6 +45,8 @@ class Run(NamedTuple):
     memory_level: int | None = None
     """Bytes of on-chip memory for which the main-memory traffic of attention is told."""
     mode: Mode = "forward"
+    new_tokens: int = 1
+    """m, in the mode `generate`."""
     extra_tokens: bool = True
     """False leaves out [CLS] and its like, and what works on them alone, to compare score counts on the grid alone."""
 
@@ -114,7 +124,7 @@ class _Walk:
             memory_level=self.run.memory_level,
             settings=self.settings,
             own_size=own_size,
-            as_written=own_size and not self.settings,
+            as_written=own_size and not self.settings and self.run.mode not in {"decode", "generate"},
         )
 
     def streams(self) -> list[tuple[YamlPath, StreamSpec]]:
@@ -171,6 +181,8 @@ class _Walk:
     def _part(self, path: YamlPath, page: Page, spot: Place, residual: Joining = "none") -> Part:
         try:
             page.check(spot)
+            if self.run.mode == "decode" and path[0] != "encoder":
+                check_decoding(page, spot, residual)
         except PageError as error:
             raise self.source.error((*path, error.field), error.message) from None
         for name, shape in page.tables(spot).items():

@@ -1,0 +1,196 @@
+"""Models that work token by token: what they cache, what one token more reads, and what m new tokens add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from math import comb
+from typing import Final
+
+import msgspec
+
+from xfcost.counted import count
+from xfcost.errors import SpecError
+from xfcost.ledger import Ledger, Operation, without_trace
+from xfcost.modes import Cache, Generation, Step, Work
+from xfcost.spec.architecture import Architecture, Mode
+from xfcost.spec.load import Loaded
+from xfcost.spec.walk import Run, place
+
+# Sums over this many sizes are added up one by one.
+_FEW: Final = 16
+# So many steps are all traced.
+_TRACED: Final = 4
+# What steps add up: these quantities of every row.
+_SUMMED: Final = ("macs", "flops", "comparisons", "moved")
+
+Costs = tuple[int, ...]
+
+
+def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
+    """`ledger` with what its mode says beside its rows."""
+    if run.mode == "decode":
+        step = Step(
+            weight_bytes=ledger.weights_read() * ledger.bytes_per_element,
+            cache_bytes=(ledger.total("cached") or 0) * ledger.bytes_per_element,
+            flops=ledger.total("flops") or 0,
+        )
+        return msgspec.structs.replace(ledger, cache=cache_of(ledger), step=step)
+    if run.mode == "prefill":
+        return _with_cache(ledger, loaded, run)
+    if run.mode == "generate":
+        return _generated(ledger, loaded, run, architecture)
+    return ledger
+
+
+def cache_of(step: Ledger) -> Cache:
+    """What the rows of a step keep."""
+    size = step.bytes_per_element
+    growing = sum((row.times_over("cached") or 0) for row in step.rows if row.cached_per_token)
+    return Cache(
+        bytes=(step.total("cached") or 0) * size,
+        bytes_per_token=(step.total("cached_per_token") or 0) * size,
+        state_bytes=((step.total("cached") or 0) - growing) * size,
+    )
+
+
+def _with_cache(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:
+    """What a prefill leaves: the cache that the next token will find, or a note of why there is none."""
+    try:
+        step = count(place(loaded, run._replace(mode="decode")))
+    except SpecError as error:
+        return noted(ledger, f"it leaves no cache: {error}")
+    return msgspec.structs.replace(ledger, cache=cache_of(step))
+
+
+def noted(ledger: Ledger, note: str) -> Ledger:
+    """`ledger` with `note` before its others."""
+    facts = msgspec.structs.replace(ledger.facts, notes=(note, *ledger.facts.notes))
+    return msgspec.structs.replace(ledger, facts=facts)
+
+
+def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
+    """The rows of the prefill, and those of all steps together; beside them what it costs without a cache."""
+    prompt = architecture.streams[-1].grid.tokens
+    last = prompt + run.new_tokens - 1
+    encoder = tuple(stream.path for stream in architecture.streams[:-1])
+
+    def anew(tokens: int) -> Costs:
+        """A pass over all tokens so far, of the decoder alone."""
+        passed = count(place(loaded, at(tokens, architecture, run, "forward")))
+        return _work(row for row in passed.rows if not row.path.startswith(encoder))
+
+    decoded, read = (_work(rows) for rows in (prefill.rows, _of(encoder, prefill.rows)))
+    passes = summed(anew, prompt, last)
+    generation = Generation(
+        prompt=prompt,
+        new_tokens=run.new_tokens,
+        prefill=Work(macs=decoded[0], flops=decoded[1]),
+        decode=None,
+        without_cache=Work(macs=passes[0] + read[0], flops=passes[1] + read[1]),
+    )
+    try:
+        steps, cache = _steps(loaded, run, architecture, (prompt + 1, last))
+    except SpecError as error:
+        return msgspec.structs.replace(prefill, generation=msgspec.structs.replace(generation, refused=str(error)))
+    decode = _work(steps)
+    # what a trace found is of the prefill alone, and stands in the agreement
+    rows = (*(under("prefill", without_trace(row)) for row in prefill.rows), *(under("decode", row) for row in steps))
+    generation = msgspec.structs.replace(generation, decode=Work(macs=decode[0], flops=decode[1]))
+    return msgspec.structs.replace(prefill, rows=rows, cache=cache, generation=generation)
+
+
+def traced_sizes(generation: Generation) -> tuple[int, ...]:
+    """Of which steps a trace is taken: all of a few, else the first, one in between and the last."""
+    first, last = generation.prompt + 1, generation.prompt + generation.new_tokens - 1
+    every = range(first, last + 1)
+    return tuple(every) if len(every) <= _TRACED else (first, (first + last) // 2, last)
+
+
+def _of(paths: tuple[str, ...], rows: Iterable[Operation]) -> Iterator[Operation]:
+    return (row for row in rows if row.path.startswith(paths))
+
+
+def _work(rows: Iterable[Operation]) -> Costs:
+    """MACs and FLOPs, over all blocks."""
+    macs = flops = 0
+    for row in rows:
+        macs += row.macs * row.times
+        flops += row.flops * row.times
+    return macs, flops
+
+
+def at(tokens: int, architecture: Architecture, run: Run, mode: Mode) -> Run:
+    """`run` with so many tokens in the stream that writes, and as many as before in the one that it reads."""
+    others = tuple(stream.grid.tokens for stream in architecture.streams[:-1])
+    return run._replace(tokens=(*others, tokens), size=None, mode=mode)
+
+
+def under(phase: str, row: Operation) -> Operation:
+    """`row` as one of a phase: its path, stage and block say so."""
+    names = {"stage": f"{phase} · {row.stage}", "block": f"{phase} · {row.block}"}
+    return msgspec.structs.replace(row, path=f"{phase}.{row.path}", **names)
+
+
+def _steps(
+    loaded: Loaded, run: Run, architecture: Architecture, between: tuple[int, int]
+) -> tuple[tuple[Operation, ...], Cache]:
+    """The rows of all steps from the first to the last together, without parameters; and the cache as it ends."""
+    first, last = between
+
+    def step(tokens: int) -> Ledger:
+        return count(place(loaded, at(tokens, architecture, run, "decode")))
+
+    final = step(max(last, first - 1))
+    if last < first:
+        return (), cache_of(final)
+    all_of = summed(lambda tokens: tuple(cost for row in step(tokens).rows for cost in _costs(row)), first, last)
+    rows = []
+    for number, row in enumerate(final.rows):  # those that work or keep
+        costs = all_of[number * len(_SUMMED) : (number + 1) * len(_SUMMED)]
+        here = dict(zip(_SUMMED, costs, strict=True)) | {"params": 0, "attention_entries": 0, "pairs": None}
+        if row.cached or any(costs):
+            rows.append(msgspec.structs.replace(row, **here))
+    return tuple(rows), cache_of(final)
+
+
+def _costs(row: Operation) -> Costs:
+    return tuple(getattr(row, quantity) for quantity in _SUMMED)
+
+
+def summed(costs: Callable[[int], Costs], first: int, last: int) -> Costs:
+    """Σ costs(t) for t = first … last, exactly, in far fewer evaluations where they are polynomials in t.
+
+    Costs of attention are of degree 2 at most in t, piecewise where windows fill. A cubic through the first four of a
+    range is trusted where it meets the others that are looked at, its ends and odd places between them, and summed in
+    closed form (Newton's forward differences); else the range is halved. `tests/test_generation.py` adds them up.
+    """
+    count_ = last - first + 1
+    if count_ <= _FEW:
+        return tuple(map(sum, zip(*(costs(t) for t in range(first, last + 1)), strict=True)))
+    differences = _differences([costs(first + place_) for place_ in range(4)])
+    looked_at = {count_ - 1, count_ - 2, *(count_ * share // 97 for share in (7, 23, 41, 48, 60, 79, 90))}
+    if all(_newton(differences, place_) == costs(first + place_) for place_ in looked_at):
+        return tuple(
+            sum(comb(count_, order + 1) * difference for order, difference in enumerate(each)) for each in differences
+        )
+    middle = (first + last) // 2
+    halves = summed(costs, first, middle), summed(costs, middle + 1, last)
+    return tuple(map(sum, zip(*halves, strict=True)))
+
+
+def _differences(points: list[Costs]) -> list[Costs]:
+    """Per quantity its value at the first point, and the forward differences there."""
+    result = []
+    for values in zip(*points, strict=True):
+        row, leading = list(values), []
+        while row:
+            leading.append(row[0])
+            row = [after - before for before, after in pairwise(row)]
+        result.append(tuple(leading))
+    return result
+
+
+def _newton(differences: list[Costs], steps: int) -> Costs:
+    """The polynomials `steps` after the first point."""
+    return tuple(sum(comb(steps, order) * value for order, value in enumerate(each)) for each in differences)
