@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xfcost.asked import make_run
 from xfcost.comparison import Comparison, compared
 from xfcost.counted import count, with_rebuilt
-from xfcost.decoding import at, traced_sizes, with_mode
+from xfcost.decoding import at, told_traced, traced_sizes, with_mode
 from xfcost.errors import UsageError
 from xfcost.ledger import Ledger
 from xfcost.spec.architecture import Execution, Mode
@@ -122,9 +122,11 @@ def account(
     if trace and ledger.generation is not None and ledger.generation.decode is not None:
         from xfcost.live.account import with_traced
 
-        for tokens in traced_sizes(ledger.generation):
+        sizes = traced_sizes(ledger.generation)
+        for tokens in sizes:
             say(f"tracing the step at {tokens} tokens …")
             ledger = with_traced(ledger, place(loaded, at(tokens, architecture, run, "decode")))
+        ledger = told_traced(ledger, sizes)
     if device is not None:
         from xfcost.live.account import timed
 

@@ -107,6 +107,12 @@ def traced_sizes(generation: Generation) -> tuple[int, ...]:
     return tuple(every) if len(every) <= _TRACED else (first, (first + last) // 2, last)
 
 
+def told_traced(ledger: Ledger, sizes: tuple[int, ...]) -> Ledger:
+    """`ledger`, told of which steps its agreement is."""
+    generation = ledger.generation and msgspec.structs.replace(ledger.generation, traced_at=sizes)
+    return msgspec.structs.replace(ledger, generation=generation)
+
+
 def _of(paths: tuple[str, ...], rows: Iterable[Operation]) -> Iterator[Operation]:
     return (row for row in rows if row.path.startswith(paths))
 

@@ -163,8 +163,6 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """{path, quantity, counted, traced}"""
     uncounted: tuple[str, ...] = ()
     """Work that no named operation owns, or that no handle knows."""
-    steps: tuple[int, ...] = ()
-    """Of a generated text: at how many tokens a step was traced, beside the prefill."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """All m - 1 steps with a cache, t = N + 1, …, N + m - 1 tokens in it; None where a mixer has no such form."""
     without_cache: Work
     """m passes over all tokens so far, N, …, N + m - 1; an encoder runs once."""
+    traced_at: tuple[int, ...] = ()
+    """At how many tokens a step was traced, beside the prefill."""
     refused: str | None = None
     """Why there are no steps."""
 

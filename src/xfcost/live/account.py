@@ -49,7 +49,6 @@ def with_traced(ledger: Ledger, step: Architecture) -> Ledger:
         exact=ours.exact and found.exact,
         differences=(*ours.differences, *differences),
         uncounted=(*ours.uncounted, *loose),
-        steps=(*ours.steps, tokens),
     )
     return msgspec.structs.replace(ledger, agreement=agreement)
 

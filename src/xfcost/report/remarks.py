@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from xfcost import units
-from xfcost.ledger import Agreement, Ledger
+from xfcost.ledger import Ledger
 
 
 def memory_text(ledger: Ledger) -> Text:
@@ -90,7 +90,7 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
     if agreement.exact:
         yield Text(
             f"trace: fvcore on the real torch model agrees exactly, in all {len(ledger.rows)} operations"
-            f"{_traced_steps(agreement)}",
+            f"{_traced_steps(ledger)}",
             style="bold green",
         )
         return
@@ -109,11 +109,11 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
         yield Text(f"  not counted: {line}", style="red")
 
 
-def _traced_steps(agreement: Agreement) -> str:
+def _traced_steps(ledger: Ledger) -> str:
     """Which steps of a generated text were traced."""
-    if not agreement.steps:
+    if ledger.generation is None or not ledger.generation.traced_at:
         return ""
-    return f" (the prefill, and steps at {', '.join(f'{tokens:,}' for tokens in agreement.steps)} tokens)"
+    return f" (the prefill, and steps at {', '.join(f'{tokens:,}' for tokens in ledger.generation.traced_at)} tokens)"
 
 
 def _number(count: int, thing: str) -> str:

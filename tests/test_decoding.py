@@ -1,0 +1,237 @@
+"""One token more, its past cached: what steps give, cost and keep, for every mechanism that has such a form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+
+from cases import CASES
+from cases.base import Case
+from strategies import cases
+from xfcost.accounts import join
+from xfcost.api import analyze
+from xfcost.counted import batched
+from xfcost.errors import PageError
+from xfcost.ledger import Facts, Ledger, Operation
+from xfcost.live.build import TWINS, build
+from xfcost.live.decoding import STEPS
+from xfcost.live.decoding.kept import stand_at
+from xfcost.live.leaves import Table
+from xfcost.live.trace import traced_rows
+from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.base import Mixer, Place, tag_of
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+BATCH = 2
+
+
+def decodes(page: Mixer, where: Place) -> bool:
+    try:
+        return bool(list(page.decoding(where)))
+    except PageError:
+        return False
+
+
+def decodable() -> Iterator[Case]:
+    """Every example that decodes, on sequences alone."""
+    for case in cases():
+        grid = case.place.grid
+        if len(grid.sides) == 1 and not grid.extra and decodes(case.page, case.place):
+            yield case
+
+
+every_step = pytest.mark.parametrize("case", list(decodable()), ids=str)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)
+def test_a_mechanism_has_a_step_exactly_where_an_example_decodes(mechanism: type[Mixer]) -> None:
+    case = CASES[mechanism]
+    assert (mechanism in STEPS) == any(type(one.page) is mechanism for one in decodable()), case.page
+
+
+def tables(case: Case) -> dict[str, Table]:
+    return {name: Table(*shape) for name, shape in case.page.tables(case.place).items()}
+
+
+def both(case: Case, device: str = "cpu") -> tuple[nn.Module, nn.Module]:
+    """The twin of all tokens, and that of one, with the same weights, in float64."""
+    torch.manual_seed(0)
+    with torch.device(device):
+        shared = tables(case)
+        whole = TWINS[type(case.page)](case.page, case.place, shared).double().eval()
+        step = STEPS[type(case.page)](case.page, case.place, BATCH, shared).double().eval()
+    step.load_state_dict(whole.state_dict())
+    return whole.requires_grad_(requires_grad=False), step.requires_grad_(requires_grad=False)
+
+
+def inputs(where: Place) -> tuple[Tensor, ...]:
+    noise = torch.Generator().manual_seed(1)
+    shapes = [(BATCH, where.grid.total, where.dim)]
+    if where.memory:
+        shapes.append((BATCH, where.memory.total, where.memory_dim))
+    return tuple(torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
+
+
+@every_step
+def test_step_by_step_is_the_whole_forward(case: Case) -> None:
+    whole, step = both(case)
+    x_BND, *memory = inputs(case.place)
+    with torch.no_grad():
+        expected = whole(x_BND, *memory) if case.page.reads_memory else whole(x_BND)
+        if case.page.reads_memory:
+            step.remember(*memory)
+        for token in range(x_BND.shape[1]):
+            stand_at(step, token)
+            given = step(x_BND[:, token : token + 1])
+            torch.testing.assert_close(given[:, 0], expected[:, token], rtol=1e-9, atol=1e-10)
+
+
+@every_step
+def test_the_counted_step_is_the_traced_one(case: Case) -> None:
+    class Holder(nn.Module):
+        def __init__(self, it: nn.Module) -> None:
+            super().__init__()
+            self.it = it
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.it(x)
+
+    rows = tuple(batched(row, BATCH) for row in case.page.decoding(case.place))
+    with torch.device("meta"):
+        step = STEPS[type(case.page)](case.page, case.place, BATCH, tables(case)).eval().requires_grad_(False)
+        x_B1D = torch.empty(BATCH, 1, case.place.dim)
+    stand_at(step, case.place.grid.total - 1)
+    rows = tuple(msgspec.structs.replace(row, path=f"it.{row.path}") for row in rows)
+    counted = Ledger(facts=Facts(name="one", tokens="", grid_tokens=case.place.grid.tokens), rows=rows)
+    agreement = join(counted, *traced_rows(Holder(step), (x_B1D,), {"it": "it"})).agreement
+    assert agreement is not None
+    assert agreement.exact, agreement
+
+
+@every_step
+def test_a_step_has_all_parameters_and_keeps_what_it_says(case: Case) -> None:
+    def rows(tokens: int) -> list[Operation]:
+        sides = case.place.grid.sides if tokens == case.place.grid.total else (tokens,)
+        grid = type(case.place.grid)(sides)
+        return list(case.page.decoding(msgspec.structs.replace(case.place, grid=grid)))
+
+    n = case.place.grid.total
+    here = rows(n)
+    assert sum(row.params for row in here) == sum(row.params for row in case.page.operations(case.place))
+    before, after = (sum(row.cached for row in rows(tokens)) for tokens in (n, 2 * n))
+    added = sum(row.cached_per_token for row in here)
+    assert 0 < before <= after <= before + n * added
+    assert (after == before) or added  # what grows says by how much
+
+
+@pytest.mark.parametrize("case", [case for case in decodable() if tag_of(type(case.page)) == "full"], ids=str)
+def test_steps_add_up_to_the_pairs_that_a_causal_mask_leaves(case: Case) -> None:
+    """Σ t for t = 1 … N is N(N+1)/2: a cache computes no score that the mask would throw away."""
+    n = case.place.grid.total
+
+    def scores(tokens: int) -> int:
+        where = msgspec.structs.replace(case.place, grid=type(case.place.grid)((tokens,)))
+        return sum(row.pairs or 0 for row in case.page.decoding(where))
+
+    assert sum(scores(tokens) for tokens in range(1, n + 1)) == n * (n + 1) // 2 == case.page.pairs(case.place.grid)
+
+
+TINY = {
+    "gpt2": ["stages.0.depth=2", "**.heads=2", "stages.0.dim=8", "input.vocabulary=11"],
+    "llama3-8b": ["stages.0.depth=2", "**.heads=4", "**.kv_heads=2", "stages.0.dim=8", "**.hidden=12"],
+    "mistral-7b-sliding": ["stages.0.depth=2", "**.heads=4", "**.kv_heads=2", "stages.0.dim=8", "**.window=4"],
+    "bloom-560m": ["stages.0.depth=2", "**.heads=2", "stages.0.dim=8"],
+}
+
+
+def logits_step_by_step(spec: Any, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """(B, N, V) of the whole forward, and of N steps with the same weights."""
+    torch.manual_seed(0)
+    run = Run(tokens=sizes, batch=BATCH, dtype="float64")
+    whole = build(place(spec, run), "cpu")
+    step = build(place(spec, run._replace(mode="decode")), "cpu")
+    step.model.load_state_dict(whole.model.state_dict())
+    numbers, answers = whole.inputs[-1], []
+    with torch.no_grad():
+        expected = whole.model(*whole.inputs)
+        if len(sizes) > 1:
+            memory = whole.model.streams[0](whole.inputs[0], None)
+            for module in step.model.modules():
+                if hasattr(module, "remember"):
+                    module.remember(memory)
+        for token in range(numbers.shape[1]):
+            stand_at(step.model, token)
+            answers.append(step.model(numbers[:, token : token + 1]))
+    return expected, torch.cat(answers, dim=1)
+
+
+@pytest.mark.parametrize("preset", TINY)
+def test_a_whole_decoder_step_by_step(preset: str) -> None:
+    expected, got = logits_step_by_step(load(preset, tuple(TINY[preset])), (9,))
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(("preset", "depth"), [("t5-small", "blocks.0.repeat"), ("transformer-base", "depth")])
+def test_a_whole_encoder_decoder_step_by_step(preset: str, depth: str) -> None:
+    settings = (f"encoder.stages.0.{depth}=1", "decoder.stages.0.depth=2", "input.vocabulary=13")
+    expected, got = logits_step_by_step(load(preset, settings), (5, 7))
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+@pytest.mark.parametrize(
+    ("preset", "sizes"),
+    [("gpt2", "100"), ("llama3-8b", "8192"), ("mistral-7b", "5000"), ("t5-base", "512,114"), ("gpt3-175b", "2048")],
+)
+def test_a_decoding_preset_is_counted_as_it_is_traced(preset: str, sizes: str, attention: str) -> None:
+    ledger = analyze(preset, N=sizes, mode="decode", attention=attention, batch=3)  # type: ignore[arg-type]
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, ledger.agreement
+    assert ledger.total("params") == analyze(preset, trace=False).total("params")
+
+
+def test_the_cache_of_llama_3_by_hand() -> None:
+    """32 layers · 2 (K, V) · 8 heads · 128 · 2 bytes = 131,072 bytes per token; 4 samples of 8,192: 4 GiB."""
+    ledger = analyze("llama3-8b", N=8192, batch=4, dtype="bfloat16", mode="decode", trace=False)
+    assert ledger.cache is not None
+    assert (ledger.cache.bytes_per_token, ledger.cache.bytes, ledger.cache.state_bytes) == (131072, 4 * 2**30, 0)
+    # all 8,030,261,248 weights but the embedding, 128,256 · 4,096, of which 4 samples look up a row each
+    assert ledger.step is not None
+    assert ledger.step.weight_bytes == 2 * (8_030_261_248 - 128_256 * 4096 + 4 * 4096)
+    assert ledger.step.intensity == pytest.approx(ledger.total("flops") / ledger.step.bytes_read)
+
+
+def test_fewer_heads_of_keys_and_values_shrink_the_cache_and_no_score() -> None:
+    """MHA -> GQA -> MQA (Shazeer 2019; Ainslie et al. 2023): h_kv = 32, 8, 1."""
+    ledgers = {
+        heads: analyze("llama3-8b", N=1000, mode="decode", trace=False, settings=[f"**.kv_heads={heads}"])
+        for heads in (32, 8, 1)
+    }
+    caches = {heads: ledger.cache.bytes for heads, ledger in ledgers.items() if ledger.cache}
+    assert caches[32] == 4 * caches[8] == 32 * caches[1]
+    scores = {next(row.macs for row in ledger.rows if row.operation == "scores") for ledger in ledgers.values()}
+    assert scores == {1000 * 4096}
+
+
+def test_a_full_window_grows_no_more() -> None:
+    """Mistral's window is 4,096: from there on, N changes neither the cache nor the work."""
+    small, large = (analyze("mistral-7b-sliding", N=n, mode="decode", trace=False) for n in (4096, 32768))
+    assert small.cache == large.cache
+    assert small.total("macs") == large.total("macs")
+
+
+def test_prefill_is_the_forward_and_tells_its_cache() -> None:
+    forward, prefill, decode = (
+        analyze("gpt2", N=64, mode=mode, trace=False)  # type: ignore[arg-type]
+        for mode in ("forward", "prefill", "decode")
+    )
+    assert prefill.rows == forward.rows
+    assert forward.cache is None
+    assert prefill.cache == decode.cache
+    assert prefill.step is None
