@@ -87,6 +87,9 @@ def batched(row: Operation, batch: int) -> Operation:
         return row
     work = {quantity: getattr(row, quantity) * batch for quantity in COUNTED if quantity != "params"}
     core = row.core and row.core._replace(times=row.core.times * batch)
+    if row.read is not None:
+        read = row.read * batch
+        work["read"] = read if row.read_most is None else min(read, row.read_most)
     return msgspec.structs.replace(row, **work, core=core)
 
 

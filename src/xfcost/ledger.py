@@ -62,7 +62,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     cached_per_token: int = 0
     """How many of them every token of a sample adds; 0 where a state is rewritten."""
     read: int | None = None
-    """Weights that are read, where they are not all its parameters: rows looked up, experts, a table owned elsewhere."""
+    """Weights that are read, where they are not all its parameters: rows looked up, experts, a table of others."""
     read_most: int | None = None
     """How many of them a batch can ask for at most; where it isn't given, samples share none."""
     bound: bool = False
@@ -248,13 +248,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return kept.attention_memory()["all_layers"] + again.attention_memory()["peak"]
 
     def weights_read(self) -> int:
-        """Weights that this pass reads: each once for the whole batch, of a table at most the rows that are asked."""
-        read = 0
-        for row in self.rows:
-            own = row.params if row.read is None else row.read
-            once = row.once or own >= row.params
-            read += (own if once else min(row.params, own * self.facts.batch)) * row.times
-        return read
+        """Weights that this pass reads: each once for the whole batch, of tables and experts those that are asked."""
+        return sum((row.params if row.read is None else row.read) * row.times for row in self.rows)
 
     def totals(self) -> dict[str, int | None]:
         """Every total of the JSON report, raw."""

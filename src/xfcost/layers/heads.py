@@ -100,7 +100,9 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
             yield elementwise("scale", "Scale 1/√d", "multiply", n * d)
         head = linear("linear", "Vocabulary scores", n, d, place.vocabulary, bias=self.bias)
         table = d * place.vocabulary if self.share else 0
-        yield msgspec.structs.replace(head, params=head.params - table, read=head.params, shared=self.share)
+        yield msgspec.structs.replace(
+            head, params=head.params - table, read=head.params, read_most=head.params, shared=self.share
+        )
 
 
 class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):

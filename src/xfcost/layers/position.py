@@ -102,7 +102,11 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         if self.form not in {"learned", "sinusoidal"}:
             raise PageError("form", f"--mode decode: {self.form} positions are laid out for all tokens at once")
         for row in self.operations(place):
-            work = {"flops": place.dim * FLOPS_PER_ELEMENT["add"]} if row.path == "add" else {"read": place.dim}
+            work = (
+                {"flops": place.dim * FLOPS_PER_ELEMENT["add"]}
+                if row.path == "add"
+                else {"read": place.dim, "read_most": place.dim}
+            )
             yield msgspec.structs.replace(row, **work)
 
     def _separate(self, place: Place) -> Operation:

@@ -50,6 +50,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
             params=params,
             moved=place.grid.total * width,
             read=place.grid.total * width,
+            read_most=place.vocabulary * width,
             shared=self.share,
         )
         if self.scale == "sqrt_dim":

@@ -23,5 +23,7 @@ class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
-        yield Operation(path="lookup", title="Token type embedding", params=self.types * d, moved=n * d, read=n * d)
+        yield Operation(
+            path="lookup", title="Token type embedding", params=self.types * d, moved=n * d, read=d, read_most=d
+        )
         yield elementwise("add", "Add token types", "add", n * d)
