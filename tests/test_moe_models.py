@@ -17,6 +17,8 @@ from bert import put_joined
 from test_against_transformers import ours_of, put, scrambled, take, transformers, weights_of
 from xfcost.counted import count
 from xfcost.ledger import Ledger
+from xfcost.mechanisms import Mla
+from xfcost.report.export import grouped
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
@@ -106,32 +108,291 @@ def test_mixtral_with_their_weights(experts: int, active: int, kv_heads: int, tm
     compare(model, ours)
 
 
+# DeepSeek ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LATENT = {
+    "kv_lora_rank": 10,
+    "qk_nope_head_dim": 6,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 5,
+    "num_key_value_heads": HEADS,
+}
+MLA = {"kind": "mla", "heads": HEADS, "head_dim": 6, "rope_dim": 4, "value_dim": 5, "kv_rank": 10, "causal": True}
+ROUTED = {"num_experts_per_tok": 3, "n_routed_experts": 8, "n_shared_experts": 2, "moe_intermediate_size": 7}
+EXPERTS = {
+    "kind": "moe",
+    "experts": 8,
+    "active": 3,
+    "expert": {"kind": "swiglu", "hidden": 7},
+    "shared": {"count": 2},
+    "scale": 2.5,
+}
+
+
+def in_halves(weight_OD: torch.Tensor, heads: int, content: int) -> torch.Tensor:
+    """Their turned columns are pairs side by side; ours stand half a head apart."""
+    parts = weight_OD.unflatten(0, (heads, -1))
+    turned = parts[:, content:]
+    return torch.cat([parts[:, :content], turned[:, 0::2], turned[:, 1::2]], dim=1).flatten(0, 1)
+
+
+def put_latent_attention(mixer: Any, weights: dict[str, torch.Tensor], layer: str) -> None:
+    if mixer.q_down is None:
+        mixer.q.weight.copy_(in_halves(take(weights, f"{layer}q_proj.weight"), HEADS, 6))
+    else:
+        put(mixer.q_down, weights, f"{layer}q_a_proj")
+        put(mixer.q_norm, weights, f"{layer}q_a_layernorm")
+        mixer.q_up.weight.copy_(in_halves(take(weights, f"{layer}q_b_proj.weight"), HEADS, 6))
+    mixer.kv_down.weight.copy_(in_halves(take(weights, f"{layer}kv_a_proj_with_mqa.weight"), 1, 10))
+    if mixer.kv_down.bias is not None:
+        bias = take(weights, f"{layer}kv_a_proj_with_mqa.bias").unsqueeze(1)
+        mixer.kv_down.bias.copy_(in_halves(bias, 1, 10).squeeze(1))
+    put(mixer.kv_norm, weights, f"{layer}kv_a_layernorm")
+    put(mixer.kv_up, weights, f"{layer}kv_b_proj")
+    put(mixer.out, weights, f"{layer}o_proj")
+
+
+def copied_deepseek(model: nn.Module, ours: Any) -> None:
+    """Their weights into ours, every one of them, and the bias of the choice, which is a buffer."""
+    weights, buffers = weights_of(model), dict(model.named_buffers())
+    put_ends(ours, weights)
+    for number, (mixer, block) in enumerate(ours.streams[0].stages[0].run):
+        layer = f"model.layers.{number}."
+        put(mixer.residual_norm, weights, f"{layer}input_layernorm")
+        put_latent_attention(mixer.inner, weights, f"{layer}self_attn.")
+        put(block.residual_norm, weights, f"{layer}post_attention_layernorm")
+        dense, place_of = block.inner, f"{layer}mlp."
+        if number:
+            put_experts(block.inner, weights, place_of)
+            if block.inner.correction is not None:
+                block.inner.correction.bias_E.copy_(buffers[f"{layer}mlp.gate.e_score_correction_bias"])
+            dense, place_of = block.inner.shared, f"{layer}mlp.shared_experts."
+        for name in ("gate", "up", "down"):
+            put(getattr(dense, name), weights, f"{place_of}{name}_proj")
+    assert not weights
+
+
+def compare_deepseek(model: nn.Module, mixer: dict[str, Any], moe: dict[str, Any], folder: Path) -> None:
+    model = scrambled(model.double())
+    for name, buffer in model.named_buffers():
+        if name.endswith("correction_bias"):
+            buffer.copy_(torch.randn(len(buffer), generator=torch.Generator().manual_seed(5)))
+    dense = {"kind": "swiglu", "hidden": HIDDEN}
+    ours = decoder(mixer, [[dense], [moe], [moe]], folder)
+    copied_deepseek(model, ours[1].model)
+    compare(model, ours, attention_mask=torch.ones(2, 11))
+
+
+@pytest.mark.parametrize("q_rank", [None, 9])
+@pytest.mark.parametrize("method", ["greedy", "group_limited_greedy"])
+def test_deepseek_v2_with_their_weights(q_rank: int | None, method: str, tmp_path: Path) -> None:
+    groups = {"n_group": 4, "topk_group": 2} if method != "greedy" else {}
+    settings = {"topk_method": method, "routed_scaling_factor": 2.5, "first_k_dense_replace": 1, "q_lora_rank": q_rank}
+    model = theirs("DeepseekV2", **SMALL, **LATENT, **ROUTED, **settings, **groups)
+    moe = EXPERTS | {"normalize": False} | ({"groups": {"count": 4, "active": 2}} if groups else {})
+    compare_deepseek(model, MLA | {"q_rank": q_rank}, moe, tmp_path)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_deepseek_v3_with_their_weights(bias: bool, tmp_path: Path) -> None:
+    settings = {"n_group": 4, "topk_group": 2, "first_k_dense_replace": 1, "q_lora_rank": 9, "attention_bias": bias}
+    model = theirs("DeepseekV3", **SMALL, **LATENT, **ROUTED, **settings)
+    moe = EXPERTS | {"router": "sigmoid", "correction": True}
+    moe |= {"groups": {"count": 4, "active": 2, "score": "top_two"}}
+    compare_deepseek(model, MLA | {"q_rank": 9, "projection_bias": bias}, moe, tmp_path)
+
+
+# Switch ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def switch_spec(moe: dict[str, Any]) -> dict[str, Any]:
+    plain = {"heads": HEADS, "head_dim": 5, "scaled": False, "projection_bias": False}
+
+    def full(stack: str) -> dict[str, Any]:
+        return {"kind": "full", "bias": {"kind": "buckets", "count": 8, "distance": 6, "share": stack}} | plain
+
+    mlp = {"kind": "mlp", "hidden": HIDDEN, "act": "relu", "bias": False}
+    moe = {"kind": "moe", "experts": 3, "active": 1, "normalize": False, "expert": mlp} | moe
+    embed = [{"kind": "token", "share": "embedding"}]
+    blocks = [[full("encoder_bias"), mlp], [full("encoder_bias"), moe], [{"kind": "norm", "norm": "rms_norm"}]]
+    masked = full("decoder_bias") | {"causal": True}
+    pattern = [[masked, {"kind": "cross"} | plain, feed] for feed in (mlp, moe)]
+    return {
+        "input": {"kind": "tokens", "vocabulary": VOCABULARY, "length": 11},
+        "residual": {"norm": "rms_norm"},
+        "encoder": {"embed": embed, "stages": [{"dim": DIM, "blocks": blocks}]},
+        "decoder": {"embed": embed, "stages": [{"dim": DIM, "depth": 4, "pattern": pattern}]},
+        "head": {"kind": "language_model", "norm": "rms_norm", "share": "embedding", "scale": "rsqrt_dim"},
+    }
+
+
+def copied_switch(weights: dict[str, torch.Tensor], ours: Any) -> None:
+    ours.shared["embedding"].weight.copy_(take(weights, "shared.weight"))
+    for stack, stream in zip(("encoder", "decoder"), ours.streams, strict=True):
+        table = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        ours.shared[f"{stack}_bias"].weight.copy_(take(weights, table))
+        for number, block in enumerate(block for block in stream.stages[0].run if len(block) > 1):
+            for position, part in enumerate(block):
+                layer = f"{stack}.block.{number}.layer.{position}."
+                put(part.residual_norm, weights, f"{layer}layer_norm")
+                put_switch_layer(part.inner, weights, layer)
+    put(ours.streams[0].stages[0].run[-1][0].inner.norm, weights, "encoder.final_layer_norm")
+    put(ours.head.norm, weights, "decoder.final_layer_norm")
+    assert not weights
+
+
+def put_switch_layer(inner: Any, weights: dict[str, torch.Tensor], layer: str) -> None:
+    if hasattr(inner, "qkv"):
+        put_joined(inner.qkv, weights, *(f"{layer}SelfAttention.{letter}" for letter in "qkv"))
+        put(inner.out, weights, f"{layer}SelfAttention.o")
+    elif hasattr(inner, "kv"):
+        put(inner.q, weights, f"{layer}EncDecAttention.q")
+        put_joined(inner.kv, weights, f"{layer}EncDecAttention.k", f"{layer}EncDecAttention.v")
+        put(inner.out, weights, f"{layer}EncDecAttention.o")
+    elif hasattr(inner, "router"):
+        inner.router.weight.copy_(take(weights, f"{layer}mlp.router.classifier.weight"))
+        for ours, name in ((inner.experts.fc1, "wi"), (inner.experts.fc2, "wo")):
+            each = [take(weights, f"{layer}mlp.experts.expert_{number}.{name}.weight") for number in range(3)]
+            ours.weight.copy_(torch.stack(each))
+    else:
+        put(inner.fc1, weights, f"{layer}mlp.wi")
+        put(inner.fc2, weights, f"{layer}mlp.wo")
+
+
+# ⌈½·11/3⌉ = 2 slots of each expert, for 11 tokens
+@pytest.mark.parametrize(("capacity", "slots"), [(None, 64), (0.5, 2)], ids=str)
+def test_switch_with_their_weights(capacity: float | None, slots: int, tmp_path: Path) -> None:
+    """With slots theirs drops the same tokens; it then computes no more than the others, and ours every slot."""
+    model = theirs(
+        "SwitchTransformers",
+        "ForConditionalGeneration",
+        vocab_size=VOCABULARY,
+        d_model=DIM,
+        d_kv=5,
+        d_ff=HIDDEN,
+        num_heads=HEADS,
+        num_layers=2,
+        num_sparse_encoder_layers=1,
+        num_decoder_layers=4,
+        num_sparse_decoder_layers=2,
+        num_experts=3,
+        expert_capacity=slots,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=6,
+        layer_norm_epsilon=EPS,
+    )
+    model = scrambled(model.double())
+    architecture, live = ours_of(switch_spec({"capacity": capacity}), tmp_path, batch=2, dtype="float64")
+    copied_switch(weights_of(model), live.model)
+    totals = count(architecture).totals()
+    assert totals["params"] == sum(parameter.numel() for parameter in model.parameters())
+    source, target = live.inputs
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as counter:
+            answer = model(input_ids=source, decoder_input_ids=target, use_cache=False).logits
+        torch.testing.assert_close(live.model(source, target), answer, rtol=1e-5, atol=1e-5)  # float32 routers
+    if capacity is None:
+        assert 2 * totals["macs"] == counter.get_total_flops()
+    else:
+        # three layers of experts, 2 samples of 3·2 slots; theirs computes the kept tokens alone
+        ours = sum(row.times_over("macs") for row in count(architecture).rows if "experts_" in row.path)
+        assert ours == 3 * 2 * (3 * 2) * 2 * DIM * HIDDEN
+        assert counter.get_total_flops() <= 2 * totals["macs"]
+
+
+# Every size ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 def counted(name: str) -> Ledger:
     return count(place(load(name), Run()))
 
 
-MIXTRAL: dict[str, dict[str, Any]] = {
-    "mixtral-8x7b": {},
-    "mixtral-8x22b": {
-        "hidden_size": 6144,
-        "intermediate_size": 16384,
-        "num_hidden_layers": 56,
-        "num_attention_heads": 48,
-    },
+def switch(experts: int, dim: int = 768, hidden: int = 3072, layers: int = 12, every: int = 2) -> dict[str, Any]:
+    sparse = {"num_sparse_encoder_layers": layers // every, "num_sparse_decoder_layers": layers // every}
+    heads = {768: 12, 1024: 16, 2080: 32}[dim]
+    depth = {"num_layers": layers, "num_decoder_layers": layers, "num_heads": heads}
+    return {"num_experts": experts, "d_model": dim, "d_ff": hidden} | sparse | depth
+
+
+LITE = {
+    "hidden_size": 2048,
+    "intermediate_size": 10944,
+    "moe_intermediate_size": 1408,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 16,
+    "q_lora_rank": None,
+    "n_routed_experts": 64,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
 }
+WHOLE = {
+    "hidden_size": 5120,
+    "intermediate_size": 12288,
+    "moe_intermediate_size": 1536,
+    "num_hidden_layers": 60,
+    "num_attention_heads": 128,
+    "n_routed_experts": 160,
+    "num_experts_per_tok": 6,
+    "first_k_dense_replace": 1,
+}
+MEDIUM = {"hidden_size": 6144, "intermediate_size": 16384, "num_hidden_layers": 56, "num_attention_heads": 48}
+SIZES: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("mixtral-8x7b", "Mixtral", "ForCausalLM", {"num_key_value_heads": 8}),
+    ("mixtral-8x22b", "Mixtral", "ForCausalLM", {"num_key_value_heads": 8} | MEDIUM),
+    ("deepseek-v3", "DeepseekV3", "ForCausalLM", {}),
+    ("deepseek-v2", "DeepseekV2", "ForCausalLM", WHOLE),
+    ("deepseek-v2-lite", "DeepseekV2", "ForCausalLM", LITE),
+    *(
+        (f"switch-base-{experts}", "SwitchTransformers", "ForConditionalGeneration", switch(experts))
+        for experts in (8, 16, 32, 64, 128, 256)
+    ),
+    ("switch-large-128", "SwitchTransformers", "ForConditionalGeneration", switch(128, 1024, 4096, 24)),
+]
 
 
-@pytest.mark.parametrize(("name", "settings"), MIXTRAL.items())
-def test_params_of_mixtral_in_every_size(name: str, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("name", "family", "head", "settings"), SIZES, ids=lambda value: str(value)[:20])
+def test_params_of_every_size(name: str, family: str, head: str, settings: dict[str, Any]) -> None:
     with torch.device("meta"):
-        model = theirs("Mixtral", num_key_value_heads=8, **settings)
+        model = theirs(family, head, **settings)
     assert counted(name).total("params") == sum(parameter.numel() for parameter in model.parameters())
 
 
-# of E experts of 3·d·H in every layer, all but A idle
-ACTIVE = {"mixtral-8x7b": 12_879_925_248}
+def test_the_router_s_bias_of_deepseek_v3_is_a_buffer_of_theirs_too() -> None:
+    with torch.device("meta"):
+        model = theirs("DeepseekV3")
+    buffers = sum(one.numel() for name, one in model.named_buffers() if name.endswith("correction_bias"))
+    assert buffers == 58 * 256 == 14_848
+
+
+# embedding, routers and head whole; of the experts those that a token uses
+ACTIVE = {
+    "mixtral-8x7b": 12_879_925_248,
+    "switch-base-8": 222_977_280,
+    "switch-base-128": 224_083_200,
+    "deepseek-v3": 37_552_282_624,
+    "deepseek-v2": 21_375_800_320,
+}
 
 
 @pytest.mark.parametrize(("name", "active"), ACTIVE.items())
 def test_active_parameters(name: str, active: int) -> None:
-    assert counted(name).totals()["active_params"] == active
+    ledger = counted(name)
+    assert ledger.totals()["active_params"] == active
+    assert sum(group["active_params"] for group in grouped(ledger, "block")) == active
+
+
+def test_the_cost_of_a_count_depends_on_neither_depth_nor_experts() -> None:
+    rows = [len(counted(name).rows) for name in ("switch-base-8", "switch-base-256", "switch-large-128")]
+    assert len(set(rows)) == 1
+    assert len(counted("deepseek-v3").rows) < 70
+
+
+def test_a_token_of_switch_costs_what_one_of_t5_does_but_for_the_router() -> None:
+    routers = 12 * 512 * 768 * 128
+    assert counted("switch-base-128").total("macs") - counted("t5-base").total("macs") == routers
+
+
+def test_latent_attention_keeps_less_for_a_cache() -> None:
+    """DeepSeek-V2, Table 1: (d_c + d_r)·l numbers per token, 4.5·d_h a layer where d_c = 4·d_h and d_r = d_h/2."""
+    page = Mla(heads=128, head_dim=128, rope_dim=64, kv_rank=512)
+    assert page.latent == 576 == 9 * 128 // 2

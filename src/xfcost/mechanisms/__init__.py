@@ -31,6 +31,7 @@ from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.mechanisms.mamba import Mamba
 from xfcost.mechanisms.mamba2 import Mamba2
+from xfcost.mechanisms.mla import Mla
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.pooling import Pooling
@@ -53,6 +54,7 @@ from xfcost.mechanisms.window_pooling import WindowPooling
 # The written list: a mechanism is known when it stands here. The contract tests read it.
 MECHANISMS: tuple[type[Mixer], ...] = (
     Full,
+    Mla,
     ClassAttention,
     Cross,
     Window,
@@ -107,6 +109,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
 )
 Mechanism = (
     Full
+    | Mla
     | ClassAttention
     | Cross
     | Window
@@ -195,6 +198,7 @@ __all__ = [
     "Mamba",
     "Mamba2",
     "Mechanism",
+    "Mla",
     "NonLocal",
     "Nystrom",
     "Pooling",

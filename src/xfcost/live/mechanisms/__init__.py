@@ -31,6 +31,7 @@ from xfcost.live.mechanisms.low_rank import LowRankAttention
 from xfcost.live.mechanisms.lsh import LshAttention
 from xfcost.live.mechanisms.mamba import MambaBlock
 from xfcost.live.mechanisms.mamba2 import Mamba2Block
+from xfcost.live.mechanisms.mla import LatentAttention
 from xfcost.live.mechanisms.non_local import NonLocalBlock
 from xfcost.live.mechanisms.nystrom import NystromAttention
 from xfcost.live.mechanisms.pooling import PoolingAttention
@@ -82,6 +83,7 @@ from xfcost.mechanisms import (
     Lstm,
     Mamba,
     Mamba2,
+    Mla,
     NonLocal,
     Nystrom,
     Pooling,
@@ -107,6 +109,7 @@ from xfcost.mechanisms.base import Page
 
 TWINS: dict[type[Page], type[nn.Module]] = {
     Full: FullAttention,
+    Mla: LatentAttention,
     ClassAttention: ClassTokenAttention,
     Cross: CrossAttention,
     Window: WindowAttention,

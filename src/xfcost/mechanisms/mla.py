@@ -1,0 +1,116 @@
+"""Multi-head latent attention: keys and values of all heads are worked out from one narrow latent per token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+
+from xfcost.arithmetic import Number
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.attention import attention_core
+from xfcost.mechanisms.base import Causal, Place, Width
+from xfcost.mechanisms.rows import linear, move, norm, rotary
+
+
+class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
+    """MLA (DeepSeek-V2, 2024, §2.1; the released models' code).
+
+    N tokens, width d, h heads; a head's queries and keys have d_h columns of content and d_r of position, which alone
+    are turned (RoPE) and whose key all heads share; its values have d_v. A token's keys and values come from c numbers.
+
+        q_down        N·d·c_q MACs, where queries have a rank c_q too; then q_norm, and
+        q_up          N·c_q·h·(d_h + d_r) MACs; without a rank q, N·d·h·(d_h + d_r)
+        kv_down       N·d·(c + d_r) MACs: the latent, and the key's turned part
+        kv_norm       an RMS norm of the latent
+        rotary        3·N·(h + 1)·d_r element-wise FLOPs
+        kv_up         N·c·h·(d_h + d_v) MACs
+        join          2·N·h·(d_h + d_r) elements written: both parts of queries and keys beside each other
+        scores        N²·h·(d_h + d_r) MACs, h·N² entries kept
+        softmax       h·N² elements
+        weighted_sum  N²·h·d_v MACs
+        out           N·h·d_v·d MACs
+
+    A cache keeps the latent and the turned key, c + d_r numbers a token, whatever h is; multi-head attention keeps
+    2·h·d_h. This is the form that writes keys and values out, as prefill and training run it. The RMS norms are the
+    public code's; scores are scaled by 1/√(d_h + d_r).
+    """
+
+    kv_rank: Width
+    """c, the width of the latent of keys and values."""
+    rope_dim: Width
+    """d_r, the turned columns of a query and of the key that all heads share."""
+    q_rank: Width | None = None
+    """c_q, the width of the queries' latent; without it they are projected straight from the stream."""
+    value_dim: Width | None = None
+    """d_v; d_h where it isn't given."""
+    projection_bias: bool = False
+    """Biases of q_down, kv_down and out; the projections out of latents have none."""
+    rope_base: Annotated[float, msgspec.Meta(ge=1, le=1e12)] = 10000.0
+    """θ, as for `full`; it changes what is computed and no cost."""
+
+    def check(self, place: Place) -> None:
+        super().check(place)
+        if self.rope_dim % 2:
+            raise PageError("rope_dim", f"rope turns pairs of columns, and {self.rope_dim} is odd; give an even number")
+
+    def label(self) -> str:
+        return "Causal latent attention" if self.causal else "Latent attention"
+
+    def content(self, width: Number) -> Number:
+        """d_h: the columns of a head's queries and keys that aren't turned."""
+        return width // self.heads if self.head_dim is None else self.head_dim
+
+    def key_dim(self, width: Number) -> Number:
+        """d_h + d_r, the columns of a head's queries and keys."""
+        return self.content(width) + self.rope_dim
+
+    def values(self, width: Number) -> Number:
+        """d_v, the columns of a head's values."""
+        return self.content(width) if self.value_dim is None else self.value_dim
+
+    @property
+    def latent(self) -> Number:
+        """c + d_r: what a cache keeps of a token."""
+        return self.kv_rank + self.rope_dim
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(token + 1) if self.causal else range(grid.total)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        n = grid.total
+        return n * (n + 1) // 2 if self.causal else n * n
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d, h = place.grid.total, place.dim, self.heads
+        keys, values = h * self.key_dim(d), h * self.values(d)
+        yield from self._queries(n, d, keys)
+        yield linear("kv_down", "Latent of K, V, and shared key", n, d, self.latent, bias=self.projection_bias)
+        yield from norm("rms_norm", "kv_norm", n, self.kv_rank)
+        yield rotary(n, (h + 1) * self.rope_dim)
+        yield linear("kv_up", "K, V out of their latent", n, self.kv_rank, h * self.content(d) + values, bias=False)
+        yield move("join", "Parts of Q and K beside each other", 2 * n * keys)
+        yield from attention_core(
+            queries=n,
+            keys=n,
+            heads=h,
+            inner=keys,
+            values=values,
+            mixing="global",
+            reads="N",
+            pairs=self.pairs(place.grid),
+            fused=place.fused,
+            masked=bool(self.causal),
+        )
+        yield linear("out", "Output projection W_O", n, values, d, bias=self.projection_bias)
+
+    def _queries(self, n: Number, d: Number, keys: Number) -> Iterator[Operation]:
+        if self.q_rank is None:
+            yield linear("q", "Q projection", n, d, keys, bias=False)
+            return
+        yield linear("q_down", "Latent of Q", n, d, self.q_rank, bias=self.projection_bias)
+        yield from norm("rms_norm", "q_norm", n, self.q_rank)
+        yield linear("q_up", "Q out of its latent", n, self.q_rank, keys, bias=False)
