@@ -154,7 +154,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             yield elementwise("sum", "Sum over a token's experts", "sum", copies)
         if self.shared is not None:
             for row in self.shared_network(d).operations(place):
-                yield msgspec.structs.replace(row, path=f"shared_{row.path}", title=f"Shared experts: {row.title}")
+                yield msgspec.structs.replace(row, path=f"shared_{row.path}", title=f"{row.title} (shared experts)")
             yield elementwise("shared_add", "Add the shared experts", "add", n * d)
 
     def _of_each(self, row: Operation, tokens: Number) -> Operation:
@@ -167,7 +167,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         return msgspec.structs.replace(
             row,
             path=f"experts_{row.path}",
-            title=f"Experts: {row.title}",
+            title=f"{row.title} (experts)",
             params=every,
             idle_params=row.params * (self.experts - self.active),
             read=lesser(chosen, every) if self.capacity is None else every,
