@@ -12,7 +12,7 @@ from xfcost.counted import count, with_rebuilt
 from xfcost.decoding import at, told_traced, traced_sizes, with_mode
 from xfcost.errors import UsageError
 from xfcost.ledger import Ledger
-from xfcost.spec.architecture import Execution, Mode
+from xfcost.spec.architecture import Architecture, Execution, Mode
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.walk import Run, place
 
@@ -127,11 +127,20 @@ def account(
             say(f"tracing the step at {tokens} tokens …")
             ledger = with_traced(ledger, place(loaded, at(tokens, architecture, run, "decode")))
         ledger = told_traced(ledger, sizes)
-    if device is not None:
-        from xfcost.live.account import timed
+    return ledger if device is None else _timed(architecture, ledger, loaded, run, str(device), say)
 
-        ledger = timed(architecture, ledger, str(device), say)
-    return ledger
+
+def _timed(architecture: Architecture, ledger: Ledger, loaded: Loaded, run: Run, device: str, say: Progress) -> Ledger:
+    """`ledger` with the seconds of what its mode runs."""
+    from xfcost.live.account import timed, timed_text
+
+    generation = ledger.generation
+    if generation is None:
+        return timed(architecture, ledger, device, say)
+    if generation.decode is None:
+        raise UsageError(f"--device {device}: there are no steps to time: {generation.refused}")
+    final = max(generation.prompt + generation.new_tokens - 1, generation.prompt)
+    return timed_text(architecture, place(loaded, at(final, architecture, run, "decode")), ledger, device, say)
 
 
 def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:

@@ -53,6 +53,9 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """All m - 1 steps with a cache, t = N + 1, …, N + m - 1 tokens in it; None where a mixer has no such form."""
     without_cache: Work
     """m passes over all tokens so far, N, …, N + m - 1; an encoder runs once."""
+    prefill_seconds: float | None = None
+    decode_seconds: float | None = None
+    """Of all steps on the device, one after the other."""
     traced_at: tuple[int, ...] = ()
     """At how many tokens a step was traced, beside the prefill."""
     refused: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from xfcost.counted import count
 from xfcost.errors import DeviceError
 from xfcost.ledger import Agreement, Ledger
 from xfcost.live.build import build
-from xfcost.live.clock import check_device, time_model
+from xfcost.live.clock import check_device, time_model, time_steps
 from xfcost.live.memory import check_addressable, check_room, peak_bytes
 from xfcost.live.trace import traced_rows
 from xfcost.spec.architecture import Architecture
@@ -88,6 +89,31 @@ def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable
     live = build(architecture, device)
     seconds, timing = time_model(live, device, predicted, say)
     return with_seconds(_with_versions(ledger), seconds, timing)
+
+
+def timed_text(
+    prefill: Architecture, step: Architecture, ledger: Ledger, device: str, say: Callable[[str], None]
+) -> Ledger:
+    """`ledger` of a generated text with the seconds of its prefill and of all its steps, run on `device`.
+
+    Raises:
+        DeviceError: as `timed`.
+    """
+    alone = timed(prefill, count(prefill), device, say)
+    generation, timing = ledger.generation, alone.timing
+    if generation is None or timing is None:
+        raise TypeError("a text is timed where its mode is to generate one")
+    with _within_torch(ledger.facts.name):
+        on_meta = build(step)
+        predicted = peak_bytes(on_meta.model, on_meta.inputs)
+    check_room(predicted, device, ledger.facts.name)
+    positions = range(generation.prompt, generation.prompt + generation.new_tokens - 1)
+    say(f"timing {len(positions):,} steps on {device} …")
+    seconds = statistics.median(time_steps(build(step, device), device, positions)) if positions else 0.0
+    both = msgspec.structs.replace(generation, prefill_seconds=timing.seconds, decode_seconds=seconds)
+    timing = msgspec.structs.replace(timing, seconds=timing.seconds + seconds)
+    rows = {f"prefill.{row.path}": row.seconds for row in alone.rows if row.seconds is not None}
+    return msgspec.structs.replace(with_seconds(_with_versions(ledger), rows, timing), generation=both)
 
 
 def _with_versions(ledger: Ledger) -> Ledger:

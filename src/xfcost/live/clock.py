@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from torch import nn
 from xfcost.errors import DeviceError
 from xfcost.ledger import Timing
 from xfcost.live.build import Live
+from xfcost.live.decoding.kept import stand_at
 from xfcost.live.memory import peak_bytes
 from xfcost.live.trace import row_path
 
@@ -80,6 +81,25 @@ def time_model(live: Live, device: str, predicted: int, say: Callable[[str], Non
         predicted_peak_bytes=predicted,
     )
     return rows, timing
+
+
+def time_steps(live: Live, device: str, positions: Sequence[int]) -> list[float]:
+    """Seconds of all steps of a text, one after the other: of a few runs through it, or of one that takes long."""
+    clock = _clock_of(device)
+
+    def run() -> float:
+        started = clock()
+        for position in positions:
+            stand_at(live.model, position)
+            live.model(*live.inputs)
+        return clock() - started
+
+    with torch.no_grad():
+        live.model(*live.inputs)  # the first call of a kernel takes longer
+        times = [run()]
+        while len(times) < _FEWEST and sum(times) < _MEASURE_SECONDS:
+            times.append(run())
+    return times
 
 
 def _clock_of(device: str) -> Clock:

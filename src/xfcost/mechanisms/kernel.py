@@ -112,6 +112,9 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         n = grid.total
         return n * (n + 1) // 2 if self.causal else n * n
 
+    def steps(self, place: Place) -> Number:
+        return place.grid.total if self.scheme == "recurrent" else 1
+
     def chunks(self, grid: Grid) -> tuple[Number, Number]:
         """How many chunks of how many tokens; never more tokens than there are."""
         size = lesser(self.chunk or CHUNK, grid.total)

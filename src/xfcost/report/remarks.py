@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from xfcost import units
-from xfcost.ledger import Ledger
+from xfcost.ledger import Ledger, Timing
+from xfcost.modes import Generation
 
 
 def memory_text(ledger: Ledger) -> Text:
@@ -75,10 +76,22 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
     """How long a forward took, and where; nothing where none was timed."""
     if timing := ledger.timing:
         peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
-        yield Text(
-            f"time: {units.seconds(timing.seconds)} a forward (median of {timing.runs}, interquartile range "
-            f"{units.seconds(timing.spread)}) on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
+        what = (
+            _phases(ledger.generation) if ledger.generation else _runs(timing, "a step" if ledger.step else "a forward")
         )
+        where = f"on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
+        yield Text(f"time: {units.seconds(timing.seconds)} {what} {where}")
+
+
+def _runs(timing: Timing, what: str) -> str:
+    spread = f"interquartile range {units.seconds(timing.spread)}"
+    return f"{what} (median of {timing.runs}, {spread})"
+
+
+def _phases(text: Generation) -> str:
+    """How long the prefill took, and the steps."""
+    both = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
+    return f"for {text.new_tokens:,} new tokens ({both})"
 
 
 def agreement_texts(ledger: Ledger) -> Iterator[Text]:

@@ -1,0 +1,156 @@
+"""m new tokens: steps with a cache and passes without one, added up exactly."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xfcost.api import analyze
+from xfcost.decoding import summed
+from xfcost.errors import SpecError, UsageError
+from xfcost.ledger import Ledger
+
+coefficients = st.lists(st.integers(-50, 50), min_size=1, max_size=4)
+
+
+@given(coefficients, st.integers(1, 300), st.integers(0, 2000), st.integers(1, 400), st.integers(1, 9))
+def test_sums_of_pieces_are_those_of_all_their_terms(
+    powers: list[int], first: int, more: int, kink: int, steps: int
+) -> None:
+    """Polynomials up to degree 3; what stays when a window is full; what grows by a step every so often."""
+
+    def costs(t: int) -> tuple[int, ...]:
+        return sum(a * t**k for k, a in enumerate(powers)), min(t, kink), min(t, kink) * t, -(-t // steps)
+
+    last = first + more
+    assert summed(costs, first, last) == tuple(map(sum, zip(*map(costs, range(first, last + 1)), strict=True)))
+
+
+def test_polynomials_are_not_walked_through() -> None:
+    asked = []
+
+    def costs(t: int) -> tuple[int]:
+        asked.append(t)
+        return (3 * t * t + 5,)
+
+    n = 10**6
+    assert summed(costs, 1, n) == (3 * n * (n + 1) * (2 * n + 1) // 6 + 5 * n,)
+    assert len(asked) < 20
+
+
+def work(ledger: Ledger) -> tuple[int, int]:
+    return ledger.total("macs") or 0, ledger.total("flops") or 0
+
+
+@pytest.mark.parametrize(
+    ("preset", "prompt", "new"),
+    [("gpt2", 5, 40), ("mistral-7b-sliding", 4080, 30), ("llama3-8b", 1, 25), ("gpt2", 7, 1), ("gpt2", 7, 2)],
+)
+def test_generation_is_a_prefill_and_its_steps_one_by_one(preset: str, prompt: int, new: int) -> None:
+    ledger = analyze(preset, N=prompt, mode="generate", new_tokens=new, trace=False)
+    generation = ledger.generation
+    assert generation is not None
+    assert generation.decode is not None
+    assert generation.with_cache is not None
+    steps = [work(analyze(preset, N=t, mode="decode", trace=False)) for t in range(prompt + 1, prompt + new)]
+    prefill = work(analyze(preset, N=prompt, trace=False))
+    passes = [work(analyze(preset, N=t, trace=False)) for t in range(prompt, prompt + new)]
+    assert (generation.prefill.macs, generation.prefill.flops) == prefill
+    assert generation.decode.macs == sum(macs for macs, _ in steps)
+    assert generation.decode.flops == sum(flops for _, flops in steps)
+    assert generation.with_cache.flops == sum(flops for _, flops in [prefill, *steps]) == ledger.total("flops")
+    assert generation.without_cache.macs == sum(macs for macs, _ in passes)
+    assert generation.without_cache.flops == sum(flops for _, flops in passes)
+
+
+def test_of_an_encoder_decoder_the_decoder_writes_and_the_encoder_reads_once() -> None:
+    ledger = analyze("t5-small", N="50,3", mode="generate", new_tokens=30, trace=False)
+    assert ledger.generation is not None
+    assert ledger.generation.decode is not None
+    steps = [work(analyze("t5-small", N=f"50,{t}", mode="decode", trace=False)) for t in range(4, 33)]
+    assert ledger.generation.decode.macs == sum(macs for macs, _ in steps)
+
+    def parts(t: int) -> tuple[int, int]:
+        """MACs of the encoder, and of all else."""
+        one = analyze("t5-small", N=f"50,{t}", trace=False)
+        encoder = one.total("macs", lambda row: row.path.startswith("encoder.")) or 0
+        return encoder, (one.total("macs") or 0) - encoder
+
+    passes = [parts(t) for t in range(3, 33)]
+    assert ledger.generation.without_cache.macs == passes[0][0] + sum(rest for _, rest in passes)
+
+
+def test_the_quadratic_and_the_cubic_story() -> None:
+    """Attention's share: with a cache m steps of t keys, m²/2·2dL MACs; without, passes of t² pairs, m³/3·2dL."""
+
+    def mixing(new: int) -> tuple[int, int]:
+        """With a cache, and without, from a prompt of one token; by the rows that mix."""
+        d, blocks = 2048, 24  # GPT-3 XL
+        macs = 2 * d * blocks
+        return macs * sum(range(1, new + 1)), macs * sum(t * t for t in range(1, new + 1))
+
+    new = 1000
+    ledger = analyze("gpt3-xl", N=1, mode="generate", new_tokens=new, trace=False)
+    assert ledger.generation is not None
+    assert ledger.generation.with_cache is not None
+    cached, passes = mixing(new)
+    assert ledger.total("macs", lambda row: row.mixes) == cached
+    # what does not mix is the same per token: m tokens with a cache, m(m+1)/2 without
+    per_token, rest = divmod(ledger.generation.with_cache.macs - cached, new)
+    assert rest == 0
+    assert ledger.generation.without_cache.macs - passes == per_token * new * (new + 1) // 2
+    ratio = Fraction(*mixing(2 * new)) / Fraction(*mixing(new))
+    assert float(1 / ratio) == pytest.approx(2, rel=0.01)  # cubic over quadratic: twice as much for twice the text
+
+
+def test_every_step_of_a_short_text_is_traced_and_three_of_a_long_one() -> None:
+    settings = ["stages.0.depth=1"]
+    short = analyze("gpt2", N=6, mode="generate", new_tokens=4, settings=settings)
+    long = analyze("gpt2", N=6, mode="generate", new_tokens=100, settings=settings)
+    for ledger, sizes in ((short, (7, 8, 9)), (long, (7, 56, 105))):
+        assert ledger.generation is not None
+        assert ledger.agreement is not None
+        assert ledger.generation.traced_at == sizes
+        assert ledger.agreement.exact
+
+
+def test_what_has_no_steps_is_told_and_counted_without_a_cache() -> None:
+    ledger = analyze("common-transformer-xl", N=64, mode="generate", new_tokens=3, trace=False)
+    assert ledger.generation is not None
+    assert ledger.generation.decode is None
+    assert "relative" in str(ledger.generation.refused)
+    assert ledger.generation.without_cache.macs > ledger.generation.prefill.macs
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "words"),
+    [
+        ("bert-base", {"mode": "decode"}, "reads later tokens"),
+        ("vit", {"mode": "decode"}, "works token by token"),
+        ("gpt2", {"mode": "decode", "N": 1025}, "N can be at most 1024"),
+        ("gpt2", {"mode": "generate", "N": 1000, "new_tokens": 26}, "N can be at most 1024"),
+        ("swin", {"mode": "decode"}, "works token by token"),
+    ],
+)
+def test_what_can_not_decode_is_refused_where_it_stands(spec: str, options: dict[str, object], words: str) -> None:
+    with pytest.raises(SpecError, match=words) as caught:
+        analyze(spec, trace=False, **options)  # type: ignore[arg-type]
+    assert ".yaml:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "decoding"}, "did you mean 'decode'"),
+        ({"mode": "generate"}, "--new-tokens is missing"),
+        ({"mode": "generate", "new_tokens": 0}, "--new-tokens 0"),
+        ({"mode": "generate", "new_tokens": 1.5}, "--new-tokens 1.5"),
+        ({"mode": "decode", "new_tokens": 3}, "only --mode generate"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        analyze("gpt2", trace=False, **options)  # type: ignore[arg-type]
