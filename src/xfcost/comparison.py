@@ -88,6 +88,13 @@ CURVES: Final[dict[str, Callable[[Ledger], int]]] = {
 }
 
 
+# What is told to grow by an exponent.
+GROWING: Final[dict[str, Callable[[Ledger], int]]] = {
+    **CURVES,
+    "sequential_steps": lambda ledger: ledger.facts.sequential_steps,
+}
+
+
 def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> Comparison:
     """The comparison of systems that were counted (and traced, timed) already."""
     names = distinct([ledger.facts.name for ledger in ledgers])
@@ -145,6 +152,8 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures["score_dot_products_with_extra_tokens"] = first_scores(eager)
     figures["attention_bytes"] = memory["all_layers"]
     figures["attention_peak_bytes"] = memory["peak"]
+    figures["sequential_steps"] = ledger.facts.sequential_steps
+    figures["parallel_width"] = ledger.facts.parallel_width
     figures |= _of_mode(ledger)
     figures["traced_macs"] = ledger.total("traced_macs")
     figures["seconds"] = ledger.timing.seconds if ledger.timing else None
@@ -176,10 +185,10 @@ def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]
             other = count(place(loaded, run._replace(scale=scale)))
         except XfcostError:  # beyond the last learned position, or a side that can't be halved
             continue
-        costs = {name: (curve(ledger), curve(other)) for name, curve in CURVES.items()}
+        costs = {name: (curve(ledger), curve(other)) for name, curve in GROWING.items()}
         exponents = {name: growth_exponent(here, there, factor) for name, (here, there) in costs.items()}
         return exponents | {"factor": factor}
-    return dict.fromkeys([*CURVES, "factor"])
+    return dict.fromkeys([*GROWING, "factor"])
 
 
 def _by_size(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> dict[str, dict[int, dict[str, int] | None]]:

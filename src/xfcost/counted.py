@@ -12,7 +12,7 @@ from xfcost import __version__
 from xfcost.errors import UsageError
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import COUNTED, Facts, Ledger, Operation
-from xfcost.mechanisms.base import SubLayer, alone, decoding_key
+from xfcost.mechanisms.base import Mixer, SubLayer, alone, decoding_key
 from xfcost.mechanisms.orders import ORDERS
 from xfcost.mechanisms.rows import idle
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
@@ -144,11 +144,23 @@ def facts(architecture: Architecture) -> Facts:
         notes=tuple(_notes(architecture)),
         streams=tuple(_stream_facts(stream) for stream in streams),
         stages=tuple(_stage_facts(stage) for stream in streams for stage in stream.stages),
+        **_sequence(architecture),
         settings=architecture.settings,
         published_left_out=0 if architecture.as_written else len(spec.published),
         versions={"xfcost": __version__},
         published=tuple(msgspec.to_builtins(figure) for figure in spec.published if architecture.as_written),
     )
+
+
+def _sequence(architecture: Architecture) -> dict[str, Any]:
+    """How much of the mixing can only be done step after step, and how many tokens a step has."""
+    steps = tokens = 0
+    for part, _, _, times in architecture.parts():
+        if isinstance(part.page, Mixer) and not architecture.idle(part):
+            one = architecture.mode == "decode"
+            steps += times * (1 if one else part.page.steps(part.place))
+            tokens += times * (1 if one else part.place.grid.total)
+    return {"sequential_steps": steps, "parallel_width": tokens / steps if steps else None}
 
 
 def _stream_facts(stream: Stream) -> dict[str, Any]:

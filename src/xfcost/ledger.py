@@ -148,6 +148,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """{name, tokens, extra_tokens, grid} of every stream's first stage."""
     stages: tuple[dict[str, Any], ...] = ()
     """{stage, tokens, extra_tokens, grid, width, blocks} of every stage, as they leave it."""
+    sequential_steps: int = 0
+    """Steps of all mixers that can only run one after the other: one for each, N for a recurrence over N tokens."""
+    parallel_width: float | None = None
+    """Tokens that a mixer works out at once, on average over the steps; None where nothing mixes."""
     settings: tuple[str, ...] = ()
     """What `--set` changed, `key=value` each."""
     published_left_out: int = 0

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from xfcost import units
 from xfcost.comparison import MOST_PAIRED, Comparison
+from xfcost.ledger import Ledger
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.remarks import agreement_texts
 from xfcost.report.stages import size_parts, stage_parts
@@ -35,6 +36,8 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     _EXTRA: ("  with extra tokens", ""),
     "attention_bytes": ("attention memory, all layers", ""),
     "attention_peak_bytes": ("attention memory, peak", ""),
+    "sequential_steps": ("sequential steps of all mixers", ""),
+    "parallel_width": ("  tokens at once", ""),
     "cache_bytes": ("cache of the past", ""),
     "cache_bytes_per_token": ("  more per token", ""),
     "read_bytes": ("read per step", ""),
@@ -44,9 +47,11 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "seconds": ("time of a forward", ""),
 }
 _MOST_CROSSINGS: Final = 3
-_EXACT: Final = ("tokens", "token_pairs", "score_dot_products", _EXTRA)
+_EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_products", _EXTRA)
 # Said only where it differs from another quantity.
 _ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
+# Said only where tokens of a system wait for others.
+_OF_SEQUENCES: Final = ("sequential_steps", "parallel_width")
 # Said only where systems differ in them.
 _SAME: Final = ("tokens", "token_pairs")
 
@@ -110,6 +115,8 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
         values = [comparison.figures[name][quantity] for name in comparison.names]
         if all(value is None for value in values) or (quantity.startswith("macs_") and not any(values)):
             continue
+        if quantity in _OF_SEQUENCES and not any(map(recurs, comparison.ledgers)):
+            continue
         if quantity in _SAME and len(set(values)) == 1:
             continue
         plain = _ONLY_BESIDE.get(quantity)
@@ -120,6 +127,12 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
             ratio = comparison.ratios[name][quantity] if name != comparison.names[0] else None
             cells.append((_figure(quantity, value), against(ratio) if ratio else ""))
         yield quantity, words, cells
+
+
+def recurs(ledger: Ledger) -> bool:
+    """Are there tokens that wait for others, as in a recurrence?"""
+    width = ledger.facts.parallel_width
+    return width is not None and width < max(stage["tokens"] for stage in ledger.facts.stages)
 
 
 def _figure(quantity: str, value: float | None) -> str:
@@ -172,7 +185,8 @@ def growth_texts(comparison: Comparison) -> Iterator[Text]:
     width = max(len(name) for name in comparison.names)
     for name in comparison.names:
         growth = comparison.growth[name]
-        exponents = ", ".join(f"{words} {_exponent(growth[quantity])}" for quantity, words in _EXPONENTS.items())
+        told = _EXPONENTS | ({"sequential_steps": "sequential steps"} if any(map(recurs, comparison.ledgers)) else {})
+        exponents = ", ".join(f"{words} {_exponent(growth[quantity])}" for quantity, words in told.items())
         yield Text(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
 
 

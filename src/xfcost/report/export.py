@@ -55,6 +55,8 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "attention": facts.attention,
         "mode": facts.mode,
         "memory_level": facts.memory_level,
+        "sequential_steps": facts.sequential_steps,
+        "parallel_width": facts.parallel_width,
         "totals": ledger.totals(),
         "attention_memory": ledger.attention_memory(),
         "by_stage": ledger.by_stage(),

@@ -68,6 +68,21 @@ def other_work_texts(ledger: Ledger) -> Iterator[Text]:
         yield text
 
 
+def mask_texts(ledger: Ledger) -> Iterator[Text]:
+    """How many of the scores that are computed a mask leaves; nothing where it leaves all."""
+    rows = [row for row in ledger.rows if row.core is not None and row.pairs is not None]
+    computed = sum(row.core.times * row.core.queries * row.core.keys * row.times for row in rows if row.core)
+    left = sum((row.pairs or 0) * (row.heads or 1) * ledger.facts.batch * row.times for row in rows)
+    if left < computed:
+        text = Text("masks: ", style="bold")
+        text.append(
+            f"{units.count(left)} of {units.count(computed)} scores are left ({units.percent(left, computed)}); the "
+            "dense product runs, and is counted. Every sample has all its N tokens: none is padding",
+            style="not bold",
+        )
+        yield text
+
+
 def _extra(tokens: int) -> str:
     return "1 extra token" if tokens == 1 else f"{tokens} extra tokens"
 

@@ -16,7 +16,8 @@ from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.export import grouped
 from xfcost.report.modes import asked, mode_parts
 from xfcost.report.output import View
-from xfcost.report.remarks import agreement_texts, memory_text, other_work_texts, timing_texts
+from xfcost.report.products import products_texts
+from xfcost.report.remarks import agreement_texts, mask_texts, memory_text, other_work_texts, timing_texts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 
 
@@ -97,6 +98,7 @@ def report(ledger: Ledger, by: View | None, width: int) -> Group:
     parts: list[RenderableType] = [header(ledger), Text()]
     parts += [groups_table(ledger, by)] if by else list(operation_tables(ledger, width))
     parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger), *other_work_texts(ledger)]
+    parts += [*mask_texts(ledger), *products_texts(ledger)]
     parts += mode_parts(ledger)
     if published := ledger.published_beside_ours():
         parts += [Text(), published_table(published)]
