@@ -82,4 +82,4 @@ def test_the_rows_by_hand(tmp_path: Path) -> None:
     assert (norm.params, norm.flops) == (24, 1320)
     # 12·12 + 12 parameters, 2·12·12 MACs, twice that and 2·12 biases; tanh is 5 for each of 2·12
     assert (rows["head.linear"].params, rows["head.linear"].macs, rows["head.linear"].flops) == (156, 288, 600)
-    assert rows["head.tanh"].flops == 120
+    assert rows["head.act"].flops == 120

@@ -110,6 +110,7 @@ PLAIN = (
     Full(heads=3, causal=True),
     Full(heads=1, head_dim=5, projection_bias=False),
     Full(heads=2, output_projection=False),
+    Full(heads=2, projection_bias=False, output_bias=True),
     Full(heads=6, kv_heads=2, scaled=False),
     Full(heads=3, kv_heads=1, causal=True, projection_bias=False),
 )
@@ -120,6 +121,7 @@ TALKING = (  # a linear map of n·n pairs has ⌊n²/n⌋ rows: no closed form o
 # Their tables are as long as the input.
 POSITIONED = (
     Full(heads=3, position="rope"),
+    Full(heads=3, kv_heads=1, causal=True, position="rope", output_bias=False, head_dim=4),
     Full(heads=4, head_dim=4, kv_heads=2, causal=True, position="rope", rope_base=50.0),
     Full(heads=6, kv_heads=3, causal=True, position="alibi"),
     Full(heads=2, bias=Buckets(count=8, distance=20), scaled=False),
@@ -146,6 +148,7 @@ def pages(draw: st.DrawFn) -> Full:
         scaled=draw(st.booleans()),
         bias=Buckets(count=count, distance=draw(st.integers(count, 300))) if biased else None,
         projection_bias=draw(st.booleans()),
+        output_bias=draw(st.none() | st.booleans()),
     )
 
 

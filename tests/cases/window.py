@@ -98,6 +98,7 @@ def pages(draw: st.DrawFn) -> Window:
         bias=draw(st.sampled_from(["relative", "log_cpb", "none"])),
         projection_bias=biased,
         key_bias=draw(st.booleans()) or not biased,
+        output_bias=draw(st.none() | st.booleans()),
     )
 
 
@@ -108,6 +109,7 @@ CASE = MechanismCase(
         Window(heads=3, size=4, shift=1, bias="none"),
         Window(heads=2, size=7, shift=3),
         Window(heads=1, size=2, shift=1, projection_bias=False),
+        Window(heads=2, size=3, projection_bias=False, output_bias=True),
         Window(heads=3, size=4, shift=2, score="cosine", bias="log_cpb", key_bias=False),
         Window(heads=2, size=3, score="cosine", bias="none"),
     ),

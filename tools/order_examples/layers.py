@@ -87,8 +87,8 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Upsample: [(Upsample(factor=4), place(memory=Grid((4 * s * s,)), memory_dim=d))],
     Classifier: [
         (Classifier(pool=pool, classes=K), place(grid=Grid((s, s), 2)))
-        for pool in ("mean", "class_token", ["class_token", "distillation_token"])
+        for pool in ("mean", "class_token", ["class_token", "distillation_token"], "none")
     ],
     LanguageModel: [(LanguageModel(scale="rsqrt_dim"), place(vocabulary=V))],
-    Pooler: [(Pooler(), place())],
+    Pooler: [(Pooler(norm=kind, classes=K), place()) for kind in ("layer_norm", "rms_norm")],
 }

@@ -1,4 +1,4 @@
-"""The exits: classification from one vector, scores over a vocabulary at every token, and one vector for them all."""
+"""The exits: classification of one vector or of every token, scores over a vocabulary, one vector for all tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.layers.base import Head
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import NormKind, Place, Rows, Share
+from xfcost.mechanisms.base import ActKind, NormKind, Place, Rows, Share, Width
 from xfcost.mechanisms.rows import elementwise, linear, move, norm
 
 # Two tokens, each with a classifier of its own, in either order.
@@ -25,27 +25,35 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     inference (Touvron et al. 2021, DeiT, §4): 2·d·classes MACs.
 
     With `norm_after_pool` the one pooled vector is normalised, d elements in place of N·d (ConvNeXt).
+
+    With `pool: none` every token is classified, N·d·classes MACs: a tagger, or a decoder whose last answer is taken.
     """
 
-    pool: Literal["class_token", "mean"] | TwoTokens = "mean"
+    pool: Literal["class_token", "mean", "none"] | TwoTokens = "mean"
     norm: NormKind = "layer_norm"
     norm_after_pool: bool = False
     classes: Rows = 1000
+    bias: bool = True
 
     def without_extra_tokens(self) -> Classifier:
-        return msgspec.structs.replace(self, pool="mean")
+        return self if self.pool == "none" else msgspec.structs.replace(self, pool="mean")
 
     def check(self, place: Place) -> None:
-        if self.pool != "mean" and not place.grid.extra:
+        if self.pool not in ("mean", "none") and not place.grid.extra:
             raise PageError(
                 "pool", "there is no class token to pool; add {kind: class_token} to `embed`, or use pool: mean"
             )
         if self.norm_after_pool and self.norm == "group_norm":
             raise PageError("norm_after_pool", "the group norm of one vector is its layer norm; write norm: layer_norm")
+        if self.pool == "none" and self.norm_after_pool:
+            raise PageError("norm_after_pool", "it normalises one pooled vector, and every token is classified here")
         if self.distilled and self.norm_after_pool:
             raise PageError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two here")
         if self.distilled and len(set(self.pool)) < len(self.pool):
             raise PageError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
+
+    def order_key(self, place: Place) -> str:
+        return "classifier/tokens" if self.pool == "none" else "classifier"
 
     @property
     def distilled(self) -> bool:
@@ -58,13 +66,13 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
         yield from () if self.norm_after_pool else normed
         if self.pool == "mean":
             yield elementwise("pool", "Mean over tokens", "mean", n * d)
-        else:
+        elif self.pool != "none":
             yield move("pool", "Take the class token")
         yield from normed if self.norm_after_pool else ()
-        yield linear("linear", "Classifier", 1, d, self.classes)
+        yield linear("linear", "Classifier", n if self.pool == "none" else 1, d, self.classes, bias=self.bias)
         if self.distilled:
             yield move("distillation_pool", "Take the distillation token")
-            yield linear("distillation_linear", "Classifier (distillation)", 1, d, self.classes)
+            yield linear("distillation_linear", "Classifier (distillation)", 1, d, self.classes, bias=self.bias)
             work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
             yield Operation(path="average", title="Average of both classifiers", flops=self.classes * work)
 
@@ -106,9 +114,25 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
 
 
 class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
-    """tanh(W x₀ + b) of the first token: a d×d map and its bias (BERT's public implementation; Devlin et al. 2019)."""
+    """act(W x₀ + b) of the first token, a class token where there is one (BERT's public code; Devlin et al. 2019).
+
+    norm      N·d elements, if any (ViT's in transformers)
+    linear    d·d' MACs, d·d' + d' parameters
+    act       d' elements
+    classify  d'·classes MACs, d'·classes + classes parameters, where `classes` are asked for (fine-tuned BERT)
+    """
+
+    norm: NormKind = "none"
+    width: Width | None = None
+    """d'; d where it isn't given."""
+    act: ActKind | Literal["tanh"] = "tanh"
+    classes: Rows | None = None
 
     def operations(self, place: Place) -> Iterator[Operation]:
+        width = place.dim if self.width is None else self.width
+        yield from norm(self.norm, "norm", place.grid.total, place.dim)
         yield move("pool", "Take the first token")
-        yield linear("linear", "Pooler", 1, place.dim, place.dim)
-        yield elementwise("tanh", "Tanh", "tanh", place.dim)
+        yield linear("linear", "Pooler", 1, place.dim, width)
+        yield elementwise("act", "Activation of the pooler", self.act, width)
+        if self.classes is not None:
+            yield linear("classify", "Classifier", 1, width, self.classes)

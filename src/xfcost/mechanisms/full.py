@@ -51,6 +51,8 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
     """What is added to the scores by the distance of two tokens."""
     output_projection: bool = True
     """W_O; false leaves it out (Set Transformer's public code)."""
+    output_bias: bool | None = None
+    """Has W_O a bias? As the other projections where it isn't given (Qwen2's alone has none)."""
     talking_heads: bool = False
 
     def check(self, place: Place) -> None:
@@ -67,6 +69,8 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
                 "only heads of their own keys, scaled and without a bias, talk; leave one of the two out",
             )
         check_output(self.inner(place.dim), place.dim, projected=self.output_projection)
+        if self.output_bias is not None and not self.output_projection:
+            raise PageError("output_bias", "without an output projection there is nothing to have it; leave it out")
         self._check_bias()
 
     def _check_bias(self) -> None:
@@ -87,6 +91,11 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         return {self.bias.share: (self.bias.count, self.heads)} if self.bias and self.bias.share else {}
 
     @property
+    def biased_output(self) -> bool:
+        """Has W_O a bias?"""
+        return self.projection_bias if self.output_bias is None else self.output_bias
+
+    @property
     def biased(self) -> bool:
         """Is anything added to the scores?"""
         return self.bias is not None or self.position == "alibi"
@@ -105,7 +114,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
             yield bucket_table(self.bias, n, self.heads)
         yield from self.core(place)
         if self.output_projection:
-            yield linear("out", "Output projection W_O", n, self.inner(d), d, bias=self.projection_bias)
+            yield linear("out", "Output projection W_O", n, self.inner(d), d, bias=self.biased_output)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One query against the keys and values of all N tokens: 2·h_kv·d_k numbers are cached of each."""

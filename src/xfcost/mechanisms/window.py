@@ -48,6 +48,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     projection_bias: bool = True
     key_bias: bool = True
     """Has K's projection a bias, where the others have one? In Swin V2 it has none."""
+    output_bias: bool | None = None
+    """Has W_O a bias? As the other projections where it isn't given."""
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
@@ -59,6 +61,11 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             )
         if not self.key_bias and not self.projection_bias:
             raise PageError("key_bias", "with projection_bias: false no projection has a bias; leave it out")
+
+    @property
+    def biased_output(self) -> bool:
+        """Has W_O a bias?"""
+        return self.projection_bias if self.output_bias is None else self.output_bias
 
     def label(self) -> str:
         return "SW-MSA" if self.shift else "W-MSA"
@@ -113,7 +120,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         if self.score == "cosine":
             yield from scaled_cosine(padded.tokens, self.heads, d)
         yield from self._core(place, sides)
-        yield linear("out", "Output projection W_O", padded.tokens, d, d, bias=self.projection_bias)
+        yield linear("out", "Output projection W_O", padded.tokens, d, d, bias=self.biased_output)
         yield move("merge", "Join windows, roll back, crop", rolled)
 
     def _projections(self, tokens: Number, width: Number) -> Iterator[Operation]:

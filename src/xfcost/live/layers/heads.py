@@ -29,25 +29,26 @@ class Average(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """(B, N, D) -> (B, classes)."""
+    """(B, N, D) -> (B, classes), or (B, N, classes) where every token is classified."""
 
     def __init__(self, page: Classifier, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.norm = norm(page.norm, place.dim)
         self.norm_after_pool = page.norm_after_pool
-        self.pool = Pool("mean" if page.pool == "mean" else "class_token")
-        self.linear = Linear(place.dim, page.classes)
+        form = "mean" if page.pool == "mean" else "class_token"
+        self.pool = None if page.pool == "none" else Pool(form)
+        self.linear = Linear(place.dim, page.classes, bias=page.bias)
         self.average = None
         if page.distilled:
             self.distillation_pool = Pool("distillation_token", place.grid.extra - 1)
-            self.distillation_linear = Linear(place.dim, page.classes)
+            self.distillation_linear = Linear(place.dim, page.classes, bias=page.bias)
             self.average = Average()
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        if self.norm_after_pool and self.norm is not None:
+        if self.pool is not None and self.norm_after_pool and self.norm is not None:
             return self.linear(self.norm(self.pool(x_BND)))
         x_BND = x_BND if self.norm is None else self.norm(x_BND)
-        answer_BV = self.linear(self.pool(x_BND))
+        answer_BV = self.linear(x_BND if self.pool is None else self.pool(x_BND))
         if self.average is None:
             return answer_BV
         return self.average(answer_BV, self.distillation_linear(self.distillation_pool(x_BND)))
@@ -70,16 +71,21 @@ class LanguageModelHead(nn.Module):
 
 
 class PoolerHead(nn.Module):
-    """(B, N, D) -> (B, D)."""
+    """(B, N, D) -> (B, D), or (B, classes)."""
 
     def __init__(self, page: Pooler, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
+        width = page.width or place.dim
+        self.norm = norm(page.norm, place.dim)
         self.pool = Pool("first")
-        self.linear = Linear(place.dim, place.dim)
-        self.tanh = nn.Tanh()
+        self.linear = Linear(place.dim, width)
+        self.act = nn.Tanh() if page.act == "tanh" else ACTIVATIONS[page.act]()
+        self.classify = None if page.classes is None else Linear(width, page.classes)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return self.tanh(self.linear(self.pool(x_BND)))
+        x_BND = x_BND if self.norm is None else self.norm(x_BND)
+        y_BD = self.act(self.linear(self.pool(x_BND)))
+        return y_BD if self.classify is None else self.classify(y_BD)
 
 
 class MaskedLanguageModelHead(nn.Module):

@@ -63,7 +63,7 @@ class FullAttention(GroupedHeads):
             self.register_buffer("alibi_H1N", alibi(tokens, page.heads), persistent=False)
         talking = page.talking_heads
         self.core: nn.Module = TalkingCore(inner // page.heads, page.heads) if talking else core(page, place)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias) if page.output_projection else None
+        self.out = Linear(inner, place.dim, bias=page.biased_output) if page.output_projection else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         bias_HNN = self._bias()

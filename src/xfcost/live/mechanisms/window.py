@@ -37,7 +37,7 @@ class WindowAttention(nn.Module):
             scaled=self.cosine is None,
             mask=ShiftMask(padded, window, shifts) if page.shift else None,
         )
-        self.out = Linear(place.dim, place.dim, bias=page.projection_bias)
+        self.out = Linear(place.dim, place.dim, bias=page.biased_output)
         self.merge = Merge(sides, padded, window, shifts)
 
     def forward(self, x_BND: Tensor) -> Tensor:
