@@ -20,6 +20,7 @@ COUNTING = [
     ["show", "vit"],
     ["show", "vit", "--full"],
     ["schema"],
+    ["import", "tests/data/configs/llama-2-7b.json"],
     ["diagram", "vit", "swin"],
     ["glance", "vit", "swin"],
     ["--help"],

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "glance": "glance",
     "list": "list_",
     "show": "show",
+    "import": "import_",
     "schema": "schema",
 }
 

@@ -24,7 +24,7 @@ def explained(message: str, data: dict[str, Any], source: Source) -> SpecError:
     text, _, place = (
         message.rpartition(" - at `$") if message.endswith("`") and " - at `$" in message else (message, "", "")
     )
-    path = _path_of(place.rstrip("`"))
+    path = path_of(place.rstrip("`"))
     if found := re.search(r"unknown field `(.*)`", text, re.DOTALL):
         key = found.group(1)
         return source.error((*path, key), f"unknown key {shown_value(key)}; {nearest(key, known_keys(data, path))}")
@@ -35,7 +35,7 @@ def explained(message: str, data: dict[str, Any], source: Source) -> SpecError:
         return source.error(path, f"unknown kind {shown_value(value)}; {nearest(str(value), known_kinds(path))}")
     if "Invalid enum value" in text:
         return source.error(path, f"got {shown_value(value)}; {nearest(str(value), known_keys(data, path))}")
-    return source.error(path, f"{_expected(text, value)}, got {shown_value(value)}")
+    return source.error(path, f"{expected(text, value)}, got {shown_value(value)}")
 
 
 def _missing(key: str, data: dict[str, Any], path: YamlPath) -> str:
@@ -45,8 +45,8 @@ def _missing(key: str, data: dict[str, Any], path: YamlPath) -> str:
     return f"the key '{key}' is missing" + (f" ({near})" if near.startswith("did you mean") else "")
 
 
-def _expected(text: str, value: Any) -> str:
-    """`Expected int | null, got str` -> "expected a whole number"; `Expected int <= 9` -> "… of at most 9"."""
+def expected(text: str, value: Any) -> str:
+    """The validator's words in a user's: `Expected int, got str` -> "expected a whole number", with its bounds."""
     found = re.match(r"Expected `([^`]+)`(.*)", text.partition(", got `")[0], re.DOTALL)
     if not found:
         return "expected a number of a sensible size" if "out of range" in text else text[0].lower() + text[1:]
@@ -72,7 +72,7 @@ def _number(text: str) -> str:
     return f"{int(value):,}" if value.is_integer() and value < 1e15 else text  # noqa: PLR2004 - longer is no help
 
 
-def _path_of(text: str) -> YamlPath:
+def path_of(text: str) -> YamlPath:
     """`.stages[1].block[0].heads` -> ("stages", 1, "block", 0, "heads")."""
     return tuple(int(number) if number else word for word, number in re.findall(r"\.([^.\[]+)|\[(\d+)\]", text))
 

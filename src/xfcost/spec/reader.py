@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
@@ -73,29 +73,36 @@ def shown_value(value: Any) -> str:
     return printable(repr(value))
 
 
-def read_file(file: Path, name: str) -> str:
-    """The text of a spec file.
+class Expected(NamedTuple):
+    """What a file should be, for the messages where it isn't."""
+
+    what: str = "a YAML file"
+    missing: str = "`xfcost list` shows the presets, `xfcost show vit` one to start from"
+    large: str = "a spec is a page of YAML"
+    most_bytes: int = MOST_BYTES
+
+
+def read_file(file: Path, name: str, expected: Expected = Expected()) -> str:  # noqa: B008 - nothing can change it
+    """The text of a spec file, or of another one that is `expected`.
 
     Raises:
         SpecError: it is missing, a directory, too large, not readable or not UTF-8 text.
     """
     try:
         if file.is_dir():
-            raise SpecError(f"{name}: is a directory; expected a YAML file")
+            raise SpecError(f"{name}: is a directory; expected {expected.what}")
         with file.open("rb") as stream:
-            raw = stream.read(MOST_BYTES + 1)
+            raw = stream.read(expected.most_bytes + 1)
     except FileNotFoundError:
-        raise SpecError(
-            f"{name}: no such file; `xfcost list` shows the presets, `xfcost show vit` one to start from"
-        ) from None
+        raise SpecError(f"{name}: no such file; {expected.missing}") from None
     except (OSError, ValueError) as error:
         raise SpecError(f"{name}: can't be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(raw) > MOST_BYTES:
-        raise SpecError(f"{name}: is larger than {MOST_BYTES:,} bytes; a spec is a page of YAML")
+    if len(raw) > expected.most_bytes:
+        raise SpecError(f"{name}: is larger than {expected.most_bytes:,} bytes; {expected.large}")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SpecError(f"{name}: is not UTF-8 text (byte {error.start}); expected a YAML file") from None
+        raise SpecError(f"{name}: is not UTF-8 text (byte {error.start}); expected {expected.what}") from None
 
 
 def read(text: str, name: str) -> tuple[dict[str, Any], Source]:

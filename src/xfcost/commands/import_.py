@@ -1,0 +1,46 @@
+"""`xfcost import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from xfcost.commands import options
+from xfcost.commands.options import Force
+from xfcost.errors import UsageError
+
+ENDINGS: Final = (".yaml", ".yml")
+
+
+def run(
+    config: Annotated[Path, typer.Argument(help="A config.json of transformers, on this machine.")],
+    architecture: Annotated[
+        str | None,
+        typer.Option("--architecture", metavar="NAME", help="Another head than the config names: BertForMaskedLM."),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option("--ignore", metavar="FIELD", help="Leave a field that isn't known unread. Repeatable."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the spec to a file (.yaml) in place of printing it.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """A spec from a config.json of transformers.
+
+    Nothing is fetched, and neither torch nor transformers is imported. What a spec can't carry is refused by the
+    field's name; what was assumed is said, and stands in the spec's comments.
+    """
+    from xfcost.importing import imported
+    from xfcost.report.output import check_target
+
+    if output is not None and output.suffix.lower() not in ENDINGS:
+        raise UsageError(f"-o {output}: a spec is YAML; expected a name that ends in {' or '.join(ENDINGS)}")
+    check_target(output, force=force)
+    spec = imported(config, architecture, ignore or ())
+    for remark in spec.remarks:
+        options.progress(remark)
+    options.deliver(spec.text, output, force=force)

@@ -1,0 +1,158 @@
+"""BERT, RoBERTa and those that are built like them: learned positions, post-norm, heads of many kinds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from xfcost.errors import PageError
+from xfcost.importing.activations import Activation, act, mlp
+from xfcost.importing.draft import TABLE, Draft, answers, check_heads, every_token, stage, token
+from xfcost.importing.family import Family
+from xfcost.mechanisms.base import Heads, Length, Rows, Width
+from xfcost.spec.grammar import Repeat
+
+_ABSOLUTE = {"position_embedding_type": (("absolute",), "relative keys and queries are not in the grammar")}
+
+
+class Bert(Family, frozen=True, kw_only=True):
+    """BertConfig of transformers."""
+
+    paper: ClassVar = "Devlin et al. 2019, arXiv:1810.04805"
+    architectures: ClassVar[tuple[str, ...]] = (
+        "BertModel",
+        "BertForMaskedLM",
+        "BertForPreTraining",
+        "BertLMHeadModel",
+        "BertForNextSentencePrediction",
+        "BertForSequenceClassification",
+        "BertForMultipleChoice",
+        "BertForTokenClassification",
+        "BertForQuestionAnswering",
+    )
+    only: ClassVar = _ABSOLUTE
+    # of its first release: a pooler of several layers that nothing reads
+    uncounted: ClassVar = frozenset({
+        "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
+        "pooler_size_per_head", "pooler_type",
+    })  # fmt: skip
+
+    vocab_size: Rows = 30522
+    hidden_size: Width = 768
+    num_hidden_layers: Repeat = 12
+    num_attention_heads: Heads = 12
+    intermediate_size: Width = 3072
+    hidden_act: Activation = "gelu"
+    max_position_embeddings: Length = 512
+    type_vocab_size: Rows = 2
+    is_decoder: bool = False
+    tie_word_embeddings: bool = True
+
+    def check(self) -> None:
+        check_heads("num_attention_heads", self.num_attention_heads, "hidden_size", self.hidden_size)
+
+    @property
+    def length(self) -> int:
+        """Tokens that have a position."""
+        return self.max_position_embeddings
+
+    def draft(self, architecture: str) -> Draft:
+        head = self.head(architecture.removeprefix(_family_name(architecture)))
+        shared = head["kind"] == "masked_language_model"
+        if shared and not self.tie_word_embeddings:
+            raise PageError(
+                "tie_word_embeddings",
+                "expected true, got false: untied, transformers keeps a second bias of the scores, which nothing reads "
+                "and the grammar hasn't",
+            )
+        causal = {"causal": True} if self.is_decoder else {}
+        block = [
+            {"kind": "full", "heads": self.num_attention_heads} | causal,
+            mlp(self.intermediate_size, self.hidden_act),
+        ]
+        keys = {
+            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.length},
+            "residual": {"place": "post"},
+            "embed": [token(shared=shared), *self.doors(), {"kind": "norm"}],
+            "stages": [stage(self.hidden_size, self.num_hidden_layers, block)],
+            "head": head,
+        }
+        return Draft(keys, [])
+
+    def doors(self) -> list[dict[str, Any]]:
+        """What is added to a token's embedding."""
+        return [
+            {"kind": "position", "length": self.max_position_embeddings},
+            {"kind": "token_type", "types": self.type_vocab_size},
+        ]
+
+    def head(self, what: str) -> dict[str, Any]:
+        """The head of an architecture, by its name behind the family's."""
+        if what == "ForQuestionAnswering":
+            return answers(self.num_labels)
+        words = {"kind": "masked_language_model"} | act(self.hidden_act) | {"share": TABLE}
+        heads: dict[str, dict[str, Any]] = {
+            "Model": {"kind": "pooler"},
+            "ForMaskedLM": words,
+            "LMHeadModel": words,
+            "ForPreTraining": words | {"next_sentence": True},
+            "ForNextSentencePrediction": {"kind": "pooler", "classes": 2},
+            "ForSequenceClassification": {"kind": "pooler", "classes": self.num_labels},
+            "ForMultipleChoice": {"kind": "pooler", "classes": 1},
+            "ForTokenClassification": every_token(self.num_labels),
+        }
+        return heads[what]
+
+
+class Roberta(Bert, frozen=True, kw_only=True):
+    """RobertaConfig: positions begin behind the padding token's number, and the rows before it are never used."""
+
+    paper: ClassVar = "Liu et al. 2019, arXiv:1907.11692"
+    architectures: ClassVar[tuple[str, ...]] = (
+        "RobertaModel",
+        "RobertaForMaskedLM",
+        "RobertaForCausalLM",
+        "RobertaForSequenceClassification",
+        "RobertaForMultipleChoice",
+        "RobertaForTokenClassification",
+        "RobertaForQuestionAnswering",
+    )
+    uncounted: ClassVar = frozenset()
+
+    vocab_size: Rows = 50265
+    pad_token_id: Annotated[int, msgspec.Meta(ge=0)] = 1
+
+    def check(self) -> None:
+        super().check()
+        if self.pad_token_id >= self.vocab_size:
+            raise PageError(
+                "vocab_size", f"expected more than pad_token_id, {self.pad_token_id}, got {self.vocab_size}"
+            )
+        if self.length < 1:
+            least = self.pad_token_id + 2
+            raise PageError(
+                "max_position_embeddings",
+                f"expected at least {least}, got {self.max_position_embeddings}: positions begin behind pad_token_id",
+            )
+
+    @property
+    def length(self) -> int:
+        return self.max_position_embeddings - self.pad_token_id - 1
+
+    def head(self, what: str) -> dict[str, Any]:
+        words = {"kind": "masked_language_model", "share": TABLE}  # GELU, whatever hidden_act is
+        return words if what in ("ForMaskedLM", "ForCausalLM") else super().head(what)
+
+
+class XlmRoberta(Roberta, frozen=True, kw_only=True):
+    """XLMRobertaConfig: RoBERTa with another vocabulary."""
+
+    paper: ClassVar = "Conneau et al. 2020, arXiv:1911.02116"
+    architectures: ClassVar[tuple[str, ...]] = tuple(f"XLM{name}" for name in Roberta.architectures)
+
+    vocab_size: Rows = 30522
+
+
+def _family_name(architecture: str) -> str:
+    return next(name for name in ("XLMRoberta", "Roberta", "Bert") if architecture.startswith(name))

@@ -1,0 +1,78 @@
+"""DistilBERT: BERT without token types and without a pooler."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from xfcost.importing.activations import act, mlp
+from xfcost.importing.draft import TABLE, Draft, answers, check_heads, every_token, stage, token
+from xfcost.importing.family import Family
+from xfcost.mechanisms.base import Heads, Length, Rows, Width
+from xfcost.spec.grammar import Repeat
+
+
+class DistilBert(Family, frozen=True, kw_only=True):
+    """DistilBertConfig of transformers."""
+
+    paper: ClassVar = "Sanh et al. 2019, arXiv:1910.01108"
+    architectures: ClassVar[tuple[str, ...]] = (
+        "DistilBertModel",
+        "DistilBertForMaskedLM",
+        "DistilBertForSequenceClassification",
+        "DistilBertForMultipleChoice",
+        "DistilBertForTokenClassification",
+        "DistilBertForQuestionAnswering",
+    )
+    aliases: ClassVar = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
+    uncounted: ClassVar = frozenset({"qa_dropout", "seq_classif_dropout", "tie_weights_"})
+
+    vocab_size: Rows = 30522
+    max_position_embeddings: Length = 512
+    sinusoidal_pos_embds: bool = False
+    n_layers: Repeat = 6
+    n_heads: Heads = 12
+    dim: Width = 768
+    hidden_dim: Width = 3072
+    activation: Literal["gelu", "relu"] = "gelu"
+    tie_word_embeddings: bool = True
+
+    def check(self) -> None:
+        check_heads("n_heads", self.n_heads, "dim", self.dim)
+
+    def draft(self, architecture: str) -> Draft:
+        head = self._head(architecture)
+        shared = "share" in head
+        keys = {
+            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.max_position_embeddings},
+            "residual": {"place": "post"},
+            "embed": [
+                token(shared=shared),
+                {"kind": "position", "length": self.max_position_embeddings},
+                {"kind": "norm"},
+            ],
+            "stages": [
+                stage(
+                    self.dim,
+                    self.n_layers,
+                    [{"kind": "full", "heads": self.n_heads}, mlp(self.hidden_dim, self.activation)],
+                )
+            ],
+        }
+        told = (
+            "sinusoidal_pos_embds: the sinusoids are a table that isn't trained, and counted as transformers keeps it."
+        )
+        return Draft(keys | ({"head": head} if head else {}), [told] if self.sinusoidal_pos_embds else [])
+
+    def _head(self, architecture: str) -> dict[str, Any]:
+        if architecture == "DistilBertForQuestionAnswering":
+            return answers(self.num_labels)
+        table = {"share": TABLE} if self.tie_word_embeddings else {}
+        pooler = {"kind": "pooler", "act": "relu"}
+        heads: dict[str, dict[str, Any]] = {
+            "DistilBertModel": {},
+            "DistilBertForMaskedLM": {"kind": "masked_language_model"} | act(self.activation) | table,
+            "DistilBertForSequenceClassification": pooler | {"classes": self.num_labels},
+            "DistilBertForMultipleChoice": pooler | {"classes": 1},
+            "DistilBertForTokenClassification": every_token(self.num_labels),
+        }
+        return heads[architecture]

@@ -1,0 +1,37 @@
+"""The written list of families, by the `model_type` of their config; a family's file is read when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Final
+
+from xfcost.importing.family import Family
+
+# model_type -> (file of this folder, struct in it)
+FAMILIES: Final[dict[str, tuple[str, str]]] = {
+    "bert": ("bert", "Bert"),
+    "roberta": ("bert", "Roberta"),
+    "xlm-roberta": ("bert", "XlmRoberta"),
+    "distilbert": ("distilbert", "DistilBert"),
+    "openai-gpt": ("gpt", "Gpt1"),
+    "gpt2": ("gpt", "Gpt2"),
+    "bloom": ("gpt", "Bloom"),
+    "t5": ("t5", "T5"),
+    "mt5": ("t5", "Mt5"),
+    "llama": ("llama", "Llama"),
+    "mistral": ("llama", "Mistral"),
+    "qwen2": ("llama", "Qwen2"),
+    "mamba": ("recurrent", "Mamba"),
+    "rwkv": ("recurrent", "Rwkv"),
+    "vit": ("vit", "Vit"),
+    "deit": ("vit", "Deit"),
+    "swin": ("swin", "Swin"),
+    "swinv2": ("swin", "Swinv2"),
+}
+
+
+def family_of(model_type: str) -> type[Family]:
+    """The family of a `model_type` that stands in the list."""
+    module, name = FAMILIES[model_type]
+    family: type[Family] = getattr(import_module(f"xfcost.importing.{module}"), name)
+    return family

@@ -1,0 +1,181 @@
+"""Llama, Mistral, Qwen2: RMS norms, rotary positions, gated feed-forwards, grouped keys and values."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from xfcost.errors import PageError, divisors_text
+from xfcost.importing.activations import Activation, gated
+from xfcost.importing.draft import Draft, check_heads, every_token, scores, stage, token
+from xfcost.importing.family import Family
+from xfcost.importing.rope import Theta, check_partial, theta_and_remarks
+from xfcost.mechanisms.base import Heads, Length, Rows, Width
+from xfcost.spec.grammar import Repeat
+
+
+class Rotary(Family, frozen=True, kw_only=True):
+    """What these families have in common: a decoder of pre-norm blocks whose queries and keys are turned."""
+
+    default_theta: ClassVar[float] = 10000.0
+
+    vocab_size: Rows = 32000
+    hidden_size: Width = 4096
+    num_hidden_layers: Repeat = 32
+    num_attention_heads: Heads = 32
+    num_key_value_heads: Heads | None = None
+    head_dim: Width | None = None
+    hidden_act: Activation = "silu"
+    max_position_embeddings: Length = 2048
+    """N; nothing in the model is bound to it."""
+    tie_word_embeddings: bool = False
+    rope_theta: Theta | None = None
+    rope_scaling: dict[str, Any] | None = None
+    rope_parameters: dict[str, Any] | None = None
+    partial_rotary_factor: float | None = None
+
+    def check(self) -> None:
+        heads, groups = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
+        if heads % groups:
+            raise PageError(
+                "num_key_value_heads",
+                f"{heads} heads (num_attention_heads) don't divide into {groups} groups; it could be "
+                f"{divisors_text(heads)}",
+            )
+        if self.width_of_head < 1 or self.width_of_head % 2:
+            field = "num_attention_heads" if self.head_dim is None else "head_dim"
+            raise PageError(field, f"rotary positions turn pairs of columns, and a head is {self.width_of_head} wide")
+        check_partial("partial_rotary_factor", self.partial_rotary_factor)
+
+    @property
+    def width_of_head(self) -> int:
+        """d_k."""
+        return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
+
+    def attention(self, theta: float, **biases: bool) -> dict[str, Any]:
+        """The mixer of a block."""
+        heads, groups = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
+        return (
+            {"kind": "full", "heads": heads}
+            | ({} if groups == heads else {"kv_heads": groups})
+            | ({} if heads * self.width_of_head == self.hidden_size else {"head_dim": self.width_of_head})
+            | {"causal": True, "position": "rope"}
+            | ({} if theta == self.default_of_page else {"rope_base": float(theta)})
+            | biases
+        )
+
+    default_of_page: ClassVar[float] = 10000.0
+    """θ where a spec says nothing."""
+
+    def rope(self) -> tuple[float, list[str]]:
+        """θ, and what must be said of it."""
+        fields = {"rope_scaling": self.rope_scaling, "rope_parameters": self.rope_parameters}
+        return theta_and_remarks(self.rope_theta, fields, self.default_theta)
+
+    def decoder(self, architecture: str, block: list[Any], remarks: list[str]) -> Draft:
+        """`block` as often as there are layers, between the embedding and the head of `architecture`."""
+        what = architecture.partition("For")[2]
+        shared = what == "CausalLM" and self.tie_word_embeddings
+        head = {
+            "CausalLM": scores("rms_norm", shared=shared),
+            "SequenceClassification": every_token(self.num_labels, norm="rms_norm", bias=False),
+            "TokenClassification": every_token(self.num_labels, norm="rms_norm"),
+            "QuestionAnswering": every_token(2, norm="rms_norm"),
+        }.get(what)
+        keys: dict[str, Any] = {
+            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.max_position_embeddings},
+            "residual": {"norm": "rms_norm"},
+            "embed": [token(shared=shared)],
+            "stages": [stage(self.hidden_size, self.num_hidden_layers, block, end=None if head else "rms_norm")],
+        }
+        return Draft(keys | ({"head": head} if head else {}), remarks)
+
+
+def heads_of(name: str) -> tuple[str, ...]:
+    """The architectures of a family called `name`."""
+    tasks = ("ForCausalLM", "Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+    return tuple(f"{name}{task}" for task in tasks)
+
+
+class Llama(Rotary, frozen=True, kw_only=True):
+    """LlamaConfig of transformers: LLaMA, Llama 2 and 3, and what is built like them."""
+
+    paper: ClassVar = "Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783"
+    architectures: ClassVar[tuple[str, ...]] = heads_of("Llama")
+    uncounted: ClassVar = frozenset({"max_sequence_length", "rope_interleaved"})
+
+    intermediate_size: Width = 11008
+    attention_bias: bool = False
+    mlp_bias: bool = False
+
+    def check(self) -> None:
+        check_heads("num_attention_heads", self.num_attention_heads, "hidden_size", self.hidden_size)
+        super().check()
+
+    def draft(self, architecture: str) -> Draft:
+        theta, remarks = self.rope()
+        biases = {} if self.attention_bias else {"projection_bias": False}
+        feed = gated("hidden_act", self.hidden_act, self.intermediate_size, bias=self.mlp_bias)
+        return self.decoder(architecture, [self.attention(theta, **biases), feed], remarks)
+
+
+class Mistral(Rotary, frozen=True, kw_only=True):
+    """MistralConfig of transformers."""
+
+    paper: ClassVar = "Jiang et al. 2023, arXiv:2310.06825"
+    architectures: ClassVar[tuple[str, ...]] = heads_of("Mistral")
+
+    intermediate_size: Width = 14336
+    num_key_value_heads: Heads | None = 8
+    max_position_embeddings: Length = 131072
+    sliding_window: Length | None = 4096
+
+    def draft(self, architecture: str) -> Draft:
+        theta, remarks = self.rope()
+        feed = gated("hidden_act", self.hidden_act, self.intermediate_size)
+        draft = self.decoder(architecture, [self.attention(theta, projection_bias=False), feed], remarks)
+        return windowed(draft, self.sliding_window, self.max_position_embeddings)
+
+
+class Qwen2(Rotary, frozen=True, kw_only=True):
+    """Qwen2Config of transformers: queries, keys and values have biases, the output has none."""
+
+    paper: ClassVar = "Yang et al. 2024, arXiv:2407.10671"
+    architectures: ClassVar[tuple[str, ...]] = heads_of("Qwen2")
+    uncounted: ClassVar = frozenset({"use_mrope"})
+
+    vocab_size: Rows = 151936
+    intermediate_size: Width = 22016
+    num_key_value_heads: Heads | None = 32
+    max_position_embeddings: Length = 32768
+    use_sliding_window: bool = False
+    sliding_window: Length | None = 4096
+    max_window_layers: int = 28
+    layer_types: list[str] | None = None
+
+    def check(self) -> None:
+        super().check()
+        known = ("full_attention", "sliding_attention")
+        if self.layer_types and len(self.layer_types) != self.num_hidden_layers:
+            raise PageError(
+                "layer_types", f"expected {self.num_hidden_layers} words, one per layer, got {len(self.layer_types)}"
+            )
+        for word in self.layer_types or []:
+            if word not in known:
+                raise PageError("layer_types", f"expected {' or '.join(known)}, got {word!r}")
+
+    def draft(self, architecture: str) -> Draft:
+        theta, remarks = self.rope()
+        feed = gated("hidden_act", self.hidden_act, self.intermediate_size)
+        draft = self.decoder(architecture, [self.attention(theta, output_bias=False), feed], remarks)
+        return windowed(draft, self.sliding_window if self.use_sliding_window else None, self.max_position_embeddings)
+
+
+def windowed(draft: Draft, window: int | None, length: int) -> Draft:
+    """`draft`, and where a window is shorter than the context, what is made of it."""
+    if window is None or window >= length:
+        return draft
+    note = (
+        f"the dense product that transformers' eager code runs, of which a sliding window of {window} masks a part at "
+        f"N > {window}; kind sliding with window {window} in place of full gathers windows and computes no more"
+    )
+    return draft._replace(keys={"notes": note, **draft.keys})

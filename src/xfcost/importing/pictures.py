@@ -1,0 +1,40 @@
+"""Images and patches in a config: sizes of one number or of two."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from xfcost.errors import PageError
+from xfcost.mechanisms.base import Side
+
+# Not a tuple of two: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
+Size = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)]
+
+
+def sides(size: int | list[int]) -> tuple[int, int]:
+    """(height, width)."""
+    height, width = (size, size) if isinstance(size, int) else size
+    return height, width
+
+
+def square(size: int | list[int]) -> int:
+    """The side of a square patch."""
+    return sides(size)[0]
+
+
+def image(size: int | list[int], channels: int) -> dict[str, Any]:
+    """The input of a spec."""
+    height, width = sides(size)
+    return {"kind": "image", "size": height if height == width else [height, width], "channels": channels}
+
+
+def check_patches(size: int | list[int], patch: int | list[int]) -> None:
+    """Raise PageError where patches are not square, or don't tile the image."""
+    height, width = sides(patch)
+    if height != width:
+        raise PageError("patch_size", f"expected square patches, got {height}×{width}")
+    if any(side % height for side in sides(size)):
+        shown = "×".join(str(side) for side in sides(size))
+        raise PageError("patch_size", f"{height} does not divide the image {shown} (image_size)")

@@ -1,0 +1,101 @@
+"""Mamba and RWKV: models that walk along a sequence with a state of a constant size."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from xfcost.errors import PageError
+from xfcost.importing.draft import DEFAULT_LENGTH, Draft, scores, stage, token
+from xfcost.importing.family import Family
+from xfcost.mechanisms.base import Length, Rows, Side, Width
+from xfcost.spec.grammar import Repeat
+
+
+class Mamba(Family, frozen=True, kw_only=True):
+    """MambaConfig of transformers."""
+
+    paper: ClassVar = "Gu and Dao 2023, arXiv:2312.00752"
+    architectures: ClassVar[tuple[str, ...]] = ("MambaForCausalLM", "MambaModel")
+    only: ClassVar = {
+        "use_bias": ((False,), "projections with biases are not in the grammar"),
+        "use_conv_bias": ((True,), "a convolution without a bias is not in the grammar"),
+        "rms_norm": ((True,), "transformers has an RMS norm, whatever this says"),
+        "ssm_cfg": (({}, None), "options of the first release are not read"),
+    }
+    # transformers doesn't read these, which the first release had
+    mirrors: ClassVar = {"d_model": "hidden_size", "n_layer": "num_hidden_layers", "d_inner": "inner",
+                         "intermediate_size": "inner"}  # fmt: skip
+    uncounted: ClassVar = frozenset({
+        "residual_in_fp32", "time_step_scale", "time_step_min", "time_step_max", "time_step_init_scheme",
+        "time_step_floor", "rescale_prenorm_residual", "use_mambapy", "use_associative_scan", "fused_add_norm",
+        "pad_vocab_size_multiple",
+    })  # fmt: skip
+
+    vocab_size: Rows = 50280
+    hidden_size: Width = 768
+    state_size: Width = 16
+    num_hidden_layers: Repeat = 32
+    expand: Side = 2
+    conv_kernel: Side = 4
+    hidden_act: Literal["silu", "swish"] = "silu"
+    time_step_rank: Width | Literal["auto"] = "auto"
+    tie_word_embeddings: bool = True
+
+    @property
+    def inner(self) -> int:
+        """The width inside a block."""
+        return self.expand * self.hidden_size
+
+    def draft(self, architecture: str) -> Draft:
+        headed = architecture == "MambaForCausalLM"
+        shared = headed and self.tie_word_embeddings
+        usual = -(-self.hidden_size // 16)
+        rank = {} if self.time_step_rank in ("auto", usual) else {"rank": self.time_step_rank}
+        page = {"kind": "mamba", "state": self.state_size, "conv": self.conv_kernel, "expand": self.expand} | rank
+        keys: dict[str, Any] = {
+            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": DEFAULT_LENGTH},
+            "residual": {"norm": "rms_norm"},
+            "embed": [token(shared=shared)],
+            "stages": [stage(self.hidden_size, self.num_hidden_layers, [page], end=None if headed else "rms_norm")],
+        }
+        told = f"Assumed: {DEFAULT_LENGTH} tokens, as nothing in the model is bound to a length."
+        return Draft(keys | ({"head": scores("rms_norm", shared=shared)} if headed else {}), [told])
+
+
+class Rwkv(Family, frozen=True, kw_only=True):
+    """RwkvConfig of transformers: RWKV-4."""
+
+    paper: ClassVar = "Peng et al. 2023, arXiv:2305.13048"
+    architectures: ClassVar[tuple[str, ...]] = ("RwkvForCausalLM", "RwkvModel")
+    aliases: ClassVar = {"max_position_embeddings": "context_length"}
+    uncounted: ClassVar = frozenset({"rescale_every"})
+
+    vocab_size: Rows = 50277
+    context_length: Length = 1024
+    """N; nothing in the model is bound to it."""
+    hidden_size: Width = 4096
+    num_hidden_layers: Repeat = 32
+    attention_hidden_size: Width | None = None
+    intermediate_size: Width | None = None
+    tie_word_embeddings: bool = False
+
+    def check(self) -> None:
+        if self.attention_hidden_size not in (None, self.hidden_size):
+            raise PageError(
+                "attention_hidden_size",
+                f"expected hidden_size, {self.hidden_size}, got {self.attention_hidden_size}: another width of time "
+                "mixing is not in the grammar",
+            )
+
+    def draft(self, architecture: str) -> Draft:
+        headed = architecture == "RwkvForCausalLM"
+        shared = headed and self.tie_word_embeddings
+        usual = self.intermediate_size in (None, 4 * self.hidden_size)
+        channel = {"kind": "rwkv_channel"} | ({} if usual else {"hidden": self.intermediate_size})
+        block = [{"kind": "rwkv_time"}, channel]
+        keys: dict[str, Any] = {
+            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.context_length},
+            "embed": [token(shared=shared), {"kind": "norm"}],
+            "stages": [stage(self.hidden_size, self.num_hidden_layers, block, end=None if headed else "layer_norm")],
+        }
+        return Draft(keys | ({"head": scores("layer_norm", shared=shared)} if headed else {}), [])

@@ -1,0 +1,142 @@
+"""T5 of every version, and mT5: two streams, buckets of relative positions, RMS norms, no biases."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+
+from xfcost.errors import PageError, nearest
+from xfcost.importing.activations import OURS, gated, mlp
+from xfcost.importing.draft import DEFAULT_LENGTH, Draft, scores, stage, token
+from xfcost.importing.family import Family
+from xfcost.mechanisms.base import Heads, Rows, Width
+from xfcost.spec.grammar import Repeat
+
+_NORM: Final = "rms_norm"
+
+
+class T5(Family, frozen=True, kw_only=True):
+    """T5Config of transformers: T5, T5 v1.1, FLAN-T5."""
+
+    paper: ClassVar = "Raffel et al. 2020, arXiv:1910.10683"
+    architectures: ClassVar[tuple[str, ...]] = (
+        "T5ForConditionalGeneration",
+        "T5Model",
+        "T5EncoderModel",
+        "T5WithLMHeadModel",
+    )
+    aliases: ClassVar = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    }
+    only: ClassVar = {"is_decoder": ((False,), "each stream says it of itself")}
+    # nothing in the model is bound to a length
+    uncounted: ClassVar = frozenset({"n_positions", "is_gated_act", "dense_act_fn", "is_encoder_decoder"})
+
+    vocab_size: Rows = 32128
+    d_model: Width = 512
+    d_kv: Width = 64
+    d_ff: Width = 2048
+    num_layers: Repeat = 6
+    num_decoder_layers: Repeat | None = None
+    num_heads: Heads = 8
+    relative_attention_num_buckets: Annotated[int, msgspec.Meta(ge=4, le=2**16)] = 32
+    relative_attention_max_distance: Annotated[int, msgspec.Meta(ge=2, le=2**31)] = 128
+    feed_forward_proj: str = "relu"
+    tie_word_embeddings: bool = True
+    scale_decoder_outputs: bool | None = None
+    """By 1/√d; where it isn't given: unless tie_word_embeddings is false."""
+
+    def check(self) -> None:
+        form, dash, name = self.feed_forward_proj.rpartition("-")
+        if name not in OURS or (dash and form != "gated"):
+            near = nearest(self.feed_forward_proj, [*OURS, *(f"gated-{one}" for one in OURS)])
+            raise PageError(
+                "feed_forward_proj",
+                f"expected an activation, or gated- and one, got {self.feed_forward_proj!r}; {near}",
+            )
+        if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
+            least = self.relative_attention_num_buckets // 2 + 1
+            raise PageError(
+                "relative_attention_max_distance",
+                f"expected at least {least}, got {self.relative_attention_max_distance}: the exact buckets reach there",
+            )
+
+    @property
+    def scaled_head(self) -> bool:
+        """Are the decoder's outputs multiplied by 1/√d before the scores?"""
+        return self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
+
+    def draft(self, architecture: str) -> Draft:
+        encoder = {
+            "embed": [token(shared=True)],
+            "stages": [stage(self.d_model, self.num_layers, [self._own("encoder"), self._feed()], end=_NORM)],
+        }
+        shape = {
+            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": DEFAULT_LENGTH},
+            "residual": {"norm": _NORM},
+        }
+        length = f"Assumed: {DEFAULT_LENGTH} tokens in each stream, as nothing in the model is bound to a length."
+        if architecture.endswith("EncoderModel"):
+            return Draft(shape | {"embed": [token(shared=False)], "stages": encoder["stages"]}, [length])
+        headed = not architecture.endswith("Model") or architecture == "T5WithLMHeadModel"
+        cross = {"kind": "cross"} | self._heads()
+        block = [self._own("decoder"), cross, self._feed()]
+        depth = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
+        decoder = {
+            "embed": [token(shared=True)],
+            "stages": [stage(self.d_model, depth, block, end=None if headed else _NORM)],
+        }
+        keys: dict[str, Any] = shape | {"encoder": encoder, "decoder": decoder}
+        if not headed:
+            return Draft(keys, [length])
+        scale = {"scale": "rsqrt_dim"} if self.scaled_head else {}
+        return Draft(keys | {"head": scores(_NORM, shared=True, **scale)}, [length, *self._tying()])
+
+    def _tying(self) -> list[str]:
+        if self.tie_word_embeddings:
+            return []
+        told = (
+            "tie_word_embeddings: false, and yet transformers 5 ties the head, as counted here; before version 5 it "
+            f"didn't, and had {self.vocab_size * self.d_model:,} parameters more, as --set head.share=null counts."
+        )
+        return [told]
+
+    def _heads(self) -> dict[str, Any]:
+        return {"heads": self.num_heads, "head_dim": self.d_kv, "scaled": False, "projection_bias": False}
+
+    def _own(self, stream: str) -> dict[str, Any]:
+        """Self-attention; one table of buckets serves all layers of a stream."""
+        count, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
+        usual = {} if (count, distance) == (32, 128) else {"count": count, "distance": distance}
+        causal = {"causal": True} if stream == "decoder" else {}
+        bias = {"kind": "buckets"} | usual | {"share": f"{stream}_bias"}
+        heads = self._heads()
+        return {"kind": "full", "heads": heads["heads"], "head_dim": self.d_kv} | causal | heads | {"bias": bias}
+
+    def _feed(self) -> dict[str, Any]:
+        form, _, name = self.feed_forward_proj.rpartition("-")
+        if not form:
+            return mlp(self.d_ff, name, bias=False)
+        # "gated-gelu" is the tanh formula, whatever "gelu" is elsewhere
+        return gated("feed_forward_proj", "gelu_new" if name == "gelu" else name, self.d_ff)
+
+
+class Mt5(T5, frozen=True, kw_only=True):
+    """MT5Config of transformers."""
+
+    paper: ClassVar = "Xue et al. 2021, arXiv:2010.11934"
+    architectures: ClassVar[tuple[str, ...]] = ("MT5ForConditionalGeneration", "MT5Model", "MT5EncoderModel")
+
+    vocab_size: Rows = 250112
+    d_ff: Width = 1024
+    num_layers: Repeat = 8
+    num_heads: Heads = 6
+    feed_forward_proj: str = "gated-gelu"
+
+    @property
+    def scaled_head(self) -> bool:
+        return False

@@ -1,0 +1,103 @@
+"""A spec as YAML for people: as the presets are written, a block to a line where it fits."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import Any, Final
+
+WIDTH: Final = 120
+# What a reader looks for stands on lines of its own, however short it is.
+_OPEN: Final = frozenset({"stages", "encoder", "decoder", "blocks", "pattern"})
+_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
+# Outside of brackets commas are text too, and so are a colon before a letter and a space between words.
+_PLAIN_LINE: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./(),;&'+-]|:(?=[A-Za-z0-9])| (?=[^ #]))*\Z")
+_WRAPPED: Final = re.compile(r"[^\s](?:[^\s]| (?=[^ ]))*\Z")
+# What YAML, of this version or the last, reads as something other than text.
+_WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
+
+
+def spec_text(data: dict[str, Any], comments: Sequence[str] = ()) -> str:
+    """The YAML of a spec, under its comments."""
+    above = [line for comment in comments for line in _wrapped(comment, WIDTH - 2)]
+    return "".join(f"# {line}\n" for line in above) + "\n".join(_mapping(data, "")) + "\n"
+
+
+def _mapping(data: dict[str, Any], indent: str) -> Iterator[str]:
+    for key, value in data.items():
+        head = f"{indent}{key}:"
+        if isinstance(value, str) and len(value) > WIDTH and _WRAPPED.match(value):
+            yield f"{head} >-"
+            yield from (f"{indent}  {line}" for line in _wrapped(value, WIDTH - 2 - len(indent)))
+        elif isinstance(value, str):
+            yield f"{head} {_text(value, _PLAIN_LINE)}"
+        elif not isinstance(value, dict | list) or _fits(f"{head} {_flow(value)}", key, value):
+            yield f"{head} {_flow(value)}"
+        elif isinstance(value, dict):
+            yield head
+            yield from _mapping(value, f"{indent}  ")
+        else:
+            yield head
+            yield from _items(value, f"{indent}  ")
+
+
+def _items(values: list[Any], indent: str) -> Iterator[str]:
+    """A list, one item to a line or to several."""
+    for value in values:
+        line = f"{indent}- {_flow(value)}"
+        short = isinstance(value, list) and _fits(line, "", value)
+        if not isinstance(value, dict | list) or _is_leaf(value) or short:
+            yield line
+            continue
+        inner = _mapping(value, f"{indent}  ") if isinstance(value, dict) else _items(value, f"{indent}  ")
+        for number, text in enumerate(inner):
+            yield f"{indent}- {text[len(indent) + 2 :]}" if number == 0 else text
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """In lines of whole words."""
+    return wrap(text, width, break_on_hyphens=False, break_long_words=False)
+
+
+def _fits(line: str, key: str, value: Any) -> bool:
+    return len(line) <= WIDTH and key not in _OPEN and not _holds_open(value)
+
+
+def _is_leaf(value: Any) -> bool:
+    """A page: one thing, on one line."""
+    return isinstance(value, dict) and "kind" in value
+
+
+def _holds_open(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(key in _OPEN or _holds_open(item) for key, item in value.items())
+    return isinstance(value, list) and any(_holds_open(item) for item in value)
+
+
+def _flow(value: Any) -> str:
+    """On one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _text(value, _PLAIN) if isinstance(value, str) else _number(value)
+
+
+def _text(text: str, plain: re.Pattern[str]) -> str:
+    if plain.match(text) and text.lower() not in _WORDS:
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _number(value: float) -> str:
+    """As YAML of any version reads it: 1.0e-6, not 1e-06."""
+    text = repr(value)
+    digits, e, power = text.partition("e")
+    if not e:
+        return text
+    sign = "-" if power.startswith("-") else "+"
+    return f"{digits if '.' in digits else f'{digits}.0'}e{sign}{power.lstrip('+-').lstrip('0')}"

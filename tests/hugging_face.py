@@ -1,0 +1,54 @@
+"""What the tests of `xfcost import` share: models as transformers builds them, and specs as we count them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from test_against_transformers import transformers
+from xfcost.counted import count
+from xfcost.importing import Imported, imported
+from xfcost.ledger import Ledger
+from xfcost.spec.load import load
+from xfcost.spec.walk import Architecture, Run, place
+
+CONFIGS = Path(__file__).parent / "data" / "configs"
+OWN = Run()  # the spec's own size
+# Classes of transformers before its version 5.
+RENAMED = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}
+
+
+def write(folder: Path, values: dict[str, Any]) -> Path:
+    """A config.json with these fields."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(values))
+    return path
+
+
+def placed(path: Path, run: Run = OWN, architecture: str | None = None) -> tuple[Imported, Architecture]:
+    """The spec that the config makes, written to a file beside it and loaded as a user's."""
+    spec = imported(path, architecture)
+    file = path.with_suffix(".yaml")
+    file.write_text(spec.text)
+    return spec, place(load(str(file)), run)
+
+
+def ours(path: Path, run: Run = OWN, architecture: str | None = None) -> Ledger:
+    return count(placed(path, run, architecture)[1])
+
+
+def theirs(values: dict[str, Any], architecture: str, device: str = "meta", **more: Any) -> Any:
+    """The model that transformers builds from the same fields, without weights."""
+    fields = {name: value for name, value in values.items() if name != "architectures"}
+    config = transformers.AutoConfig.for_model(**(fields | more))
+    config._attn_implementation = "eager"
+    with torch.device(device):
+        model = getattr(transformers, RENAMED.get(architecture, architecture))(config)
+    return model.eval().requires_grad_(requires_grad=False)
+
+
+def parameters(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,0 +1,272 @@
+"""What `xfcost import` refuses: every message names the field (or the line and column), and says how to mend."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hugging_face import CONFIGS, write
+from xfcost.errors import SpecError, UsageError
+from xfcost.importing import imported
+from xfcost.spec.load import load
+
+BERT = {"model_type": "bert", "architectures": ["BertModel"]}
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+
+# text of the file -> what is said
+NO_JSON = [
+    ("", "config.json:1 is empty; expected a config.json of transformers"),
+    ("  \n", "config.json:1 is empty"),
+    ("[]", "config.json:1 a list at top level; expected the object of a config.json"),
+    ("7", "config.json:1 a single value at top level"),
+    ('{\n "model_type": "bert",\n}', "config.json:"),
+    ('{"model_type": "bert"', "config.json:1:22 is not valid JSON: expecting ',' delimiter"),
+    ('{"model_type": "bert"\n "x": 1}', "config.json:2:2 is not valid JSON: expecting ',' delimiter"),
+    ("{'model_type': 'bert'}", "config.json:1:2 is not valid JSON: expecting property name enclosed in double quotes"),
+    ('{"model_type": "bert"} {}', "config.json:1:24 is not valid JSON: extra data"),
+    ("model_type: bert", "config.json:1:1 is not valid JSON: expecting value"),
+    ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "config.json: is nested too deeply"),
+    ('{"vocab_size": 1, "vocab_size": 2}', "vocab_size: the field stands twice (first at line 1); keep one"),
+    ('{"model_type": "bert",\n"x": {"a": 1, "a": 2}}', "config.json:2 x: the key 'a' stands twice in it"),
+    ('{"model_type": "bert",\n"layer_norm_eps": NaN}', "config.json:2 layer_norm_eps: NaN is no number that JSON has"),
+    ('{"hidden_size": Infinity}', "hidden_size: Infinity is no number"),
+    ('{"hidden_size": -Infinity}', "hidden_size: -Infinity is no number"),
+    ('{"layer_norm_eps": 1e999}', "layer_norm_eps: 1e999 is too large for a number"),
+    ('{"hidden_size": ' + "9" * 10_000 + "}", "hidden_size: a number of 10,000 digits is too large"),
+    ("{}", "has no model_type; expected a config.json of transformers, which names one: bert, "),
+    ('{"hidden_size": 768}', "has no model_type"),
+    ('{"model_type": 7}', "config.json:1 model_type: expected text, got 7"),
+    ('{"model_type": null}', "model_type: expected text, got null"),
+    ('{"model_type": "lama"}', "model_type: 'lama' is not carried; did you mean 'llama'"),
+    ('{"model_type": "whisper"}', "model_type: 'whisper' is not carried; known: bert, roberta"),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), NO_JSON, ids=range(len(NO_JSON)))
+def test_what_is_no_config_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(SpecError) as error:
+        imported(path)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_comma_too_many_is_told_by_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{\n "model_type": "bert",\n}')
+    with pytest.raises(SpecError, match=r"config\.json:[23]:\d+ is not valid JSON"):
+        imported(path)
+
+
+# fields -> what is said, the field by its name
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (
+        BERT | {"position_embedding_type": "relative_key"},
+        "position_embedding_type: expected 'absolute', got 'relative_key'",
+    ),
+    (BERT | {"hidden_act": "relu6"}, "hidden_act: expected gelu, gelu_accurate"),
+    (BERT | {"hidden_act": "relu6"}, "got 'relu6'; did you mean 'relu'"),
+    (BERT | {"hidden_act": 3}, "hidden_act: expected gelu"),
+    (BERT | {"num_attention_heads": 5}, "num_attention_heads: 5 heads don't divide the width 768 (hidden_size)"),
+    (BERT | {"num_attention_heads": 0}, "num_attention_heads: expected a whole number of at least 1, got 0"),
+    (BERT | {"hidden_size": "768"}, "hidden_size: expected a whole number, got '768'"),
+    (BERT | {"hidden_size": None}, "hidden_size: expected a whole number, got null"),
+    (BERT | {"hidden_size": True}, "hidden_size: expected a whole number, got true"),
+    (BERT | {"hidden_size": 768.5}, "hidden_size: expected a whole number, got 768.5"),
+    (BERT | {"hidden_size": [768]}, "hidden_size: expected a whole number, got [768]"),
+    (BERT | {"hidden_size": -768}, "hidden_size: expected a whole number of at least 1"),
+    (BERT | {"hidden_size": 10**30}, "hidden_size: expected a"),
+    (BERT | {"num_hidden_layers": 0}, "num_hidden_layers: expected a whole number of at least 1, got 0"),
+    (BERT | {"is_decoder": "yes"}, "is_decoder: expected true or false, got 'yes'"),
+    (BERT | {"add_cross_attention": True}, "add_cross_attention: expected false, got true"),
+    (BERT | {"is_encoder_decoder": True}, "is_encoder_decoder: expected false, got true"),
+    (
+        BERT | {"quantization_config": {"bits": 4}},
+        "quantization_config: expected null, got {'bits': 4}: packed weights",
+    ),
+    (BERT | {"pruned_heads": {"0": [1]}}, "pruned_heads: expected {} or null"),
+    (BERT | {"auto_map": {"AutoModel": "x.Y"}}, "auto_map: expected {} or null"),
+    (BERT | {"embedding_size": 128}, "embedding_size: is not known of this family, and 128 could change"),
+    (BERT | {"hidden_sise": 128}, "128 could change what is counted; did you mean 'hidden_size'"),
+    (BERT | {"id2label": ["a"]}, "id2label: expected the names of the classes by their numbers"),
+    (BERT | {"id2label": {}}, "id2label: expected the names of the classes"),
+    (BERT | {"id2label": {"0": "a"}, "num_labels": 3}, "num_labels: expected 1, the names in id2label, got 3"),
+    (BERT | {"num_labels": 0}, "num_labels: expected a whole number of at least 1"),
+    (BERT | {"architectures": "BertModel"}, "architectures: expected a list of names, got 'BertModel'"),
+    (BERT | {"architectures": [7]}, "architectures: expected a list of names, got [7]"),
+    (BERT | {"architectures": ["GPT2Model"]}, "architectures: 'GPT2Model' is not carried; expected one of BertModel, "),
+    (
+        {"model_type": "bert", "architectures": ["BertForMaskedLM"], "tie_word_embeddings": False},
+        "tie_word_embeddings: expected true, got false: untied",
+    ),
+    ({"model_type": "bert", "architectures": ["BertForQuestionAnswering"], "num_labels": 3}, "num_labels: expected 2"),
+    (
+        {"model_type": "bert", "architectures": ["BertForQuestionAnswering"], "id2label": {"0": "a"}},
+        "id2label: expected 2 (where an answer starts and ends), got 1",
+    ),
+    ({"model_type": "roberta", "max_position_embeddings": 2}, "max_position_embeddings: expected at least 3, got 2"),
+    ({"model_type": "roberta", "pad_token_id": -1}, "pad_token_id: expected a whole number of at least 0"),
+    (
+        {"model_type": "gpt2", "n_embd": 12, "hidden_size": 24},
+        "hidden_size: is another name of n_embd, which is 12; got 24",
+    ),
+    ({"model_type": "gpt2", "hidden_size": 770}, "n_head: 12 heads don't divide the width 770"),
+    ({"model_type": "gpt2", "num_attention_heads": 5}, "num_attention_heads: 5 heads don't divide the width 768"),
+    ({"model_type": "gpt2", "activation_function": "mish"}, "activation_function: expected gelu"),
+    ({"model_type": "gpt2", "add_cross_attention": True}, "add_cross_attention: expected false, got true"),
+    ({"model_type": "openai-gpt", "afn": "gelu_new"}, "afn: expected gelu, relu, silu, swish, got 'gelu_new'"),
+    (
+        {"model_type": "bloom", "apply_residual_connection_post_layernorm": True},
+        "apply_residual_connection_post_layernorm: ",
+    ),
+    ({"model_type": "bloom", "n_inner": 99}, "n_inner: expected null, got 99"),
+    ({"model_type": "t5", "feed_forward_proj": "gated-relu"}, "feed_forward_proj: expected a gate of silu or gelu"),
+    (
+        {"model_type": "t5", "feed_forward_proj": "sated-gelu"},
+        "feed_forward_proj: expected an activation, or gated- and one",
+    ),
+    (
+        {"model_type": "t5", "relative_attention_max_distance": 16},
+        "relative_attention_max_distance: expected at least 17",
+    ),
+    ({"model_type": "t5", "is_decoder": True}, "is_decoder: expected false, got true"),
+    (
+        LLAMA | {"num_key_value_heads": 5},
+        "num_key_value_heads: 32 heads (num_attention_heads) don't divide into 5 groups",
+    ),
+    (LLAMA | {"num_attention_heads": 30}, "num_attention_heads: 30 heads don't divide the width 4096"),
+    (LLAMA | {"head_dim": 5}, "head_dim: rotary positions turn pairs of columns, and a head is 5 wide"),
+    (LLAMA | {"hidden_act": "relu"}, "hidden_act: expected a gate of silu or gelu, got 'relu'"),
+    (LLAMA | {"rope_theta": 0.5}, "rope_theta: expected a number of at least 1"),
+    (LLAMA | {"rope_scaling": "linear"}, "rope_scaling: expected a mapping, got 'linear'"),
+    (
+        LLAMA | {"rope_scaling": {"type": "spiral", "factor": 2}},
+        "rope_scaling: its type is 'spiral'; expected one of default",
+    ),
+    (LLAMA | {"rope_scaling": {"type": "linear", "turns": 2}}, "rope_scaling: its key 'turns' is not known"),
+    (LLAMA | {"rope_parameters": {"rope_theta": "x"}}, "rope_parameters: its rope_theta is 'x'"),
+    (LLAMA | {"rope_theta": 5.0, "rope_parameters": {"rope_theta": 6.0}}, "rope_parameters: its rope_theta 6.0 and"),
+    (
+        LLAMA | {"rope_parameters": {"partial_rotary_factor": 0.5}},
+        "rope_parameters: its partial_rotary_factor: expected 1",
+    ),
+    (LLAMA | {"partial_rotary_factor": 0.5}, "partial_rotary_factor: expected 1, got 0.5"),
+    (LLAMA | {"num_local_experts": 8}, "num_local_experts: is not known of this family"),
+    (
+        {"model_type": "qwen2", "layer_types": ["full_attention"]},
+        "layer_types: expected 32 words, one per layer, got 1",
+    ),
+    (
+        {"model_type": "qwen2", "num_hidden_layers": 1, "layer_types": ["linear"]},
+        "layer_types: expected full_attention or",
+    ),
+    ({"model_type": "mamba", "use_bias": True}, "use_bias: expected false, got true: projections with biases"),
+    ({"model_type": "mamba", "use_conv_bias": False}, "use_conv_bias: expected true, got false"),
+    ({"model_type": "mamba", "intermediate_size": 99}, "intermediate_size: expected inner, which is 1536, got 99"),
+    ({"model_type": "mamba", "time_step_rank": "many"}, "time_step_rank: expected auto, got 'many'"),
+    ({"model_type": "rwkv", "attention_hidden_size": 5}, "attention_hidden_size: expected hidden_size, 4096, got 5"),
+    ({"model_type": "vit", "patch_size": 15}, "patch_size: 15 does not divide the image 224×224 (image_size)"),
+    ({"model_type": "vit", "patch_size": [16, 8]}, "patch_size: expected square patches, got 16×8"),
+    ({"model_type": "vit", "image_size": [1, 2, 3]}, "image_size: expected a"),
+    ({"model_type": "swin", "num_heads": [3, 6]}, "num_heads: expected 4 numbers, as depths has, got 2"),
+    ({"model_type": "swin", "depths": []}, "depths: expected a list of at least 1 item"),
+    ({"model_type": "swin", "depths": [2, "x"], "num_heads": [3, 6]}, "depths[1]: expected a whole number, got 'x'"),
+    ({"model_type": "swin", "num_heads": [5, 6, 12, 24]}, "num_heads: 5 heads don't divide the width 96"),
+    ({"model_type": "swin", "window_size": 12}, "window_size: expected at most 7, the side of the last stage's grid"),
+    ({"model_type": "swin", "hidden_size": 96}, "hidden_size: expected last_width, which is 768, got 96"),
+    ({"model_type": "swinv2", "use_absolute_embeddings": True}, "use_absolute_embeddings: expected false"),
+]
+
+
+@pytest.mark.parametrize(("values", "said"), REFUSED, ids=[said.partition(":")[0] for _, said in REFUSED])
+def test_what_can_not_be_carried_is_refused_by_its_name(values: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as error:
+        imported(write(tmp_path, values))
+    assert said in str(error.value)
+    assert str(error.value).startswith(f"{tmp_path}/config.json")
+
+
+def test_the_line_is_the_field_s_own(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(BERT | {"x": {"y": [1, "}"]}, "hidden_size": '\n\\"{'}, indent=2))
+    lines = path.read_text().splitlines()
+    for field, ignored in (("x", []), ("hidden_size", ["x"])):
+        line = next(number for number, text in enumerate(lines, 1) if text.startswith(f'  "{field}"'))
+        with pytest.raises(SpecError, match=rf"config\.json:{line} {field}: "):
+            imported(path, ignored=ignored)
+
+
+def test_what_changes_nothing_can_be_ignored_and_what_is_carried_can_not(tmp_path: Path) -> None:
+    path = write(tmp_path, BERT | {"mood": "good"})
+    spec = imported(path, ignored=["mood"])
+    assert "mood: ignored, as asked for." in spec.text
+    for name, said in (("hidden_size", "is carried, and can't be ignored"), ("moods", "did you mean 'mood'")):
+        with pytest.raises(SpecError, match=said):
+            imported(path, ignored=[name])
+
+
+def test_another_architecture_can_be_asked_for_and_none_that_isn_t_known(tmp_path: Path) -> None:
+    path = write(tmp_path, BERT)
+    assert imported(path, "BertForMaskedLM").data["head"]["kind"] == "masked_language_model"
+    with pytest.raises(UsageError, match=r"--architecture BertForMusic: did you mean 'BertFor"):
+        imported(path, "BertForMusic")
+
+
+def test_files_that_can_not_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="no such file; `xfcost import` reads a local file and fetches none"):
+        imported(tmp_path / "none.json")
+    with pytest.raises(SpecError, match=r"is a directory; expected a config\.json of transformers$"):
+        imported(tmp_path)
+    path = write(tmp_path, BERT)
+    with pytest.raises(SpecError, match=rf"is a directory; expected a config.json of transformers: {path}"):
+        imported(tmp_path)
+    path.write_bytes(b'{"model_type": "\xff"}')
+    with pytest.raises(SpecError, match="is not UTF-8 text"):
+        imported(path)
+    path.write_text(" " * 16_000_001)
+    with pytest.raises(SpecError, match="is larger than 16,000,000 bytes; a config is a page of JSON"):
+        imported(path)
+
+
+def command(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "xfcost", "import", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=os.environ | {"PYTHONIOENCODING": "utf-8"},
+    )
+
+
+def test_the_command_writes_a_spec_whole_or_not_at_all(tmp_path: Path) -> None:
+    config, spec = CONFIGS / "llama-3.2-1b.json", tmp_path / "spec.yaml"
+    done = command(config, "-o", "spec.yaml", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines()[-1] == "Wrote spec.yaml"
+    assert "rotary positions of type llama3 change constants alone" in done.stderr
+    written = spec.read_text()
+    assert written == command(config, folder=tmp_path).stdout
+    assert load(str(spec)).spec.input.width == 128256
+    again = command(config, "-o", "spec.yaml", folder=tmp_path)
+    said = "error: -o spec.yaml: already exists; take another name, or --force to overwrite it\n"
+    assert (again.returncode, again.stderr) == (2, said)
+    assert command(config, "-o", "spec.yaml", "--force", folder=tmp_path).returncode == 0
+    wrong = command(config, "-o", "spec.txt", folder=tmp_path)
+    assert (wrong.returncode, list(tmp_path.iterdir())) == (2, [spec])
+    assert "expected a name that ends in .yaml or .yml" in wrong.stderr
+
+
+def test_the_command_refuses_with_one_line_and_no_traceback(tmp_path: Path) -> None:
+    write(tmp_path, BERT | {"hidden_act": "relu6"})
+    done = command("config.json", "-o", "spec.yaml", folder=tmp_path)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert done.stderr.startswith("error: config.json:1 hidden_act: expected gelu")
+    assert not (tmp_path / "spec.yaml").exists()

@@ -1,0 +1,200 @@
+"""Fields of a config: missing ones are transformers' defaults; any within range give its parameters, or are refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import fields
+
+from hugging_face import ours, parameters, theirs, write
+from test_against_transformers import transformers
+from test_import_tiny import TINY
+from xfcost.errors import SpecError
+from xfcost.importing.common import ONLY, UNCOUNTED
+from xfcost.importing.families import FAMILIES, family_of
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run
+
+# Fields of ours that transformers keeps elsewhere (in rope_parameters), and a length that is N alone.
+ELSEWHERE = {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "seq_length", "num_labels"}
+# What transformers works out where it is null.
+WORKED_OUT = {
+    "num_key_value_heads",
+    "head_dim",
+    "num_decoder_layers",
+    "time_step_rank",
+    "pooler_output_size",
+    "attention_hidden_size",
+    "scale_decoder_outputs",
+    "intermediate_size",
+    "sliding_window",
+    "layer_types",
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_missing_fields_are_their_defaults(kind: str) -> None:
+    known = transformers.AutoConfig.for_model(kind)
+    family = family_of(kind)()
+    for field in fields(family):
+        if field.name in ELSEWHERE:
+            continue
+        value = getattr(family, field.name)
+        if field.name in WORKED_OUT and value in (None, "auto"):
+            continue
+        if kind == "qwen2" and field.name == "sliding_window":
+            continue  # null, where use_sliding_window is false
+        theirs = getattr(known, field.name)
+        assert value == (list(theirs) if isinstance(theirs, tuple) else theirs), field.name
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2"])
+def test_theta_is_theirs(kind: str) -> None:
+    rope = transformers.AutoConfig.for_model(kind).rope_parameters
+    assert family_of(kind).default_theta == rope["rope_theta"]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_field_of_a_config_that_transformers_saves_is_known(kind: str, tmp_path: Path) -> None:
+    """Nothing that it writes by itself is refused."""
+    config = transformers.AutoConfig.for_model(kind, **TINY[kind])
+    config.architectures = [family_of(kind).architectures[0]]
+    config.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    ledger = ours(tmp_path / "config.json", Run())
+    assert ledger.total("params") == parameters(theirs(saved, saved["architectures"][0]))
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_no_field_is_both_carried_and_left_out(kind: str) -> None:
+    family = family_of(kind)
+    own = set(family.__struct_fields__) | set(family.aliases)
+    assert not own & (family.uncounted | set(family.mirrors))
+    assert not UNCOUNTED & (set(ONLY) | set(family.only) | set(family.mirrors))
+
+
+def test_what_the_generation_of_text_needs_is_known() -> None:
+    assert set(transformers.GenerationConfig._get_default_generation_params()) <= UNCOUNTED
+
+
+def numbers(*names: str, low: int = 1, high: int = 24) -> dict[str, st.SearchStrategy[Any]]:
+    return dict.fromkeys(names, st.integers(low, high))
+
+
+ACTS = st.sampled_from(["gelu", "gelu_new", "relu", "silu", "quick_gelu", "relu6"])
+_BERT = numbers(
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "type_vocab_size",
+    "max_position_embeddings",
+    "vocab_size",
+    "num_labels",
+) | {"hidden_act": ACTS, "is_decoder": st.booleans(), "tie_word_embeddings": st.booleans()}
+_GPT = numbers("n_embd", "n_layer", "n_head", "n_positions", "num_labels") | {"tie_word_embeddings": st.booleans()}
+_LLAMA = numbers(
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size"
+) | {
+    "head_dim": st.none() | st.integers(1, 9),
+    "hidden_act": ACTS,
+    "tie_word_embeddings": st.booleans(),
+    "rope_theta": st.sampled_from([10000.0, 5e5]),
+}
+_T5 = numbers("d_model", "d_kv", "num_heads", "num_layers", "num_decoder_layers", "d_ff") | {
+    "feed_forward_proj": st.sampled_from(["relu", "gelu", "gated-gelu", "gated-silu", "gated-relu", "silu"]),
+    "relative_attention_num_buckets": st.integers(4, 40),
+    "tie_word_embeddings": st.booleans(),
+}
+_VIT = numbers(
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "num_channels",
+    "num_labels",
+    "pooler_output_size",
+) | {
+    "qkv_bias": st.booleans(),
+    "hidden_act": ACTS,
+    "patch_size": st.integers(1, 4) | st.just([2, 4]),
+    "image_size": st.integers(4, 12) | st.lists(st.integers(4, 12), min_size=2, max_size=2),
+}
+_SWIN = {
+    "embed_dim": st.sampled_from([4, 6, 12]),
+    "depths": st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    "num_heads": st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    "window_size": st.integers(1, 6),
+    "image_size": st.sampled_from([8, 16, 24, [16, 24], 30]),
+    "patch_size": st.sampled_from([1, 2, 4]),
+    "mlp_ratio": st.sampled_from([1.5, 2.0, 4.0]),
+    "qkv_bias": st.booleans(),
+    "hidden_act": ACTS,
+    "use_absolute_embeddings": st.booleans(),
+}
+DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "bert": _BERT,
+    "roberta": _BERT,
+    "xlm-roberta": _BERT,
+    "distilbert": numbers("dim", "n_layers", "n_heads", "hidden_dim", "vocab_size")
+    | {"tie_word_embeddings": st.booleans(), "activation": ACTS, "sinusoidal_pos_embds": st.booleans()},
+    "openai-gpt": _GPT | {"afn": ACTS},
+    "gpt2": _GPT
+    | {"n_inner": st.none() | st.integers(1, 20), "activation_function": ACTS, "scale_attn_weights": st.booleans()},
+    "bloom": numbers("hidden_size", "n_layer", "n_head") | {"tie_word_embeddings": st.booleans()},
+    "t5": _T5,
+    "mt5": _T5,
+    "llama": _LLAMA | {"attention_bias": st.booleans(), "mlp_bias": st.booleans()},
+    "mistral": _LLAMA | {"sliding_window": st.none() | st.integers(1, 40)},
+    "qwen2": _LLAMA | {"use_sliding_window": st.booleans(), "head_dim": st.integers(1, 9)},
+    "mamba": numbers("hidden_size", "state_size", "num_hidden_layers", "expand", "conv_kernel")
+    | {
+        "time_step_rank": st.just("auto") | st.integers(1, 9),
+        "tie_word_embeddings": st.booleans(),
+        "use_bias": st.booleans(),
+    },
+    "rwkv": numbers("hidden_size", "num_hidden_layers", "intermediate_size") | {"tie_word_embeddings": st.booleans()},
+    "vit": _VIT,
+    "deit": _VIT,
+    "swin": _SWIN,
+    "swinv2": _SWIN,
+}
+
+
+def test_every_family_is_drawn() -> None:
+    assert DRAWN.keys() == FAMILIES.keys()
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_fields_give_their_parameters_or_are_refused_by_name(kind: str, data: st.DataObject) -> None:
+    drawn = data.draw(st.fixed_dictionaries({}, optional=DRAWN[kind]))
+    architecture = data.draw(st.sampled_from(family_of(kind).architectures))
+    values = {"model_type": kind, "architectures": [architecture]} | TINY[kind] | drawn
+    total, said = None, ""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = write(Path(folder), values)
+            total = ours(path).total("params")
+        except SpecError as error:
+            said = str(error)
+    if said:
+        found = re.search(r"config\.json(?::1)? (\w+)", said)
+        assert found, said
+        assert found[1] in values, said
+        return
+    assert total == parameters(theirs(values, architecture))
+
+
+def test_a_spec_made_is_as_good_as_one_written(tmp_path: Path) -> None:
+    path = write(tmp_path, {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})
+    assert ours(path).total("params") == 124_439_808
+    assert load(str(path.with_suffix(".yaml")), ["stages.0.depth=1"]).spec.stages[0].depth == 1
