@@ -15,10 +15,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_joined
 from test_against_transformers import ours_of, put, scrambled, take, transformers, weights_of
+from xfcost.api import analyze
 from xfcost.counted import count
 from xfcost.ledger import Ledger
 from xfcost.mechanisms import Mla
 from xfcost.report.export import grouped
+from xfcost.spec.architecture import Mode
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
@@ -379,6 +381,23 @@ def test_active_parameters(name: str, active: int) -> None:
     ledger = counted(name)
     assert ledger.totals()["active_params"] == active
     assert sum(group["active_params"] for group in grouped(ledger, "block")) == active
+
+
+@pytest.mark.parametrize("mode", ["prefill", "decode", "generate"])
+def test_active_parameters_are_the_model_s_in_every_mode(mode: Mode) -> None:
+    new = 20 if mode == "generate" else None
+    ledger = analyze("mixtral-8x7b", N=64, mode=mode, new_tokens=new, trace=False)
+    assert ledger.total("active_params") == ACTIVE["mixtral-8x7b"]
+
+
+def test_a_batch_reads_more_experts_and_no_more_than_there_are() -> None:
+    """One token reads 2 of 8 experts; 3 samples choose 6 at most, 4 all of them."""
+
+    def read(batch: int) -> int:
+        rows = analyze("mixtral-8x7b", N=64, mode="decode", batch=batch, trace=False).rows
+        return next(row.read for row in rows if row.operation == "experts_gate") or 0
+
+    assert [read(batch) // (4096 * 14336) for batch in (1, 3, 4, 64)] == [2, 6, 8, 8]
 
 
 def test_the_cost_of_a_count_depends_on_neither_depth_nor_experts() -> None:

@@ -154,7 +154,12 @@ def _steps(
     rows = []
     for number, row in enumerate(final.rows):  # those that work or keep
         costs = all_of[number * len(_SUMMED) : (number + 1) * len(_SUMMED)]
-        here = dict(zip(_SUMMED, costs, strict=True)) | {"params": 0, "attention_entries": 0, "pairs": None}
+        here = dict(zip(_SUMMED, costs, strict=True)) | {
+            "params": 0,
+            "idle_params": 0,
+            "attention_entries": 0,
+            "pairs": None,
+        }
         if row.cached or any(costs):
             rows.append(msgspec.structs.replace(row, **here))
     return tuple(rows), cache_of(final)

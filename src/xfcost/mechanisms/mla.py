@@ -13,7 +13,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Causal, Place, Width
-from xfcost.mechanisms.rows import linear, move, norm, rotary
+from xfcost.mechanisms.rows import cache, linear, move, norm, rotary
 
 
 class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
@@ -37,6 +37,10 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
     A cache keeps the latent and the turned key, c + d_r numbers a token, whatever h is; multi-head attention keeps
     2·h·d_h. This is the form that writes keys and values out, as prefill and training run it. The RMS norms are the
     public code's; scores are scaled by 1/√(d_h + d_r).
+
+    One token more leaves them unwritten (§2.1.2): its queries go through the map out of the latent, and so does what
+    they read, so that all heads read the cache itself as keys of c + d_r and values of c, h·N·(2·c + d_r) MACs, where
+    writing N tokens' keys and values out again would take N·c·h·(d_h + d_v).
     """
 
     kv_rank: Width
@@ -106,6 +110,34 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
             masked=bool(self.causal),
         )
         yield linear("out", "Output projection W_O", n, values, d, bias=self.projection_bias)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One query against the latents of all N tokens: c + d_r numbers are cached of each."""
+        if not self.causal:
+            yield from super().decoding(place)
+        n, d, h = place.grid.total, place.dim, self.heads
+        keys, values = h * self.key_dim(d), h * self.values(d)
+        yield from self._queries(1, d, keys)
+        yield linear("kv_down", "Latent of K, V, and shared key", 1, d, self.latent, bias=self.projection_bias)
+        yield from norm("rms_norm", "kv_norm", 1, self.kv_rank)
+        yield rotary(1, (h + 1) * self.rope_dim)
+        yield cache("Latent and shared key to the cache", self.latent, n)
+        maps = h * self.content(d) + values
+        yield linear("kv_up", "Maps out of the latent, on Q and on what it read", 1, self.kv_rank, maps, bias=False)
+        yield move("join", "Parts of Q beside each other", h * self.latent)
+        yield from attention_core(
+            queries=1,
+            keys=n,
+            heads=h,
+            shared=h,
+            inner=h * self.latent,
+            values=h * self.kv_rank,
+            mixing="global",
+            reads="N",
+            pairs=n,
+            fused=place.fused,
+        )
+        yield linear("out", "Output projection W_O", 1, values, d, bias=self.projection_bias)
 
     def _queries(self, n: Number, d: Number, keys: Number) -> Iterator[Operation]:
         if self.q_rank is None:
