@@ -86,6 +86,7 @@ def test_every_counted_metric_is_the_ledgers_own_figure():
         "macs": ledger.total("macs"),
         "mixing_macs": sum(row.macs * row.times for row in ledger.rows if row.mixing != "per-token"),
         "attention_bytes": 2 * sum(row.attention_entries * row.times for row in ledger.rows),
+        "cache_bytes": 0,  # a forward keeps nothing
     }
     assert {name: one.values(name)[0] for name in wanted} == wanted
     assert {metric.quantity for metric in METRICS.values()} <= wanted.keys()
@@ -310,3 +311,20 @@ def test_more_than_eight_lines_are_named_at_their_ends(systems, legend):
         box = text.get_window_extent()
         assert box.x1 <= figure.bbox.x1
         assert box.y1 <= figure.bbox.y1
+
+
+def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
+    done = xf(
+        "plot", "llama3-8b", "mistral-7b-sliding", "--metric", "cache", "--N", "64:65536", "-o", tmp_path / "c.csv"
+    )
+    rows = list(csv.DictReader((tmp_path / "c.csv").open(encoding="utf-8")))
+    kept = {(row["spec"], int(row["N"])): int(row["cache_bytes"]) for row in rows}
+    assert done.stdout.startswith("Llama 3 8B: slope 1.00")
+    assert kept["llama3-8b", 65536] == 65536 * 32 * 2 * 1024 * 4
+    assert kept["mistral-7b-sliding", 65536] == 4096 * 32 * 2 * 1024 * 4  # the window
+
+
+def test_of_a_text_no_line_is_drawn():
+    assert (
+        "--mode generate: a line is drawn of one of forward, decode" in xf("plot", "gpt2", "--mode", "generate").stderr
+    )

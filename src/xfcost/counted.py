@@ -177,7 +177,10 @@ def _stage_facts(stage: Stage) -> dict[str, Any]:
 
 def _notes(architecture: Architecture) -> Iterator[str]:
     said = set()
+    decodes = architecture.mode == "decode"
     for part, stage, _, _ in architecture.parts():
+        if decodes and (isinstance(part.page, Mixer) or architecture.idle(part)):
+            continue  # what they pad, cut and walk through is of all tokens
         for note in part.page.notes(part.place):
             text = f"{stage}: {note}"
             if text not in said:

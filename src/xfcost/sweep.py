@@ -26,6 +26,7 @@ _POINTS: Final = 97
 QUANTITIES: Final[dict[str, Callable[[Ledger], int]]] = {
     "params": lambda ledger: ledger.total("params") or 0,
     **CURVES,
+    "cache_bytes": lambda ledger: (ledger.total("cached") or 0) * ledger.bytes_per_element,
 }
 """Name of a figure (as in the CSV) -> how a ledger answers it."""
 
@@ -200,7 +201,7 @@ def records(one: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, Any]]
         facts, other = ledger.facts, live.get(ledger.facts.grid_tokens)
         row: dict[str, Any] = {"system": one.name, "spec": facts.source, "N": facts.grid_tokens}
         row |= {"size": x} if one.axis is PIXELS else {}
-        row |= {name: getattr(facts, name) for name in ("extra_tokens", "batch", "dtype", "attention")}
+        row |= {name: getattr(facts, name) for name in ("extra_tokens", "batch", "dtype", "attention", "mode")}
         row |= {quantity: answer(ledger) for quantity, answer in QUANTITIES.items()}
         row |= {f"traced_{name}": traced(other, name) if other else None for name in ("params", "macs", "mixing_macs")}
         timing = other.timing if other else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from xfcost.commands import options
-from xfcost.commands.options import Attention, Batch, Dtype, Force, Settings
+from xfcost.commands.options import Attention, Batch, Dtype, Force, Mode, Settings
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.errors import DeviceError, UsageError, nearest
 from xfcost.report.metrics import METRICS
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _TRACED_POINTS: Final = 5
 _TIMED_POINTS: Final = 5
 _MOST_SECONDS: Final = 20.0
+# Modes that are one cost at every N.
+_DRAWN: Final = ("forward", "decode")
 
 
 def run(  # noqa: PLR0913 - options
@@ -47,6 +49,7 @@ def run(  # noqa: PLR0913 - options
     batch: Batch = 1,
     dtype: Dtype = "float32",
     attention: Attention = "eager",
+    mode: Mode = "forward",
     settings: Settings = None,
     device: Annotated[
         str | None,
@@ -77,21 +80,32 @@ def run(  # noqa: PLR0913 - options
     form = ending(target, (".csv",))
     check_target(target, force=force)
     at = marked(mark, axis, span)
-    how = make_run(batch=batch, dtype=dtype, attention=attention)
+    how = make_run(batch=batch, dtype=dtype, attention=attention, mode=_mode(metric, mode))
     sweeps = _sweeps([load(spec, settings or ()) for spec in expanded(specs)], how, axis, span, at)
     live = [_live(one, how, metric, device) if device else [] for one in sweeps]
     chart = scaling_chart(sweeps, live, metric, mark=at)
     _deliver(chart, _csv(sweeps, live) if form == ".csv" else None, target, force=force)
 
 
+def _mode(metric: str, mode: str) -> str:
+    """The mode that is drawn: one pass or one token more; that of the metric, where it has one.
+
+    Raises:
+        UsageError: another mode, which is more than one cost.
+    """
+    if mode not in _DRAWN:
+        raise UsageError(f"--mode {mode}: a line is drawn of one of {', '.join(_DRAWN)}; `analyze` tells of the others")
+    return METRICS[metric].mode or mode
+
+
 def _check_device(metric: str, device: str | None) -> None:
     """Refuse a metric that a device can't add to, or that needs one, before any work."""
     if metric == "time" and device is None:
         raise UsageError("--metric time: time is measured, not counted; say where, as in --device cpu")
-    if metric == "attention-memory" and device is not None:
+    if metric in {"attention-memory", "cache"} and device is not None:
         raise UsageError(
-            "--device with --metric attention-memory: a run shows the peak of all tensors, never the attention "
-            f"matrices alone; leave --device out here, and see that peak with `xfcost analyze SPEC --device {device}`"
+            f"--device with --metric {metric}: a run shows the peak of all tensors, never these "
+            f"alone; leave --device out here, and see that peak with `xfcost analyze SPEC --device {device}`"
         )
     if device is not None:
         from xfcost.live.clock import check_device

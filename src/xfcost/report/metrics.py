@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+from xfcost.spec.architecture import Mode
+
 Unit = Literal["count", "byte", "second"]
 
 
@@ -17,6 +19,8 @@ class Metric(NamedTuple):
     how: str
     """How its numbers came about."""
     unit: Unit = "count"
+    mode: Mode | None = None
+    """The mode that it belongs to, where it is not of any."""
 
 
 METRICS: Final = {
@@ -35,6 +39,14 @@ METRICS: Final = {
         "bytes of the attention matrices, all layers",
         "Counted in closed form: what training keeps",
         "byte",
+    ),
+    "cache": Metric(
+        "cache_bytes",
+        "Cache",
+        "bytes kept of the past",
+        "Counted in closed form: what one token more reads of those before it, all layers",
+        "byte",
+        mode="decode",
     ),
     "params": Metric(
         "params",
