@@ -314,10 +314,9 @@ def test_more_than_eight_lines_are_named_at_their_ends(systems, legend):
 
 
 def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
-    done = xf(
-        "plot", "llama3-8b", "mistral-7b-sliding", "--metric", "cache", "--N", "64:65536", "-o", tmp_path / "c.csv"
-    )
-    rows = list(csv.DictReader((tmp_path / "c.csv").open(encoding="utf-8")))
+    target = tmp_path / "c.csv"
+    done = xf("plot", "llama3-8b", "mistral-7b-sliding", "--metric", "cache", "--N", "64:65536", "-o", target)
+    rows = list(csv.DictReader(io.StringIO(target.read_text(encoding="utf-8"))))
     kept = {(row["spec"], int(row["N"])): int(row["cache_bytes"]) for row in rows}
     assert done.stdout.startswith("Llama 3 8B: slope 1.00")
     assert kept["llama3-8b", 65536] == 65536 * 32 * 2 * 1024 * 4
@@ -325,6 +324,5 @@ def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
 
 
 def test_of_a_text_no_line_is_drawn():
-    assert (
-        "--mode generate: a line is drawn of one of forward, decode" in xf("plot", "gpt2", "--mode", "generate").stderr
-    )
+    done = xf("plot", "gpt2", "--mode", "generate")
+    assert "--mode generate: a line is drawn of one of forward, decode" in done.stderr
