@@ -27,6 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
 from cases.window import kept
+from modules import Holder
 from strategies import answers, as_yaml, cases, examples, place_for, spec_of
 from xfcost.accounts import join
 from xfcost.counted import batched, count
@@ -201,17 +202,6 @@ def test_pairs_of_a_shifted_window_by_hand() -> None:
 
 
 # 3, 4 ── parameters and MACs, row by row ─────────────────────────────────────────────────────────────────────────────
-
-
-class Holder(nn.Module):
-    """A module with a name to be found by."""
-
-    def __init__(self, part: nn.Module) -> None:
-        super().__init__()
-        self.it = part
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.it(*inputs)
 
 
 class OneStage(Holder):

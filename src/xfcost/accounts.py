@@ -41,6 +41,29 @@ def join(counted: Ledger, traced: Iterable[Operation], uncounted: Iterable[str] 
     return msgspec.structs.replace(counted, rows=tuple(rows), agreement=agreement)
 
 
+def with_backward(
+    ledger: Ledger, blocks: dict[str, list[int]], kept: dict[str, int], uncounted: Iterable[str] = ()
+) -> Ledger:
+    """`ledger` with a walked backward pass beside its own: for every row its MACs in each of its blocks, bytes kept.
+
+    Totals are compared, and so are blocks with each other: only the first may have less to do.
+    """
+    rows, found = [], []
+    for row in ledger.rows:
+        macs = blocks.get(row.path, [])
+        later = max(macs[1:] or macs, default=0)
+        traced = msgspec.structs.replace(row, traced_backward_macs=later, kept_bytes=kept.get(row.path, 0))
+        rows.append(traced)
+        ours = row.times_over("backward_macs")
+        if sum(macs) != ours or any(other != later for other in macs[1:]):
+            found.append({"path": row.path, "quantity": "backward_macs", "counted": ours, "traced": sum(macs)})
+    before = ledger.agreement or Agreement(exact=True)
+    loose = (*before.uncounted, *uncounted)
+    differences = (*before.differences, *found)
+    agreement = Agreement(exact=not differences and not loose, differences=differences, uncounted=loose)
+    return msgspec.structs.replace(ledger, rows=tuple(rows), agreement=agreement)
+
+
 def with_seconds(ledger: Ledger, seconds_by_path: dict[str, float], timing: Timing) -> Ledger:
     """`ledger` with measured seconds (per block) beside its rows."""
     rows = [msgspec.structs.replace(row, seconds=seconds_by_path.get(row.path)) for row in ledger.rows]

@@ -12,9 +12,11 @@ from xfcost.counted import count, with_rebuilt
 from xfcost.decoding import at, told_traced, traced_sizes, with_mode
 from xfcost.errors import UsageError
 from xfcost.ledger import Ledger
+from xfcost.plan import make_plan
 from xfcost.spec.architecture import Architecture, Execution, Mode
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.walk import Run, place
+from xfcost.training import with_training
 
 if TYPE_CHECKING:
     import torch
@@ -38,6 +40,10 @@ def analyze(  # noqa: PLR0913 - the options of the command
     device: str | None = None,
     mode: Mode = "forward",
     new_tokens: int | None = None,
+    optimizer: str | None = None,
+    tokens: float | str | None = None,
+    rate: float | str | None = None,
+    devices: int | str | None = None,
     progress: Progress | None = None,
 ) -> Ledger:
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
@@ -58,6 +64,10 @@ def analyze(  # noqa: PLR0913 - the options of the command
             where N, it among them, are cached; `generate` is a prefill of N and then token after token; `train` is a
             step of training.
         new_tokens: how many `generate` writes.
+        optimizer: with `train`: adamw (the default), sgd, momentum, adafactor or lion.
+        tokens: with `train`: of the whole run (300e9, `300B`), which is then told in FLOPs.
+        rate: FLOP/s that one device sustains (312e12, `312T`): the run in days, on `devices` of them.
+        devices: how many devices share the run.
         progress: called with a line of text before each long step.
 
     Returns:
@@ -69,6 +79,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     loaded = load(spec_name(spec), settings_texts(settings))
     how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
     run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, **how)
+    run = run._replace(plan=make_plan(mode, optimizer=optimizer, tokens=tokens, rate=rate, devices=devices))
     return account(loaded, run, trace=trace, device=device, progress=progress)
 
 
@@ -85,6 +96,10 @@ def compare(  # noqa: PLR0913 - the options of the command
     device: str | None = None,
     mode: Mode = "forward",
     new_tokens: int | None = None,
+    optimizer: str | None = None,
+    tokens: float | str | None = None,
+    rate: float | str | None = None,
+    devices: int | str | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
@@ -97,6 +112,7 @@ def compare(  # noqa: PLR0913 - the options of the command
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
     run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, **how)
+    run = run._replace(plan=make_plan(mode, optimizer=optimizer, tokens=tokens, rate=rate, devices=devices))
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)
@@ -113,6 +129,8 @@ def account(
         check_device(str(device))
     architecture = place(loaded, run)
     ledger = with_rebuilt(count(architecture), loaded, architecture)
+    if run.plan is not None:
+        ledger = with_training(ledger, architecture, run.plan)
     if trace:
         from xfcost.live.account import traced
 

@@ -157,6 +157,25 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures |= _of_mode(ledger)
     figures["traced_macs"] = ledger.total("traced_macs")
     figures["seconds"] = ledger.timing.seconds if ledger.timing else None
+    return figures | of_training(ledger)
+
+
+def of_training(ledger: Ledger) -> dict[str, int | float | None]:
+    """Figures of a step of training and of the whole run; none in every other mode."""
+    if ledger.training is None:
+        return {}
+    step, run = ledger.training.step, ledger.training.run
+    figures: dict[str, int | float | None] = {
+        "backward_macs": step.backward_macs,
+        "step_flops": step.model_flops,
+        "update_flops": step.update_flops,
+        "gradients_bytes": step.gradients_bytes,
+        "optimizer_bytes": step.optimizer_bytes,
+        "kept_bytes": step.kept_bytes,
+        "step_bytes": step.total_bytes,
+    }
+    if run is not None:
+        figures |= {"run_flops": run.flops, "estimated_flops": run.estimate, "run_days": run.days}
     return figures
 
 

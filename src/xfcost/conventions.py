@@ -12,7 +12,7 @@ concatenations and look-ups write; views and changes of layout, which a kernel m
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "add": 1,  # residual adds, bias adds, positions, relative position bias, subtracting
@@ -48,3 +48,30 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "gru": 18,  # 3 sums, 2 sigmoids, tanh; the reset: 1 product; n + z∘(h - n): 3
     "rotary": 3,  # x·cos + x'·sin, per element of queries and keys; their angles are tables
 }
+
+
+class Optimizer(NamedTuple):
+    """What an optimizer keeps and does for every parameter, by the written convention."""
+
+    numbers: int | None
+    """Of state, in float32, per parameter; None where it depends on the parameters' shapes."""
+    flops: int
+    """Of one update, per parameter."""
+    source: str
+
+
+# lr, betas and their powers are numbers of the step and cost nothing per parameter; the counts of each update are:
+OPTIMIZERS: Final[dict[str, Optimizer]] = {
+    # the mean: 3, the mean square: 4, both without bias: 2, root, ε, division: 3, rate, subtraction: 2, decay: 1
+    "adamw": Optimizer(2, 15, "Kingma and Ba 2015, algorithm 1; decoupled decay: Loshchilov and Hutter 2019"),
+    "sgd": Optimizer(0, 2, "rate, subtraction"),
+    "momentum": Optimizer(1, 4, "Polyak 1964, as torch: the mean 2, rate, subtraction 2"),
+    # the square and ε: 2, means of rows and columns: 2, their product and its division: 2, root, division: 2,
+    # the update's mean square and clipping: 3, rate, subtraction: 2
+    "adafactor": Optimizer(None, 13, "Shazeer and Stern 2018, algorithm 4: rows + columns of a matrix, without β₁"),
+    # the sign's mean: 3, its sign: 1, decay: 2, rate, subtraction: 2, the kept mean: 3
+    "lion": Optimizer(1, 11, "Chen et al. 2023, algorithm 2"),
+}
+# Bytes per number of optimizer states and of master copies, whatever the model's dtype: mixed precision keeps them in
+# float32 (Micikevicius et al. 2018, §3.1; Rajbhandari et al. 2020, §3.1: 16 bytes per parameter with Adam).
+STATE_BYTES: Final = 4

@@ -86,6 +86,7 @@ def batched(row: Operation, batch: int) -> Operation:
     if row.once or batch == 1:
         return row
     work = {quantity: getattr(row, quantity) * batch for quantity in COUNTED if quantity != "params"}
+    work |= {} if row.backward_macs is None else {"backward_macs": row.backward_macs * batch}
     core = row.core and row.core._replace(times=row.core.times * batch)
     if row.read is not None:
         read = row.read * batch

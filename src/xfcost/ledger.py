@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from xfcost.modes import Cache, Generation, Step
+from xfcost.plan import Training
 from xfcost.traffic import Core
 from xfcost.units import BYTES_PER_ELEMENT
 
@@ -22,6 +23,8 @@ MIXINGS: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
 COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons", "moved", "cached")
 # What a trace tells of an operation, beside how often it stands.
 MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved", "cached")
+# Of a step of training; `kept_bytes` are of all blocks together.
+LEARNING: Final = ("backward_macs", "traced_backward_macs", "kept_bytes")
 TRAFFIC: Final = ("plain_traffic_bytes", "tiled_traffic_bytes")
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
 
@@ -77,6 +80,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The same, tiled for that much on-chip memory (FlashAttention)."""
     recomputed: bool = False
     """Is it worked out again in the backward pass, its activations being thrown away (a reversible residual)?"""
+    backward_macs: int | None = None
+    """MACs of its backward pass; a page gives it only where it isn't 2·macs, a product for each operand's gradient."""
+    backward_saved: int = 0
+    """Of these, what the first of its blocks saves, which has no gradient of the model's input to work out."""
     heads: int | None = None
     pairs: int | None = None
     """Query-key pairs per head and sample that the pattern allows; the dense product computes at least these."""
@@ -90,6 +97,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     traced_comparisons: int | None = None
     traced_moved: int | None = None
     traced_cached: int | None = None
+    traced_backward_macs: int | None = None
+    kept_bytes: int | None = None
+    """Activations that autograd keeps for it, in all blocks together: what an earlier row keeps already is not here."""
     seconds: float | None = None
 
     @property
@@ -115,8 +125,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     def times_over(self, quantity: str) -> int | None:
         """`quantity` for all blocks where the operation stands."""
-        value = getattr(self, quantity)
-        return None if value is None else value * self.times
+        value: int | None = getattr(self, quantity)
+        if value is None or quantity == "kept_bytes":
+            return value
+        saved = self.backward_saved if quantity in {"backward_macs", "traced_backward_macs"} else 0
+        return value * self.times - saved
 
 
 def without_trace(row: Operation) -> Operation:
@@ -200,6 +213,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """Of `--mode decode`."""
     generation: Generation | None = None
     """Of `--mode generate`."""
+    training: Training | None = None
+    """What a step of training costs, where that was asked."""
 
     def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
         """The sum of `quantity` over all blocks; None where no row has it."""
@@ -261,7 +276,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         counted = {name: self.total(name) for name in (*COUNTED, *TRAFFIC)}
         bytes_ = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
         of_params = {"active_params": self.total("active_params"), "bound_params": self.bound_params}
-        return counted | of_params | bytes_ | {name: self.total(name) for name in TRACED}
+        learning = {name: self.total(name) for name in LEARNING} if self.training else {}
+        return counted | of_params | bytes_ | {name: self.total(name) for name in TRACED} | learning
 
     def by_stage(self) -> list[dict[str, Any]]:
         """What leaves every stage (tokens, grid, width, blocks), and what it costs: parameters, MACs."""

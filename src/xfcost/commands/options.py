@@ -50,6 +50,21 @@ NewTokens = Annotated[
     int | None,
     typer.Option("--new-tokens", metavar="INT", help="Tokens that --mode generate writes after a prompt of N."),
 ]
+Optimizer = Annotated[
+    str | None,
+    typer.Option(
+        "--optimizer", metavar="NAME", help="With --mode train: adamw (the default), sgd, momentum, adafactor or lion."
+    ),
+]
+TrainTokens = Annotated[
+    str | None,
+    typer.Option("--tokens", metavar="NUMBER", help="With --mode train: tokens of the whole run (300e9, 300B)."),
+]
+Rate = Annotated[
+    str | None,
+    typer.Option("--rate", metavar="FLOP/S", help="With --tokens: what one device sustains (312T): the run in days."),
+]
+Devices = Annotated[str | None, typer.Option("--devices", metavar="INT", help="With --rate: devices that share it.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

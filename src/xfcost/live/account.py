@@ -18,6 +18,7 @@ from xfcost.live.build import build
 from xfcost.live.clock import check_device, time_model, time_steps
 from xfcost.live.memory import check_addressable, check_room, peak_bytes
 from xfcost.live.trace import traced_rows
+from xfcost.live.training import walked
 from xfcost.spec.architecture import Architecture
 
 # What torch says of a tensor whose bytes it can't number, or can't have.
@@ -34,7 +35,8 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
     with _within_torch(ledger.facts.name):
         live = build(architecture)
         rows, loose = traced_rows(live.model, live.inputs, live.rows)
-    return join(_with_versions(ledger), rows, loose)
+        joined = join(_with_versions(ledger), rows, loose)
+        return joined if ledger.training is None else walked(live, joined)
 
 
 def with_traced(ledger: Ledger, step: Architecture) -> Ledger:

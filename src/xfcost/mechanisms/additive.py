@@ -39,12 +39,12 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Have U h_j and the energies biases?"""
     gate: bool = False
 
-    def operations(self, place: Place, units: Number) -> Iterator[Operation]:
-        """What every step costs, all steps together; the keys apart."""
+    def operations(self, place: Place, units: Number, *, learned: bool) -> Iterator[Operation]:
+        """What every step costs, all steps together; the keys apart. Is the first state `learned`, or zeros?"""
         n, m, width = place.grid.total, _memory(place), place.memory_dim
         pairs = n * m
         read: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m, "content_dependent": True}
-        yield linear("query", "Alignment: map of the state", n, units, self.hidden, bias=False)
+        yield _of_states(linear("query", "Alignment: map of the state", n, units, self.hidden, bias=False), n, learned)
         yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, **read)
         yield elementwise("tanh", "Alignment: tanh", "tanh", pairs * self.hidden, **read)
         energies = linear("energies", "Alignment energies", pairs, self.hidden, 1, bias=self.bias)
@@ -53,13 +53,18 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         yield elementwise("softmax", "Softmax", "softmax", pairs, **read)
         yield product("weighted_sum", "Weighted sum: context", pairs * width, **read)
         if self.gate:
-            yield linear("gate_linear", "Gate: map of the state", n, units, 1)
+            yield _of_states(linear("gate_linear", "Gate: map of the state", n, units, 1), n, learned)
             yield elementwise("gate_sigmoid", "Gate: sigmoid", "sigmoid", n)
             yield elementwise("gate_multiply", "Gate the context", "multiply", n * width)
 
     def keys(self, place: Place) -> Operation:
         """U h_j."""
         return linear("keys", "Alignment: keys", _memory(place), place.memory_dim, self.hidden, bias=self.bias)
+
+
+def _of_states(row: Operation, steps: Number, learned: bool) -> Operation:
+    """A map of the states before every step: a first one of zeros asks for no gradient."""
+    return row if learned else msgspec.structs.replace(row, backward_macs=2 * row.macs - row.macs // steps)
 
 
 class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="maxout"):

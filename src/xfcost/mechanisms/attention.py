@@ -44,7 +44,8 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
         weighted_sum   G·n·m·inner MACs
 
     Vaswani et al. 2017, equation 1. Fused, the same work is one row (`attention`) that keeps one log-sum-exp per query
-    and head in place of the matrix (Dao et al. 2022, §3.1). Masking is a choice, 0 FLOPs, in both.
+    and head in place of the matrix (Dao et al. 2022, §3.1); its backward pass works the scores out again, a fifth
+    product beside the four gradients (algorithm 4). Masking is a choice, 0 FLOPs, in both.
 
     A page with several cores tells them apart by `prefix` (before every path: `local_` gives `local_scores`, as the
     twin's core stands under the name `local`) and by `what` (in brackets after every title).
@@ -135,6 +136,7 @@ def _fused_core(parts: _CoreParts) -> Operation:
         title="Fused attention softmax(QKᵀ)V",
         macs=parts.scores + parts.weighted_sum,
         flops=2 * (parts.scores + parts.weighted_sum) + parts.scale + parts.add + parts.softmax,
+        backward_macs=3 * parts.scores + 2 * parts.weighted_sum,
         attention_entries=parts.statistics,
         pairs=parts.pairs,
         core=parts.core,

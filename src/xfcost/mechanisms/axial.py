@@ -55,6 +55,9 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
         if self.axis != "all":
             check_axis("axis", self.axis, grid)
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("qkv", "row_qkv", "column_qkv", "time_qkv")
+
     def label(self) -> str:
         name = "Axial attention" if self.axis == "all" else f"{self.axis.capitalize()} attention"
         return f"Masked {name[0].lower()}{name[1:]}" if self.causal else name

@@ -109,6 +109,13 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
         return self.operations(alone(place))
 
+    def input_rows(self, place: Place) -> tuple[str, ...] | None:
+        """Products of what comes in itself; None is the first row with parameters.
+
+        Where nothing was learned before (pixels, vectors) their backward pass has no gradient of it to work out.
+        """
+        return None
+
     def order_key(self, place: Place) -> str:
         """Under which name the orders of its rows are kept; another one where options change them."""
         return tag_of(type(self))

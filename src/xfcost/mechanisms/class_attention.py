@@ -39,6 +39,9 @@ class ClassAttention(NeverCausal, frozen=True, kw_only=True, tag="class_attentio
         super().check(place)
         check_extra("kind", place)
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("q", "k", "v")
+
     def label(self) -> str:
         return "Class attention"
 

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
+from xfcost.arithmetic import Number, surely
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.relative import Relative
-from xfcost.mechanisms.rows import choose, elementwise, linear
+from xfcost.mechanisms.rows import choose, elementwise, gradients, linear
 
 
 class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
@@ -38,6 +38,12 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     def label(self) -> str:
         return "Causal compressive attention" if self.causal else "Compressive attention"
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        """Learned compressions stand before the segment where they are laid together."""
+        if self.function != "conv" or surely(self.compressed(place) == 0):
+            return super().input_rows(place)
+        return () if self.memory_queries else ("q",)
+
     @property
     def past(self) -> Number:
         return self.memory + self.compressed_memory
@@ -54,7 +60,8 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
         title = f"Compress evicted memories ({self.function})"
         mixing = {"mixing": "local", "reads": "c", "reads_tokens": c}
         if self.function == "conv":
-            yield msgspec.structs.replace(linear("compress", title, made, c * d, d), **mixing)
+            # what was evicted is of another segment, and no gradient goes back there
+            yield msgspec.structs.replace(gradients(linear("compress", title, made, c * d, d), 1), **mixing)
         elif self.function == "mean":
             yield elementwise("compress", title, "mean", made * c * d, **mixing)
         else:

@@ -53,6 +53,9 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
                 f"expected at most {self.size // 2 + 1}",
             )
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("q_conv", "k_conv", "v_conv")
+
     def label(self) -> str:
         return "Convolutional-projection attention"
 

@@ -30,6 +30,9 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
     def widens(self) -> bool:
         return True
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("conv1", "shortcut_conv")
+
     def kernels(self, grid: Grid) -> Sequence[Kernel]:
         """The kernels of f, in their order."""
         raise NotImplementedError

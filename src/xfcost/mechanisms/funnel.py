@@ -55,6 +55,9 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
             )
         super().check(place)
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("q", "kv")
+
     def label(self) -> str:
         return "Pooled relative attention" if self.stride > 1 else "Relative attention"
 

@@ -48,6 +48,9 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
     share_output: bool = True
     """One output projection for both kinds of tokens?"""
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("qkv", "long_qkv", "l2g_kv", "global_qkv", "g2l_kv")
+
     def label(self) -> str:
         return "Global-local attention"
 

@@ -55,6 +55,9 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
         super().check(place)
         check_output(self.inner(place.dim), place.dim, projected=self.output_projection)
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("induced_kv", "q")
+
     def label(self) -> str:
         return f"Induced attention ({self.points} points)"
 

@@ -13,7 +13,7 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Causal, Length, Place
-from xfcost.mechanisms.rows import elementwise, linear, move, product
+from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
 
 Form = Literal["parallel", "chunked", "recurrent"]
 CHUNK = 64
@@ -185,7 +185,8 @@ def _feature_rows(of: _Letters, *, causal: bool) -> Iterator[Operation]:
             yield Operation(path=path, title=title, flops=elements * (COSTS["elu"] + COSTS["add"]))
         return
     yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * of.padded * of.inner)
-    yield product("project", "Random projections of queries and keys", 2 * of.padded * of.inner * of.features)
+    project = product("project", "Random projections of queries and keys", 2 * of.padded * of.inner * of.features)
+    yield gradients(project, 1)  # the features are drawn once
     if of.kind.function == "relu":
         for path, title in titles.items():
             yield Operation(path=path, title=title, flops=elements * (COSTS["relu"] + COSTS["add"]))

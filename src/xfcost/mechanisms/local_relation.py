@@ -14,7 +14,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Mixer, Place, Side, Width
 from xfcost.mechanisms.neighbours import Neighbours, WindowSide
-from xfcost.mechanisms.rows import elementwise, linear, move, product
+from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
 
 
 class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
@@ -65,6 +65,9 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return (place.grid if self.stride == 1 else self.windows(place.grid).out), place.dim
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("q", "k", "weighted_sum")
+
     def label(self) -> str:
         return "Local relation"
 
@@ -95,7 +98,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         """A two-layer map of the offsets, on weights alone."""
         hidden = self.hidden(width)
         rows = (
-            linear("prior_fc1", "Geometry prior", windows.places, windows.rank, hidden, bias=False),
+            gradients(linear("prior_fc1", "Geometry prior", windows.places, windows.rank, hidden, bias=False), 1),
             elementwise("prior_act", "Activation", "relu", windows.places * hidden),
             linear("prior_fc2", "Geometry prior", windows.places, hidden, self.groups(width), bias=False),
         )

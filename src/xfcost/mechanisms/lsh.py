@@ -13,7 +13,7 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import ApproximatelyCausal, Length, Place
-from xfcost.mechanisms.rows import choose, elementwise, linear, move, product, sort
+from xfcost.mechanisms.rows import choose, elementwise, gradients, linear, move, product, sort
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
@@ -59,6 +59,9 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
                     f"{count} is odd, and half of the buckets lie opposite the other half; "
                     f"it could be {count - 1} or {count + 1}",
                 )
+
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("query_key", "value")
 
     def label(self) -> str:
         return "LSH attention"
@@ -117,7 +120,8 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         padded, rounds, heads = self.padded(grid), self.rounds, self.heads
         buckets = sum(self.factors(grid))
         hashed = rounds * heads * padded * buckets
-        yield product("rotate", "Random rotations xR", rounds * padded * inner * (buckets // 2))
+        rotate = product("rotate", "Random rotations xR", rounds * padded * inner * (buckets // 2))
+        yield gradients(rotate, 0)  # a choice has none
         opposite = rounds * heads * padded * len(self.factors(grid)) * FLOPS_PER_ELEMENT["multiply"]
         yield choose("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite)
         yield sort("sort", "Sort by bucket", rounds * heads, padded)

@@ -61,6 +61,9 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
         if self.rope_dim % 2:
             raise PageError("rope_dim", f"rope turns pairs of columns, and {self.rope_dim} is odd; give an even number")
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("kv_down", "q" if self.q_rank is None else "q_down")
+
     def label(self) -> str:
         return "Causal latent attention" if self.causal else "Latent attention"
 

@@ -54,6 +54,9 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
             raise PageError("width", f"is half the width where it isn't given, and {place.dim} is odd; give a width")
         self.keys(place.grid).check(place.grid)
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("theta", "phi", "g")
+
     def label(self) -> str:
         return "Non-local block"
 

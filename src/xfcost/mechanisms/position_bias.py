@@ -11,7 +11,7 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger import Operation
-from xfcost.mechanisms.rows import elementwise, linear, move, power
+from xfcost.mechanisms.rows import elementwise, gradients, linear, move, power
 
 # Width of the network that answers for a continuous bias, in every public implementation of Swin V2.
 HIDDEN: Final = 512
@@ -61,7 +61,7 @@ def log_cpb(window: Sequence[Number], heads: Number) -> Iterator[Operation]:
     first = linear("cpb_fc1", "Position bias network, first layer", rows, len(window), HIDDEN)
     second = linear("cpb_fc2", "Position bias network, second layer", rows, HIDDEN, heads, bias=False)
     bounded = answers * (FLOPS_PER_ELEMENT["sigmoid"] + FLOPS_PER_ELEMENT["multiply"])
-    yield msgspec.structs.replace(first, once=True)
+    yield gradients(msgspec.structs.replace(first, once=True), 1)  # the offsets are fixed
     yield elementwise("cpb_act", "Position bias network, ReLU", "relu", rows * HIDDEN, once=True)
     yield msgspec.structs.replace(second, once=True)
     yield Operation(path="cpb_sigmoid", title="Position bias 16·sigmoid", flops=bounded, once=True)

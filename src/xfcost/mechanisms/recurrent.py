@@ -82,6 +82,9 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         elif self.start == "encoder" and place.memory is None:
             raise PageError("start", "'encoder' is the other stream, and there is no `encoder:` here; use zeros")
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("input", "forwards_input", "backwards_input", "readout_input")
+
     def label(self) -> str:
         name = tag_of(type(self)).upper()
         if self.attend is not None:
@@ -133,7 +136,12 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             reads="N",
             reads_tokens=n,
             content_dependent=True,
+            backward_macs=2 * state.macs - self._without_gradient(units),
         )
+
+    def _without_gradient(self, units: Number) -> Number:
+        """MACs that the backward pass saves in the first step, whose state is zeros and learns nothing."""
+        return self.gates * units * units if self.start == "zeros" else 0
 
     def _attending(self, place: Place, attend: Additive) -> Iterator[Operation]:
         """The keys, the first state and the input's map once; then every step; then what leaves of all steps."""
@@ -142,7 +150,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         yield from first_state(self.start, place, len(self.states) * units, bias=self.bias)
         of_input, recurrence = self._one_way(place)
         yield of_input
-        yield from attend.operations(place, units)
+        yield from attend.operations(place, units, learned=self.start != "zeros")
         gates = self.gates * units
         yield linear("context", "Map of the context", n, place.memory_dim, gates, bias=False)
         yield elementwise("add_context", "Add the context to the input", "add", n * gates)
@@ -197,3 +205,7 @@ class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
     gates: ClassVar[int] = 3
 
     reset: Literal["after", "before"] = "after"
+
+    def _without_gradient(self, units: Number) -> Number:
+        """Reset before its map, the third gate's product is of r∘h, and r learns."""
+        return super()._without_gradient(units) * (2 if self.reset == "before" else 3) // 3

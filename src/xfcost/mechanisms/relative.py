@@ -12,7 +12,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Causal, Place, Share
-from xfcost.mechanisms.rows import elementwise, linear, move, product
+from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
 
 # Positions kept from earlier segments; none is a model without recurrence.
 Kept = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
@@ -49,6 +49,9 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
     share: Share | None = None
     """A table of u and v (2 × h·d_k) that several layers use; else every layer has its own."""
     projection_bias: bool = False
+
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("q", "kv")
 
     def label(self) -> str:
         return "Causal relative attention" if self.causal else "Relative attention"
@@ -145,7 +148,7 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     """
     mixing: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
-    yield msgspec.structs.replace(project, once=True)
+    yield gradients(msgspec.structs.replace(project, once=True), 1)  # sinusoids are fixed
     kept = {"heads": heads, "attention_entries": 0 if by_distance else heads * queries * encodings}
     yield from _position_scores(queries, encodings, inner, share, mixing, kept)
     yield from terms

@@ -49,6 +49,9 @@ class Retention(Mixer, frozen=True, kw_only=True, tag="retention"):
     def causality(self) -> Literal["exact"]:
         return "exact"
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("qkv", "gate_proj")
+
     def label(self) -> str:
         return "Retention" if self.form == "parallel" else f"{self.form.capitalize()} retention"
 

@@ -14,7 +14,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Mixing, Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import ApproximatelyCausal, Length, Place
-from xfcost.mechanisms.rows import linear, move, product, sort, unit_length
+from xfcost.mechanisms.rows import gradients, linear, move, product, sort, unit_length
 
 
 class Clusters(NamedTuple):
@@ -75,6 +75,9 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         if self.local_heads and self.local_window is None and self.window is None:
             raise PageError("local_heads", "local heads read blocks, whose size is missing; give `local_window`")
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("qkv", "qv", "local_qkv")
+
     def label(self) -> str:
         return "Routing attention"
 
@@ -133,7 +136,9 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         vectors = sides * n * heads
         yield unit_length("normalize", "Queries and keys of length 1", vectors, width)
         near = vectors * clusters.count
-        yield product("distances", "Distances to the centroids", near * width, attention_entries=near, heads=heads)
+        distances = product("distances", "Distances to the centroids", near * width)
+        # they decide what is read, which has no gradient
+        yield gradients(msgspec.structs.replace(distances, attention_entries=near, heads=heads), 0)
         yield sort("choose", "Nearest queries of every cluster", heads * clusters.count, n)
         if not self.shared_qk:
             yield sort("choose_keys", "Nearest keys of every cluster", heads * clusters.count, n)

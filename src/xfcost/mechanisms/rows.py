@@ -121,6 +121,14 @@ def depthwise(
     return convolution(path, title, outputs=outputs, kernel=kernel, bias=bias, **channels)
 
 
+def gradients(row: Operation, operands: int) -> Operation:
+    """`row`, of whose two operands only so many need a gradient: the others are fixed numbers, or learn nothing.
+
+    Its backward pass then has one product of the forward's size for each of them, and not two.
+    """
+    return msgspec.structs.replace(row, backward_macs=operands * row.macs)
+
+
 def power(letter: str, rank: int) -> str:
     """`W`, `W²`, `W³`: tokens of a window or kernel along `rank` axes."""
     return letter + {1: "", 2: "²", 3: "³"}.get(rank, f"^{rank}")

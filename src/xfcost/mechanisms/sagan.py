@@ -66,6 +66,9 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
             )
         self.keys(place.grid).check(place.grid)
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("f", "g", "h")
+
     def label(self) -> str:
         return "SAGAN self-attention"
 

@@ -84,6 +84,9 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
                 "only causal windows share keys and values among heads here; write causal: true, or leave it out",
             )
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("qkv", "global_q", "global_kv")
+
     def label(self) -> str:
         kind = "Dilated sliding-window" if self.dilation > 1 else "Sliding-window"
         causal = "causal " if self.causal else ""

@@ -66,6 +66,9 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
                 f"it could be at most {min(place.grid.sides)}",
             )
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("q", "kv") if not self._reduces else ("q", "reduce")
+
     def label(self) -> str:
         return "Linear spatial-reduction attention" if self.pooled else "Spatial-reduction attention"
 

@@ -13,7 +13,7 @@ from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Causal, Length, Place
-from xfcost.mechanisms.rows import elementwise, linear, product
+from xfcost.mechanisms.rows import elementwise, gradients, linear, product
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
@@ -60,6 +60,9 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         if self.factor is not None and n % self.factor:
             raise PageError("factor", f"{self.factor} does not divide the {n} tokens; it could be {divisors_text(n)}")
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("value", "hidden")
+
     def label(self) -> str:
         name = f"Synthesizer ({self.form.replace('_', ' ')}{'' if self.trainable else ', fixed'})"
         return f"Causal {name}" if self.causal else name
@@ -93,7 +96,8 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         if self.causal:
             yield Operation(path="mask", title="Mask", once=once, **reach)
         yield elementwise("softmax", "Softmax", "softmax", self.heads * n * n, once=once, **reach)
-        yield product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, **reach)
+        weighted = product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, **reach)
+        yield weighted if self.trainable else gradients(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:

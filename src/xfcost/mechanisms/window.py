@@ -67,6 +67,9 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         """Has W_O a bias?"""
         return self.projection_bias if self.output_bias is None else self.output_bias
 
+    def input_rows(self, place: Place) -> tuple[str, ...]:
+        return ("qkv", "qv", "k")
+
     def label(self) -> str:
         return "SW-MSA" if self.shift else "W-MSA"
 

@@ -17,6 +17,7 @@ from xfcost.report.remarks import agreement_texts
 from xfcost.report.stages import size_parts, stage_parts
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION, circumstances
+from xfcost.report.training import days_text, scientific
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
 _EXPONENTS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
@@ -45,6 +46,16 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "generation_macs": ("MACs with a cache", ""),
     "generation_macs_without_cache": ("  without", ""),
     "seconds": ("time of a forward", ""),
+    "backward_macs": ("backward MACs", "bold"),
+    "step_flops": ("FLOPs of a step, forward and backward", ""),
+    "update_flops": ("FLOPs of its update", ""),
+    "gradients_bytes": ("gradients", ""),
+    "optimizer_bytes": ("optimizer states", ""),
+    "kept_bytes": ("activations kept", ""),
+    "step_bytes": ("all that a step keeps", ""),
+    "run_flops": ("FLOPs of the whole run", "bold"),
+    "estimated_flops": ("  6·P·D", ""),
+    "run_days": ("days of the whole run", ""),
 }
 _MOST_CROSSINGS: Final = 3
 _EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_products", _EXTRA)
@@ -52,6 +63,14 @@ _EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_product
 _ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
 # Said only where tokens of a system wait for others.
 _OF_SEQUENCES: Final = ("sequential_steps", "parallel_width")
+# How a few are written; others are counts.
+_WRITTEN: Final[dict[str, Callable[[float], str]]] = {
+    "seconds": units.seconds,
+    "intensity": lambda value: units.ratio(value)[:-1],
+    "run_flops": scientific,
+    "estimated_flops": scientific,
+    "run_days": lambda days: days_text(days, ""),
+}
 # Said only where systems differ in them.
 _SAME: Final = ("tokens", "token_pairs")
 
@@ -112,7 +131,7 @@ def figure_rows(comparison: Comparison) -> list[list[str]]:
 def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
     """Quantity, its words, and per system its figure and how that stands to the first system's."""
     for quantity, (words, _) in _LINES.items():
-        values = [comparison.figures[name][quantity] for name in comparison.names]
+        values = [comparison.figures[name].get(quantity) for name in comparison.names]
         if all(value is None for value in values) or (quantity.startswith("macs_") and not any(values)):
             continue
         if quantity in _OF_SEQUENCES and not any(map(recurs, comparison.ledgers)):
@@ -136,14 +155,14 @@ def recurs(ledger: Ledger) -> bool:
 
 
 def _figure(quantity: str, value: float | None) -> str:
-    if quantity == "seconds":
-        return units.seconds(value)
-    if quantity == "intensity":
-        return units.DASH if value is None else units.ratio(value)[:-1]
+    if value is None:
+        return units.DASH
+    if quantity in _WRITTEN:
+        return _WRITTEN[quantity](value)
     if "_bytes" in quantity:
-        return units.size(None if value is None else int(value))
+        return units.size(int(value))
     if quantity in _EXACT:
-        return units.exact(None if value is None else int(value))
+        return units.exact(int(value))
     return units.count(value)
 
 

@@ -11,8 +11,9 @@ import msgspec
 
 from xfcost import units
 from xfcost.comparison import Comparison
-from xfcost.ledger import COUNTED, TRACED, Ledger, Operation
+from xfcost.ledger import COUNTED, LEARNING, TRACED, Ledger, Operation
 from xfcost.report.output import Format, View, json_text
+from xfcost.report.training import training_object
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
@@ -25,15 +26,16 @@ _FIELDS: Final = (
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:
     """One plain dict per row, in the order of the CSV's columns."""
-    return [{field: getattr(row, field) for field in _FIELDS} for row in ledger.rows]
+    fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING)
+    return [{field: getattr(row, field) for field in fields} for row in ledger.rows]
 
 
 def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:
     """One plain dict per group: its totals over all blocks. By mixing, all three kinds."""
     result = []
+    quantities = (*COUNTED, "active_params", *TRACED, *(LEARNING if ledger.training else ()))
     for name, rows in ledger.by(by).items():
         part = ledger.part(rows)
-        quantities = (*COUNTED, "active_params", *TRACED)
         result.append({by: name} | {quantity: part.total(quantity) for quantity in quantities})
     return result
 
@@ -67,6 +69,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "published_left_out": facts.published_left_out,
         "timing": msgspec.to_builtins(ledger.timing),
         **mode_objects(ledger),
+        "training": training_object(ledger),
         "notes": list(facts.notes),
         "versions": facts.versions,
     }
@@ -182,10 +185,16 @@ def _rounded(ledger: Ledger, by: View | None) -> list[dict[str, str]]:
     if by:
         return [
             {by: group[by], "params": units.count(group["params"]), "MACs": units.count(group["macs"])}
+            | _backward(group.get("backward_macs"))
             | {"FLOPs": units.count(group["flops"]), "traced MACs": units.count(group["traced_macs"])}
             for group in grouped(ledger, by)
         ]
-    return [_rounded_row(row) for row in ledger.rows]
+    learns = ledger.training is not None
+    return [_rounded_row(row) | _backward(row.backward_macs if learns else None) for row in ledger.rows]
+
+
+def _backward(macs: int | None) -> dict[str, str]:
+    return {} if macs is None else {"backward MACs": units.count(macs)}
 
 
 def _rounded_row(row: Operation) -> dict[str, str]:

@@ -19,6 +19,7 @@ from xfcost.report.output import View
 from xfcost.report.products import products_texts
 from xfcost.report.remarks import agreement_texts, mask_texts, memory_text, other_work_texts, timing_texts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
+from xfcost.report.training import training_parts
 
 
 class Column(NamedTuple):
@@ -64,6 +65,8 @@ COLUMNS: Final = (
     Column("params", 7, 8, lambda row, ledger: _nonzero(row.params)),
     Column("active", 7, 8, lambda row, ledger: _nonzero(row.active_params)),
     Column("MACs", 7, 9, lambda row, ledger: _nonzero(row.macs)),
+    Column("backward", 8, 8, lambda row, ledger: _nonzero(row.backward_macs or 0)),
+    Column("kept", 8, 4, lambda row, ledger: _bytes(row.kept_bytes or 0)),
     Column("FLOPs", 7, 1, lambda row, ledger: _nonzero(row.flops)),
     Column("compares", 8, 3, lambda row, ledger: _nonzero(row.comparisons)),
     Column("moved", 8, 0, lambda row, ledger: _bytes(row.moved * ledger.bytes_per_element)),
@@ -100,6 +103,7 @@ def report(ledger: Ledger, by: View | None, width: int) -> Group:
     parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger), *other_work_texts(ledger)]
     parts += [*mask_texts(ledger), *products_texts(ledger)]
     parts += mode_parts(ledger)
+    parts += training_parts(ledger)
     if published := ledger.published_beside_ours():
         parts += [Text(), published_table(published)]
     parts += [Text(), *endnotes(ledger, listed=by is None, width=width)]
@@ -166,8 +170,12 @@ def _speaking(ledger: Ledger) -> list[Column]:
         silent.add("moved")
     if not any(row.idle_params for row in ledger.rows):
         silent.add("active")
-    if ledger.timing is None:
+    if not any(row.seconds for row in ledger.rows):
         silent.add("time")
+    if ledger.training is None:
+        silent.add("backward")
+    if not any(row.kept_bytes for row in ledger.rows):
+        silent.add("kept")
     if ledger.agreement is None:
         silent.add("trace")
     return [column for column in COLUMNS if column.title not in silent]

@@ -12,6 +12,7 @@ from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
 from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer
+from xfcost.plan import Plan
 from xfcost.spec.architecture import Architecture, Block, Execution, Mode, Part, Stage, Stream
 from xfcost.spec.checks import (
     check_decoding,
@@ -47,6 +48,8 @@ class Run(NamedTuple):
     mode: Mode = "forward"
     new_tokens: int = 1
     """m, in the mode `generate`."""
+    plan: Plan | None = None
+    """What a run of training is to be, where `mode` is that."""
     extra_tokens: bool = True
     """False leaves out [CLS] and its like, and what works on them alone, to compare score counts on the grid alone."""
 

@@ -1,0 +1,59 @@
+"""The live accounts of a training step: its backward pass walked on `meta`, and the whole step timed on a device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+
+from torch import nn
+
+from xfcost.accounts import with_backward
+from xfcost.ledger import Ledger
+from xfcost.live.backward import Walked, walk
+from xfcost.live.build import Live
+from xfcost.live.trace import row_path
+from xfcost.training import with_kept
+
+
+def walked(live: Live, ledger: Ledger) -> Ledger:
+    """`ledger` joined with the backward pass of the real model on `meta`, and with what autograd keeps for it."""
+    live.model.requires_grad_()
+    found = walk(live.model, live.inputs)
+    blocks, kept, loose = by_rows(live, found)
+    joined = with_backward(ledger, blocks, kept, loose)
+    return with_kept(joined, sum(found.kept.values()), factored_numbers(live.model))
+
+
+def by_rows(live: Live, found: Walked) -> tuple[dict[str, list[int]], dict[str, int], list[str]]:
+    """By row: MACs of the backward pass in each of its blocks; bytes kept in all of them. And what no row owns."""
+    blocks: dict[str, list[int]] = defaultdict(list)
+    kept: dict[str, int] = defaultdict(int)
+    owned = set()
+    for name, module in live.model.named_modules():
+        path = row_path(name, live.rows)
+        if path is not None and next(module.children(), None) is None:
+            owned.add(name)
+            blocks[path].append(found.backward[name])
+            kept[path] += found.kept[name]
+    loose = [
+        f"{name or 'the model itself'}: {macs} backward_macs outside the leaves of any page"
+        for name, macs in found.backward.items()
+        if macs and name not in owned
+    ]
+    for name in found.kept.keys() - owned:  # the two streams of a reversible stage: its end's
+        end = live.rows.get(f"{name.rpartition('.')[0]}.exit")
+        if end is not None:
+            kept[f"{end}.join"] += found.kept[name]
+    return blocks, kept, loose
+
+
+def factored_numbers(model: nn.Module) -> int:
+    """Adafactor's numbers of state: rows and columns of what has two axes or more (its last two), else one each.
+
+    Shazeer and Stern 2018, algorithms 4 and 5 (without β₁); axes before the last two as torch.optim.Adafactor has them.
+    """
+    total = 0
+    for parameter in model.parameters():
+        *lead, rows, columns = (1, 1, *parameter.shape)
+        total += prod(lead) * (rows + columns) if parameter.ndim > 1 else parameter.numel()
+    return total

@@ -1,0 +1,73 @@
+"""The contract, for learning: MACs of the backward pass, row by row, are those of the real module driven back."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+
+from cases import CASES
+from modules import Holder
+from strategies import examples, place_for
+from xfcost.accounts import with_backward
+from xfcost.counted import batched
+from xfcost.grid import Grid
+from xfcost.layers.residual import wrapped
+from xfcost.ledger import Facts, Ledger
+from xfcost.live.backward import walk
+from xfcost.live.build import Live, SubLayerModel, Twins
+from xfcost.live.training import by_rows
+from xfcost.mechanisms.base import Joining, Mixer, Place, Residual
+from xfcost.spec.architecture import Part
+from xfcost.training import products_of_input, with_backward_macs
+
+BATCH = 2
+every_example = pytest.mark.parametrize(
+    ("page", "fused"), list(examples()), ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}"
+)
+
+
+def awkward(page: Mixer) -> Grid:
+    """One grid of its case: the least with more than 6 tokens."""
+    return min((grid for grid in CASES[type(page)].grids if grid.tokens > 6), key=lambda grid: grid.tokens)
+
+
+def joined(page: Mixer, place: Place, residual: Joining, *, learned: bool) -> Ledger:
+    """Both accounts of the backward pass of `page`; is what comes into it `learned`, or as fixed as pixels?"""
+    part = Part("it", page, place, residual)
+    saving = set() if learned else set(products_of_input(part) or ())
+    rows = [
+        msgspec.structs.replace(
+            with_backward_macs(batched(row, BATCH), saves=row.path in saving), path=f"it.{row.path}"
+        )
+        for row in wrapped(page, residual, place)
+    ]
+    ledger = Ledger(facts=Facts(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
+    with torch.device("meta"):
+        model = Holder(SubLayerModel(part, Twins({}))).eval()
+        inputs = [torch.randn(BATCH, place.grid.total, place.dim, requires_grad=learned)]
+        if place.memory:
+            inputs.append(torch.randn(BATCH, place.memory.total, place.memory_dim, requires_grad=True))
+    live = Live(model, tuple(inputs), {"it": "it"})
+    return with_backward(ledger, *by_rows(live, walk(live.model, live.inputs)))
+
+
+@every_example
+def test_backward_macs_of_every_row_are_the_walk_s(page: Mixer, *, fused: bool) -> None:
+    place = place_for(page, awkward(page), fused=fused)
+    around = Residual(place="post") if page.residual is None else page.residual
+    ledger = joined(page, place, around, learned=True)
+    assert ledger.agreement is not None
+    told = "twice the forward's products; else rows.gradients(row, operands) or backward_macs on its row"
+    assert ledger.agreement.exact, (told, ledger.agreement.differences, ledger.agreement.uncounted)
+    assert (ledger.total("backward_macs") > 0) == CASES[type(page)].contracts
+    assert ledger.total("kept_bytes") > 0
+
+
+@every_example
+def test_no_gradient_of_an_input_that_learns_nothing_is_worked_out(page: Mixer, *, fused: bool) -> None:
+    place = place_for(page, awkward(page), fused=fused)
+    ledger = joined(page, place, "none", learned=False)
+    assert ledger.agreement is not None
+    told = "does `input_rows` name every product of what comes in itself?"
+    assert ledger.agreement.exact, (told, ledger.agreement.differences, ledger.agreement.uncounted)

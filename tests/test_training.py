@@ -1,0 +1,386 @@
+"""A step of training and a whole run: by hand, against the walk of the real model, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import xfcost
+from helpers import xf
+from strategies import as_yaml
+from test_presets import WHOLE, thinned
+from xfcost.accounts import with_backward
+from xfcost.conventions import OPTIMIZERS
+from xfcost.counted import count
+from xfcost.errors import UsageError
+from xfcost.live.backward import walk
+from xfcost.live.build import build
+from xfcost.live.kernels import KernelOnMeta
+from xfcost.live.memory import kept_bytes
+from xfcost.live.recurrence import in_few_steps
+from xfcost.live.training import by_rows, factored_numbers
+from xfcost.plan import Plan, make_plan, spent
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+from xfcost.training import with_training
+
+MLP = {"kind": "mlp", "ratio": 4}
+FULL = {"kind": "full", "heads": 2}
+
+
+def trained(data: dict, folder: Path, **more):
+    file = folder / "learns.yaml"
+    file.write_text(as_yaml({"name": "learns"} | data), encoding="utf-8")
+    return xfcost.analyze(str(file), mode="train", **more)
+
+
+def tokens(**more):
+    return {"input": {"kind": "tokens", "vocabulary": 10, "length": 3}, "embed": [{"kind": "token"}]} | more
+
+
+def by_operation(ledger):
+    return {row.operation: row for row in ledger.rows}
+
+
+# ── by hand ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_linear_map_by_hand(tmp_path):
+    # 3 tokens, 2 samples: y = xW, 4 -> 16: 3·2·4·16 = 384 MACs; the gradients of x and of W as many each.
+    ledger = trained(tokens(stages=[{"dim": 4, "depth": 5, "block": [MLP]}]), tmp_path, batch=2)
+    row = by_operation(ledger)["fc1"]
+    assert (row.macs, row.backward_macs, row.traced_backward_macs, row.times) == (384, 768, 768, 5)
+    assert ledger.total("backward_macs") == 2 * ledger.total("macs") == ledger.total("traced_backward_macs")
+    # fc1 is the first to keep what the norm gave (3·2·4 numbers of 4 bytes); fc2 what the activation gave
+    assert row.kept_bytes == 5 * 3 * 2 * 4 * 4
+    assert by_operation(ledger)["fc2"].kept_bytes == 5 * 3 * 2 * 16 * 4
+
+
+def test_attention_by_hand(tmp_path):
+    # scores: 2 samples × 3·3 pairs × width 4 = 72 MACs; gradients of Q and of K as many each.
+    stages = [{"dim": 4, "depth": 1, "block": [FULL]}]
+    eager = by_operation(trained(tokens(stages=stages), tmp_path, batch=2))
+    assert [(eager[name].macs, eager[name].backward_macs) for name in ("scores", "weighted_sum")] == [(72, 144)] * 2
+    assert eager["softmax"].kept_bytes == 2 * 2 * 3 * 3 * 4  # 2 samples, 2 heads, 9 pairs
+    # fused: the scores again, and four gradients: 5·72
+    fused = by_operation(trained(tokens(stages=stages), tmp_path, batch=2, attention="fused"))["attention"]
+    assert (fused.macs, fused.backward_macs, fused.traced_backward_macs) == (144, 360, 360)
+    # Q and the output, a log-sum-exp per query; K and V are views of what Q is a view of
+    assert fused.kept_bytes == 2 * 3 * (3 * 4 + 4) * 4 + 2 * 2 * 3 * 4
+
+
+def test_pixels_have_no_gradient(tmp_path):
+    # 8×8 pixels in patches of 4: 4 tokens of 48 numbers to width 6: 4·48·6 = 1152 MACs, and again for W's gradient.
+    spec = {"input": {"kind": "image", "size": 8}, "embed": [{"kind": "patch", "size": 4}]}
+    ledger = trained(spec | {"stages": [{"dim": 6, "depth": 1, "block": [MLP]}]}, tmp_path)
+    row = by_operation(ledger)["projection"]
+    assert (row.macs, row.times_over("backward_macs"), row.traced_backward_macs) == (1152, 1152, 1152)
+    assert row.kept_bytes == 8 * 8 * 3 * 4  # the image itself
+    assert ledger.agreement.exact
+
+
+@pytest.mark.parametrize("residual", ["none", {"place": "post"}, {"place": "pre"}, {"norm": "none"}])
+@pytest.mark.parametrize("mixer", [FULL, {"kind": "lsh", "heads": 2, "bucket": 2, "rounds": 1}, MLP])
+def test_vectors_without_a_door_have_no_gradient_in_the_first_block_alone(mixer, residual, tmp_path):
+    spec = {"input": {"kind": "vectors", "channels": 4, "length": 8}, "residual": residual}
+    ledger = trained(spec | {"stages": [{"dim": 4, "depth": 3, "block": [mixer]}]}, tmp_path)
+    assert ledger.agreement.exact, ledger.agreement
+    assert any(row.backward_saved for row in ledger.rows) == (residual != {"place": "pre"})
+
+
+def test_what_learned_compressions_stand_before_has_a_gradient(tmp_path):
+    mixer = {"kind": "compressive", "heads": 2, "memory": 4, "compressed_memory": 4, "compression": 2}
+    spec = {"input": {"kind": "vectors", "channels": 4, "length": 8}, "residual": "none"}
+    for queries in (False, True):
+        block = [mixer | {"memory_queries": queries}]
+        ledger = trained(spec | {"stages": [{"dim": 4, "depth": 2, "block": block}]}, tmp_path)
+        assert ledger.agreement.exact, ledger.agreement
+
+
+def test_reversible_residuals_work_a_forward_more_and_keep_two_streams(tmp_path):
+    stages = [{"dim": 4, "depth": 6, "block": [FULL, MLP]}]
+    plain = trained(tokens(stages=stages), tmp_path)
+    ledger = trained(tokens(stages=stages, residual={"form": "reversible"}), tmp_path)
+    assert ledger.agreement.exact, ledger.agreement
+    in_blocks = ledger.total("macs", lambda row: row.recomputed)
+    assert ledger.total("backward_macs") == plain.total("backward_macs") + in_blocks
+    assert ledger.training.step.recomputed_macs == in_blocks > 0
+    assert by_operation(ledger)["join"].kept_bytes == 2 * 3 * 4 * 4
+    assert by_operation(ledger)["softmax"].kept_bytes == 0
+
+
+@pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
+def test_a_recurrence_s_first_state_has_no_gradient(cell, tmp_path):
+    ledger = trained(tokens(stages=[{"dim": 4, "depth": 1, "block": [{"kind": cell}]}], residual="none"), tmp_path)
+    gates = {"rnn": 1, "lstm": 4, "gru": 3}[cell]
+    row = by_operation(ledger)["recurrence"]
+    # 3 steps of g·4·4 MACs, gradients of h and of W: 6, but for h_0
+    assert (row.macs, row.backward_macs) == (3 * gates * 16, 5 * gates * 16)
+    assert ledger.agreement.exact
+
+
+# ── the walk ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", sorted(set(WHOLE)))
+def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
+    architecture = thinned(place(load(name), Run()))
+    ledger = with_training(count(architecture), architecture, Plan())
+    live = build(architecture)
+    live.model.requires_grad_()
+    found = with_backward(ledger, *by_rows(live, walk(live.model, live.inputs)))
+    assert found.agreement.exact, found.agreement
+
+
+@pytest.mark.parametrize("name", ["vit-s8", "gpt2", "t5-small", "transformer-base", "swin-t"])
+def test_the_walk_is_torch_s_own_counter_forwards_and_backwards(name):
+    live = build(place(load(name), Run(tokens=None)))
+    live.model.requires_grad_()
+    found = walk(live.model, live.inputs)
+    for parameter in live.model.parameters():
+        parameter.grad = None
+    with FlopCounterMode(display=False) as counter:
+        live.model(*live.inputs).sum().backward()
+    assert 2 * (sum(found.forward.values()) + sum(found.backward.values())) == counter.get_total_flops()
+
+
+def test_groups_of_a_convolution_are_not_forgotten():
+    # 5 positions, 3 taps, 4 channels in 2 groups: 5·3·2·4 = 120 MACs; torch's formula says 240 for the weights
+    with torch.device("meta"):
+        model, x = nn.Conv1d(4, 4, 3, groups=2, bias=False), torch.randn(1, 4, 7, requires_grad=True)
+    found = walk(nn.Sequential(model), (x,))
+    assert (found.forward["0"], found.backward["0"]) == (120, 240)
+    with torch.device("meta"):
+        model, x = nn.ConvTranspose1d(4, 6, 3, groups=2, bias=False), torch.randn(1, 4, 7, requires_grad=True)
+    # 7 positions that enter, 3 taps, 4·3 weights of a tap
+    found = walk(nn.Sequential(model), (x,))
+    assert found.backward["0"] == 2 * 7 * 3 * 4 * 3
+
+
+@pytest.mark.parametrize("name", ["vit-s8", "gpt2", "swin-t", "t5-small", "resnet-50", "mixer-b16", "perceiver-io"])
+def test_what_is_kept_is_what_autograd_saves(name):
+    live = build(place(load(name), Run()))
+    live.model.requires_grad_()
+    assert sum(walk(live.model, live.inputs).kept.values()) == kept_bytes(live.model, live.inputs) > 0
+
+
+@pytest.mark.parametrize("name", ["vit-s8", "gpt2", "swin-t"])
+def test_on_a_device_as_much_is_kept_as_on_meta(name):
+    architecture = thinned(place(load(name), Run()))
+    kept = []
+    for device in ("meta", "cpu"):
+        live = build(architecture, device)
+        live.model.requires_grad_()
+        kept.append(kept_bytes(live.model, live.inputs))
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "gru", "gru before", "mamba", "rwkv_time"])
+def test_a_loop_of_many_steps_costs_what_a_few_say(kind, tmp_path):
+    kind, _, reset = kind.partition(" ")
+    mixer = {"kind": kind} | ({"reset": reset} if reset else {})
+    file = tmp_path / "loop.yaml"
+    spec = tokens(name="loop", stages=[{"dim": 4, "depth": 2, "block": [mixer]}], residual="none")
+    file.write_text(as_yaml(spec), encoding="utf-8")
+    live = build(place(load(str(file)), Run(tokens=(11,), batch=2)))
+    live.model.requires_grad_()
+    quick = walk(live.model, live.inputs)
+
+    class Whole(type(live.model)):
+        def forward(self, *inputs):
+            with in_few_steps(lambda loop, shapes, args: loop(*args)):
+                return super().forward(*inputs)
+
+    live.model.__class__ = Whole
+    whole = walk(live.model, live.inputs)
+    assert (quick.forward, quick.backward) == (whole.forward, whole.backward)
+    assert quick.kept == whole.kept
+    assert sum(quick.kept.values()) == kept_bytes(live.model, live.inputs)
+
+
+@pytest.mark.parametrize("shared", [1, 2])
+def test_the_kernel_on_meta_costs_what_torch_s_formula_for_flash_attention_says(shared):
+    with torch.device("meta"):
+        q = torch.randn(2, 4, 8, 16, requires_grad=True)
+        k, v = (torch.randn(2, 4 // shared, 12, 16, requires_grad=True) for _ in range(2))
+    with FlopCounterMode(display=False) as counter, KernelOnMeta():
+        answer = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=shared > 1)
+        forward = counter.get_total_flops()
+        answer.sum().backward()
+    product = 2 * 2 * 4 * 8 * 12 * 16
+    assert (forward, counter.get_total_flops() - forward) == (2 * product, 5 * product)
+    assert (q.grad.shape, k.grad.shape) == (q.shape, k.shape)
+
+
+# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def step_of(optimizer, dtype, folder, **more):
+    spec = tokens(stages=[{"dim": 4, "depth": 2, "block": [FULL, MLP]}])
+    ledger = trained(spec, folder, optimizer=optimizer, dtype=dtype, **more)
+    return ledger, ledger.training.step
+
+
+def test_mixed_precision_with_adam_takes_16_bytes_per_parameter(tmp_path):
+    # Rajbhandari et al. 2020, §3.1: 2 + 2 for parameters and gradients, 4 + 4 + 4 for their copy, mean and variance
+    for dtype in ("bfloat16", "float16"):
+        ledger, step = step_of("adamw", dtype, tmp_path)
+        assert step.fixed_bytes == 16 * ledger.total("params")
+        assert step.total_bytes == step.fixed_bytes + ledger.total("kept_bytes")
+
+
+def test_optimizer_states_by_hand(tmp_path):
+    numbers = {"sgd": 0, "momentum": 1, "lion": 1, "adamw": 2}
+    for name, each in numbers.items():
+        ledger, step = step_of(name, "float32", tmp_path, trace=False)
+        params = ledger.total("params")
+        assert (step.optimizer_bytes, step.master_bytes) == (4 * each * params, 0)
+        assert step.update_flops == OPTIMIZERS[name].flops * params
+    _, step = step_of("adamw", "float64", tmp_path, trace=False)
+    assert step.optimizer_bytes == 2 * 8 * params
+    _, step = step_of("adafactor", "float32", tmp_path, trace=False)
+    assert step.optimizer_bytes is None
+    assert step.total_bytes is None
+
+
+def test_adafactor_s_states_by_hand(tmp_path):
+    # embedding 10×4: 14; per block: norms 4·4 numbers, qkv 12×4 + 12: 28, out 4×4 + 4: 12, fc1 16×4 + 16: 36,
+    # fc2 4×16 + 4: 24; two blocks: 14 + 2·(16 + 28 + 12 + 36 + 24)
+    _, step = step_of("adafactor", "float32", tmp_path)
+    assert step.optimizer_bytes == 4 * (14 + 2 * (16 + 28 + 12 + 36 + 24))
+
+
+def test_adafactor_s_states_are_torch_s():
+    model = nn.Sequential(nn.Conv2d(3, 5, 3), nn.Flatten(), nn.Linear(5 * 36, 7))
+    optimizer = torch.optim.Adafactor(model.parameters())
+    model(torch.randn(1, 3, 8, 8)).sum().backward()
+    optimizer.step()
+    states = (part for state in optimizer.state.values() for key, part in state.items() if key != "step")
+    assert factored_numbers(model) == sum(part.numel() for part in states)
+
+
+def test_master_copies_are_of_16_bits_alone(tmp_path):
+    for dtype, each in {"bfloat16": 4, "float16": 4, "float32": 0, "float64": 0}.items():
+        ledger, step = step_of("sgd", dtype, tmp_path, trace=False)
+        assert step.master_bytes == each * ledger.total("params")
+
+
+# ── the whole run ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_whole_run_by_hand(tmp_path):
+    # One batch is 2·3 tokens: 100 tokens are 17 steps. 2 blocks of fc1 and fc2: 2·2·6·64 MACs forward, thrice in all.
+    ledger = trained(
+        tokens(stages=[{"dim": 4, "depth": 2, "block": [MLP]}]), tmp_path, batch=2, tokens=100, rate=1e3, devices=4
+    )
+    run = ledger.training.run
+    assert ledger.total("macs") == 1536
+    assert (run.steps, run.flops) == (17, 17 * 2 * 3 * 1536)
+    assert run.estimate == 6 * ledger.total("params") * 100
+    assert run.flops == run.with_params_flops + run.without_params_flops
+    assert run.without_params_flops == 0
+    assert run.seconds == run.flops / 4000
+    assert run.days == run.seconds / 86400
+    assert run.device_days == 4 * run.days
+
+
+@given(
+    d=st.integers(1, 10**12), devices=st.integers(1, 10**5), rate=st.floats(1, 1e18), batch=st.sampled_from([1, 3, 8])
+)
+def test_a_run_grows_with_its_tokens(d, devices, rate, batch):
+    architecture = place(load("gpt2"), Run(batch=batch))
+    plan = make_plan("train", tokens=d, devices=devices, rate=rate)
+    training = with_training(count(architecture), architecture, plan).training
+    assert (training.run.steps - 1) * training.step.tokens < d <= training.run.steps * training.step.tokens
+    assert training.run.flops == training.run.steps * training.step.model_flops
+    assert math.isclose(training.run.device_days, training.run.flops / plan.rate / 86400)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("300e9", 300 * 10**9),
+        ("300B", 300 * 10**9),
+        ("300G", 300 * 10**9),
+        ("1.5T", 15 * 10**11),
+        (7, 7),
+        (3e11, 3 * 10**11),
+    ],
+)
+def test_numbers_of_tokens(text, number):
+    assert make_plan("train", tokens=text).tokens == number
+    assert make_plan("train", tokens=1, rate=f"{number} FLOP/s").rate == number
+
+
+@pytest.mark.parametrize("bad", ["0", "-1", "nan", "inf", "x", "", "1e99", True, math.nan, -3, "1Q", "३"])
+@pytest.mark.parametrize("option", ["tokens", "rate", "devices"])
+def test_bad_numbers_are_refused(option, bad):
+    given = {"tokens": 10, "rate": 10, "devices": 1} | {option: bad}
+    with pytest.raises(UsageError, match=f"--{option} .*expected a"):
+        make_plan("train", **given)
+
+
+def test_what_belongs_to_training_is_refused_elsewhere():
+    for option, value in {"tokens": 10, "rate": 10, "optimizer": "sgd", "devices": 2}.items():
+        with pytest.raises(UsageError, match=f"--{option}: it is of training; add --mode train"):
+            xfcost.analyze("gpt2", trace=False, **{option: value})
+    with pytest.raises(UsageError, match="--optimizer adam: did you mean 'adamw'"):
+        make_plan("train", optimizer="adam")
+    with pytest.raises(UsageError, match="--rate: a rate makes days of a whole run"):
+        make_plan("train", rate=1e12)
+    with pytest.raises(UsageError, match="--devices: they share"):
+        make_plan("train", tokens=10, devices=2)
+    with pytest.raises(UsageError, match="expected a whole number"):
+        make_plan("train", tokens=10, rate=1, devices=1.5)
+
+
+# ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_report_says_what_a_step_costs():
+    told = xf(
+        "analyze", "gpt2", "--mode", "train", "--batch", "8", "--N", "1024", "--tokens", "300e9", "--rate", "312T"
+    )
+    assert told.returncode == 0
+    for words in ("mode train", "a step over 8,192 tokens", "backward", "optimizer states", "2.563e20 FLOPs", "device"):
+        assert words in told.stdout
+    assert "6·P·D is 2.240e20" in told.stdout
+
+
+def test_json_csv_and_markdown():
+    options = ("gpt2", "--mode", "train", "--no-trace", "--tokens", "1e9", "--format")
+    told = json.loads(xf("analyze", *options, "json").stdout)
+    assert told["mode"] == "train"
+    assert told["training"]["step"]["backward_macs"] == 2 * told["totals"]["macs"] == told["totals"]["backward_macs"]
+    assert told["training"]["step"]["kept_bytes"] is None
+    assert told["training"]["run"]["days"] is None
+    assert told["operations"][5]["backward_macs"] is not None
+    assert "backward_macs" in xf("analyze", *options, "csv").stdout.splitlines()[0]
+    assert "backward MACs" in xf("analyze", *options, "markdown").stdout
+    plain = json.loads(xf("analyze", "gpt2", "--no-trace", "--format", "json").stdout)
+    assert plain["training"] is None
+    assert "backward_macs" not in plain["operations"][0]
+
+
+def test_compare_in_training():
+    comparison = xfcost.compare("gpt2", "gpt2-medium", mode="train", tokens="1e9", rate="1T")
+    small, large = (comparison.figures[name] for name in comparison.names)
+    assert small["backward_macs"] == 2 * small["macs"]
+    assert large["run_flops"] > small["run_flops"] > 0
+    told = xf("compare", "gpt2", "gpt2-medium", "--mode", "train", "--tokens", "1e9", "--rate", "1T").stdout
+    for words in ("backward MACs", "optimizer states", "the whole run", "days"):
+        assert words in told
+
+
+def test_time_gpus_and_rate_are_no_count():
+    # Vaswani et al. 2017, table 2 and footnote 5: 8 P100 of 9.5 TFLOP/s, 12 hours and 3.5 days
+    assert spent(12 * 3600, 8, 9.5e12) == pytest.approx(3.3e18, rel=0.01)
+    assert spent(3.5 * 86400, 8, 9.5e12) == pytest.approx(2.3e19, rel=0.01)
