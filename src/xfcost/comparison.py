@@ -92,6 +92,7 @@ CURVES: Final[dict[str, Callable[[Ledger], int]]] = {
 GROWING: Final[dict[str, Callable[[Ledger], int]]] = {
     **CURVES,
     "sequential_steps": lambda ledger: ledger.facts.sequential_steps,
+    "cache_bytes": lambda ledger: (ledger.total("cached") or 0) * ledger.bytes_per_element,
 }
 
 
@@ -197,7 +198,12 @@ def _over(value: float | None, base: float | None) -> float | None:
 
 
 def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]:
-    """Exponents between here and inputs twice as long in every direction; half as long where that can't be."""
+    """Exponents between here and inputs twice as long in every direction; half as long where that can't be.
+
+    Of a text that is generated they are those of its prefill.
+    """
+    if run.mode == "generate":
+        ledger = count(place(loaded, run))
     length = 2 ** len(ledger.facts.streams[0]["grid"])
     for scale, factor in (((2, 1), length), ((1, 2), 1 / length)):
         try:

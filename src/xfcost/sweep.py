@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.comparison import CURVES
+from xfcost.comparison import CURVES, GROWING
 from xfcost.counted import count
 from xfcost.errors import SpecError, UsageError
 from xfcost.grid import near_square
@@ -26,7 +26,7 @@ _POINTS: Final = 97
 QUANTITIES: Final[dict[str, Callable[[Ledger], int]]] = {
     "params": lambda ledger: ledger.total("params") or 0,
     **CURVES,
-    "cache_bytes": lambda ledger: (ledger.total("cached") or 0) * ledger.bytes_per_element,
+    "cache_bytes": GROWING["cache_bytes"],
 }
 """Name of a figure (as in the CSV) -> how a ledger answers it."""
 

@@ -151,7 +151,11 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
 def recurs(ledger: Ledger) -> bool:
     """Are there tokens that wait for others, as in a recurrence?"""
     width = ledger.facts.parallel_width
-    return width is not None and width < max(stage["tokens"] for stage in ledger.facts.stages)
+    return (
+        ledger.facts.mode != "decode"
+        and width is not None
+        and width < max(stage["tokens"] for stage in ledger.facts.stages)
+    )
 
 
 def _figure(quantity: str, value: float | None) -> str:
@@ -200,11 +204,14 @@ def _beside(figure: str, ratio: str, wide: int, wider: int) -> str:
 
 def growth_texts(comparison: Comparison) -> Iterator[Text]:
     """Growth exponents in N, system by system."""
-    yield Text("growth in N: the exponent e of cost ~ N^e", style="bold")
+    of = " of the prefill" if comparison.ledgers[0].generation else ""
+    yield Text(f"growth in N{of}: the exponent e of cost ~ N^e", style="bold")
     width = max(len(name) for name in comparison.names)
     for name in comparison.names:
         growth = comparison.growth[name]
-        told = _EXPONENTS | ({"sequential_steps": "sequential steps"} if any(map(recurs, comparison.ledgers)) else {})
+        told = dict(_EXPONENTS)
+        told |= {"sequential_steps": "sequential steps"} if any(map(recurs, comparison.ledgers)) else {}
+        told |= {"cache_bytes": "cache"} if any(ledger.step for ledger in comparison.ledgers) else {}
         exponents = ", ".join(f"{words} {_exponent(growth[quantity])}" for quantity, words in told.items())
         yield Text(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
 
