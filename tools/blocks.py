@@ -24,6 +24,14 @@ def run(arguments: str, *, first: int | None = None, last: int | None = None) ->
     cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", *(line.rstrip() for line in lines), "```", ""]))
 
 
+def lines_of(arguments: str, word: str, count: int) -> None:
+    """`$ xfcost ARGUMENTS` and, of what it prints, the first line with `word` in it and so many in all from there."""
+    lines = output(arguments).splitlines()
+    first = next(number for number, line in enumerate(lines) if word in line)
+    shown = [line.rstrip() for line in lines[first : first + count]]
+    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", "…", *shown, "…", "```", ""]))
+
+
 def output(arguments: str) -> str:
     """What a command prints on stdout, 100 columns wide, without colour."""
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "TERM": "dumb"}

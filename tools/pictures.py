@@ -39,4 +39,6 @@ family = ["common-full", "common-*", "--N", "128:65536"]
 drawn("plot", *family, "-o", str(PICTURES / "efficient.svg"))
 drawn("plot", *family, "--metric", "attention-memory", "-o", str(PICTURES / "efficient-memory.svg"))
 drawn("plot", "vit-b16", "swin-b", "--size", "224:1024", "-o", str(PICTURES / "resolution.svg"))
+decoders = ["llama2-7b", "llama3-8b", "mistral-7b-sliding", "mamba-2.8b"]
+drawn("plot", *decoders, "--metric", "cache", "--N", "64:65536", "-o", str(PICTURES / "cache.svg"))
 drawn("diagram", "vit", "swin", "-o", str(PICTURES / "blocks.svg"))

@@ -13,7 +13,8 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.axes import AXES, Axis, check_axis, line, side_of
-from xfcost.mechanisms.base import Causal, Place
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, linear
 
 

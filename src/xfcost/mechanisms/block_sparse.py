@@ -13,7 +13,8 @@ from xfcost.arithmetic import Number, ceil_div
 from xfcost.grid import Grid
 from xfcost.ledger import Mixing, Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import NeverCausal, Place
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.rows import linear, move
 

@@ -12,8 +12,9 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Mixing, Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Causal, Length, Place, Side
+from xfcost.mechanisms.base import Length, Place, Side
 from xfcost.mechanisms.blocks import Blocks
+from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import linear, move
 
 Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]

@@ -9,7 +9,8 @@ from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import NeverCausal, Place, check_extra
+from xfcost.mechanisms.base import Place, check_extra
+from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.rows import linear
 
 

@@ -13,7 +13,8 @@ from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Causal, Place
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import choose, elementwise, linear, move, product
 
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]

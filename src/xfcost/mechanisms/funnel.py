@@ -9,7 +9,8 @@ from xfcost.arithmetic import Number, ceil_div, greater, lesser
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Length, NeverCausal, Place
+from xfcost.mechanisms.base import Length, Place
+from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.relative import relative_core
 from xfcost.mechanisms.rows import elementwise, linear
 

@@ -12,7 +12,8 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.band import Band, band_pairs
-from xfcost.mechanisms.base import NeverCausal, Place
+from xfcost.mechanisms.base import Place
+from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.rows import linear, move
 
 

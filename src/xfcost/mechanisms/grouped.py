@@ -10,7 +10,8 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError, divisors_text
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Causal, Heads, Place
+from xfcost.mechanisms.base import Heads, Place
+from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import linear, rotary
 
 

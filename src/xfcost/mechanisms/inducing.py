@@ -11,7 +11,8 @@ from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import reading
-from xfcost.mechanisms.base import NeverCausal, NormKind, Place, check_output
+from xfcost.mechanisms.base import NormKind, Place, check_output
+from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.rows import elementwise, linear, norm
 
 Points = Annotated[int, msgspec.Meta(ge=1, le=2**20)]

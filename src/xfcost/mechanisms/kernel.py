@@ -12,7 +12,8 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Causal, Length, Place
+from xfcost.mechanisms.base import Length, Place
+from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
 
 Form = Literal["parallel", "chunked", "recurrent"]

@@ -11,7 +11,8 @@ from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Length, NeverCausal, Place
+from xfcost.mechanisms.base import Length, Place
+from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.rows import linear, product
 
 

@@ -12,7 +12,8 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import ApproximatelyCausal, Length, Place
+from xfcost.mechanisms.base import Length, Place
+from xfcost.mechanisms.causality import ApproximatelyCausal
 from xfcost.mechanisms.rows import choose, elementwise, gradients, linear, move, product, sort
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]

@@ -12,7 +12,8 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Causal, Place, Width
+from xfcost.mechanisms.base import Place, Width
+from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import cache, linear, move, norm, rotary
 
 

@@ -12,7 +12,8 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Length, NeverCausal, Place
+from xfcost.mechanisms.base import Length, Place
+from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.rows import elementwise, linear, move, product
 

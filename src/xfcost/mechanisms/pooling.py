@@ -13,7 +13,8 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import NeverCausal, Place, Side, Width, tag_of
+from xfcost.mechanisms.base import Place, Side, Width, tag_of
+from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.conv_kernel import Kernel, along, pooling
 from xfcost.mechanisms.decomposed import decomposed_rows
 from xfcost.mechanisms.pooled_axes import PooledReads, pooled_axes

@@ -11,7 +11,8 @@ from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Causal, Place, Share
+from xfcost.mechanisms.base import Place, Share
+from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
 
 # Positions kept from earlier segments; none is a model without recurrence.

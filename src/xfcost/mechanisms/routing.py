@@ -13,7 +13,8 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Mixing, Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import ApproximatelyCausal, Length, Place
+from xfcost.mechanisms.base import Length, Place
+from xfcost.mechanisms.causality import ApproximatelyCausal
 from xfcost.mechanisms.rows import gradients, linear, move, product, sort, unit_length
 
 

@@ -13,7 +13,8 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Causal, Length, Place
+from xfcost.mechanisms.base import Length, Place
+from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import linear, move, product
 
 

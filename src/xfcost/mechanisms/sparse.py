@@ -11,8 +11,9 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Causal, Length, Place, Width
+from xfcost.mechanisms.base import Length, Place, Width
 from xfcost.mechanisms.blocks import Blocks, squares
+from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, linear, move, product
 from xfcost.traffic import Core
 

@@ -14,7 +14,8 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import NeverCausal, Place, Side
+from xfcost.mechanisms.base import Place, Side
+from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.conv_kernel import Kernel
 from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, power
 

@@ -12,7 +12,8 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Causal, Length, Place
+from xfcost.mechanisms.base import Length, Place
+from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, gradients, linear, product
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
