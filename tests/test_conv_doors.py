@@ -23,10 +23,11 @@ from test_every_mechanism import Holder, joined
 from xfcost.accounts import join
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError, UsageError
+from xfcost.facts import Facts
 from xfcost.grid import Grid
 from xfcost.layers import Conv, Dense, Mlp, Norm, NormLayer, Pool
 from xfcost.layers.base import Embed
-from xfcost.ledger import Facts, Ledger, Operation
+from xfcost.ledger import Ledger, Operation
 from xfcost.live.build import TWINS, SubLayerModel, Twins, build
 from xfcost.live.probe import kind_of, probe
 from xfcost.live.trace import traced_rows

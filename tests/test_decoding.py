@@ -17,7 +17,8 @@ from xfcost.accounts import join
 from xfcost.api import analyze
 from xfcost.counted import batched
 from xfcost.errors import PageError
-from xfcost.ledger import Facts, Ledger, Operation
+from xfcost.facts import Facts
+from xfcost.ledger import Ledger, Operation
 from xfcost.live.build import TWINS, build
 from xfcost.live.decoding import STEPS
 from xfcost.live.decoding.kept import stand_at

@@ -32,11 +32,12 @@ from strategies import answers, as_yaml, cases, examples, place_for, spec_of
 from xfcost.accounts import join
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
+from xfcost.facts import Facts
 from xfcost.grid import Grid
 from xfcost.layers import SUBLAYERS, Moe, Swiglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.residual import wrapped
-from xfcost.ledger import MIXINGS, Facts, Ledger, Operation
+from xfcost.ledger import MIXINGS, Ledger, Operation
 from xfcost.live.build import TWINS, SubLayerModel, Twins, build
 from xfcost.live.probe import Probed, kind_of, probe
 from xfcost.live.trace import row_path, traced_rows

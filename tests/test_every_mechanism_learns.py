@@ -11,9 +11,10 @@ from modules import Holder
 from strategies import examples, place_for
 from xfcost.accounts import with_backward
 from xfcost.counted import batched
+from xfcost.facts import Facts
 from xfcost.grid import Grid
 from xfcost.layers.residual import wrapped
-from xfcost.ledger import Facts, Ledger
+from xfcost.ledger import Ledger
 from xfcost.live.backward import walk
 from xfcost.live.build import Live, SubLayerModel, Twins
 from xfcost.live.training import by_rows

@@ -19,7 +19,7 @@ from xfcost.commands.plot import run
 from xfcost.commands.ranges import axis_of
 from xfcost.comparison import distinct
 from xfcost.errors import OutputError, SpecError, UsageError
-from xfcost.ledger import Timing
+from xfcost.facts import Timing
 from xfcost.report.ends import spread
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, Line, chart_bytes, chart_figure

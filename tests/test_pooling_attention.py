@@ -20,9 +20,10 @@ from xfcost.accounts import join
 from xfcost.comparison import compared
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
+from xfcost.facts import Facts
 from xfcost.grid import Grid
 from xfcost.layers import PoolingAttention
-from xfcost.ledger import Facts, Ledger
+from xfcost.ledger import Ledger
 from xfcost.live.build import TWINS, build
 from xfcost.live.probe import probe
 from xfcost.live.trace import row_path, traced_rows

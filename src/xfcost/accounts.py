@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from xfcost.ledger import MEASURED, Agreement, Ledger, Operation, Timing
+from xfcost.facts import Agreement, Timing
+from xfcost.ledger import MEASURED, Ledger, Operation
 
 
 def join(counted: Ledger, traced: Iterable[Operation], uncounted: Iterable[str] = ()) -> Ledger:

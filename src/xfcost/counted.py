@@ -10,8 +10,9 @@ import msgspec
 
 from xfcost import __version__
 from xfcost.errors import UsageError
+from xfcost.facts import Facts
 from xfcost.layers.residual import wrapped
-from xfcost.ledger import COUNTED, Facts, Ledger, Operation
+from xfcost.ledger import COUNTED, Ledger, Operation
 from xfcost.mechanisms.base import Mixer, SubLayer, alone, decoding_key
 from xfcost.mechanisms.orders import ORDERS
 from xfcost.mechanisms.rows import idle

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from xfcost.facts import Agreement, Facts, Timing
 from xfcost.modes import Cache, Generation, Step
 from xfcost.plan import Training
 from xfcost.traffic import Core
@@ -135,69 +136,6 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 def without_trace(row: Operation) -> Operation:
     """`row` as counted, without the figures of a trace."""
     return msgspec.structs.replace(row, **dict.fromkeys(TRACED))
-
-
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of the whole ledger."""
-
-    name: str
-    tokens: str
-    """Tokens of the first stage, as text: `784 (28×28) + 1`."""
-    grid_tokens: int
-    extra_tokens: int = 0
-    batch: int = 1
-    dtype: str = "float32"
-    attention: str = "eager"
-    mode: str = "forward"
-    memory_level: int | None = None
-    """Bytes of on-chip memory that attention is tiled for, where that was asked."""
-    source: str = ""
-    """The preset's name or the file."""
-    paper: str | None = None
-    notes: tuple[str, ...] = ()
-    """What a reader must be told: padding, clipped windows, tables bound to the resolution."""
-    published: tuple[dict[str, Any], ...] = ()
-    streams: tuple[dict[str, Any], ...] = ()
-    """{name, tokens, extra_tokens, grid} of every stream's first stage."""
-    stages: tuple[dict[str, Any], ...] = ()
-    """{stage, tokens, extra_tokens, grid, width, blocks} of every stage, as they leave it."""
-    sequential_steps: int = 0
-    """Steps of all mixers that can only run one after the other: one for each, N for a recurrence over N tokens."""
-    parallel_width: float | None = None
-    """Tokens that a mixer works out at once, on average over the steps; None where nothing mixes."""
-    settings: tuple[str, ...] = ()
-    """What `--set` changed, `key=value` each."""
-    published_left_out: int = 0
-    """Figures in print that belong to the spec at its own size and without settings, and so not to this ledger."""
-    versions: dict[str, str] = {}
-
-
-class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the join of two accounts found: `exact` only where every row agrees on every quantity."""
-
-    exact: bool
-    differences: tuple[dict[str, Any], ...] = ()
-    """{path, quantity, counted, traced}"""
-    uncounted: tuple[str, ...] = ()
-    """Work that no named operation owns, or that no handle knows."""
-
-
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """The real model on a real device: median seconds of a forward, their spread (interquartile range).
-
-    `runs` is over how many measurements; a forward of microseconds is repeated within each.
-    """
-
-    device: str
-    machine: str
-    seconds: float
-    spread: float
-    runs: int
-    threads: int
-    peak_bytes: int | None = None
-    """Peak of live tensor bytes during a forward, parameters included."""
-    predicted_peak_bytes: int | None = None
-    """The same, walked on the `meta` device before anything ran."""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,8 @@ import msgspec
 from xfcost.accounts import join, with_seconds
 from xfcost.counted import count
 from xfcost.errors import DeviceError
-from xfcost.ledger import Agreement, Ledger
+from xfcost.facts import Agreement
+from xfcost.ledger import Ledger
 from xfcost.live.build import build
 from xfcost.live.clock import check_device, time_model, time_steps
 from xfcost.live.memory import check_addressable, check_room, peak_bytes

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from xfcost.errors import DeviceError
-from xfcost.ledger import Timing
+from xfcost.facts import Timing
 from xfcost.live.build import Live
 from xfcost.live.decoding.kept import stand_at
 from xfcost.live.memory import peak_bytes

@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from xfcost import units
-from xfcost.ledger import Facts, Ledger
+from xfcost.facts import Facts
+from xfcost.ledger import Ledger
 from xfcost.modes import Cache, Generation, Step, Work
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from xfcost import units
-from xfcost.ledger import Ledger, Timing
+from xfcost.facts import Timing
+from xfcost.ledger import Ledger
 from xfcost.modes import Generation
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from xfcost.errors import UsageError
-from xfcost.ledger import Facts, Ledger
+from xfcost.facts import Facts
+from xfcost.ledger import Ledger
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, Line, Points, slope_text
 from xfcost.sweep import TOKENS, Sweep, slope, traced

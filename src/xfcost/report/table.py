@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from xfcost import units
-from xfcost.ledger import Facts, Ledger, Operation
+from xfcost.facts import Facts
+from xfcost.ledger import Ledger, Operation
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.export import grouped
 from xfcost.report.modes import asked, mode_parts
