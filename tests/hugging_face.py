@@ -45,6 +45,7 @@ def theirs(values: dict[str, Any], architecture: str, device: str = "meta", **mo
     fields = {name: value for name, value in values.items() if name != "architectures"}
     config = transformers.AutoConfig.for_model(**(fields | more))
     config._attn_implementation = "eager"
+    config._experts_implementation = "eager"  # the default's products are not seen by counters
     with torch.device(device):
         model = getattr(transformers, RENAMED.get(architecture, architecture))(config)
     return model.eval().requires_grad_(requires_grad=False)

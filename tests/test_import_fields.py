@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
@@ -55,7 +55,7 @@ def test_missing_fields_are_their_defaults(kind: str) -> None:
         assert value == (list(theirs) if isinstance(theirs, tuple) else theirs), field.name
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "mixtral", "deepseek_v2", "deepseek_v3"])
 def test_theta_is_theirs(kind: str) -> None:
     rope = transformers.AutoConfig.for_model(kind).rope_parameters
     assert family_of(kind).default_theta == rope["rope_theta"]
@@ -67,9 +67,10 @@ def test_every_field_of_a_config_that_transformers_saves_is_known(kind: str, tmp
     config = transformers.AutoConfig.for_model(kind, **TINY[kind])
     config.architectures = [family_of(kind).architectures[0]]
     config.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
     ledger = ours(tmp_path / "config.json", Run())
-    assert ledger.total("params") == parameters(theirs(saved, saved["architectures"][0]))
+    with torch.device("meta"):
+        model = getattr(transformers, config.architectures[0])(transformers.AutoConfig.from_pretrained(tmp_path))
+    assert ledger.total("params") == parameters(model)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -107,6 +108,26 @@ _LLAMA = numbers(
     "hidden_act": ACTS,
     "tie_word_embeddings": st.booleans(),
     "rope_theta": st.sampled_from([10000.0, 5e5]),
+}
+_DEEPSEEK = numbers(
+    "num_hidden_layers",
+    "first_k_dense_replace",
+    "kv_lora_rank",
+    "qk_nope_head_dim",
+    "v_head_dim",
+    "n_routed_experts",
+    "n_shared_experts",
+    "num_experts_per_tok",
+    "n_group",
+    "topk_group",
+    high=8,
+) | {
+    "q_lora_rank": st.none() | st.integers(1, 9),
+    "qk_rope_head_dim": st.integers(1, 6),
+    "hidden_act": ACTS,
+    "attention_bias": st.booleans(),
+    "tie_word_embeddings": st.booleans(),
+    "first_k_dense_replace": st.integers(0, 4),
 }
 _T5 = numbers("d_model", "d_kv", "num_heads", "num_layers", "num_decoder_layers", "d_ff") | {
     "feed_forward_proj": st.sampled_from(["relu", "gelu", "gated-gelu", "gated-silu", "gated-relu", "silu"]),
@@ -154,6 +175,11 @@ DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "llama": _LLAMA | {"attention_bias": st.booleans(), "mlp_bias": st.booleans()},
     "mistral": _LLAMA | {"sliding_window": st.none() | st.integers(1, 40)},
     "qwen2": _LLAMA | {"use_sliding_window": st.booleans(), "head_dim": st.integers(1, 9)},
+    "mixtral": _LLAMA | numbers("num_experts_per_tok", "num_local_experts", high=6),
+    "deepseek_v2": _DEEPSEEK | {"topk_method": st.sampled_from(["greedy", "group_limited_greedy"])},
+    "deepseek_v3": _DEEPSEEK | {"norm_topk_prob": st.booleans()},
+    "mamba2": numbers("state_size", "num_hidden_layers", "conv_kernel", "chunk_size")
+    | {"tie_word_embeddings": st.booleans(), "n_groups": st.integers(1, 6), "use_conv_bias": st.booleans()},
     "mamba": numbers("hidden_size", "state_size", "num_hidden_layers", "expand", "conv_kernel")
     | {
         "time_step_rank": st.just("auto") | st.integers(1, 9),

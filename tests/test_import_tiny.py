@@ -27,6 +27,13 @@ _LLAMA = {
     "vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 1,
     "intermediate_size": 20, "max_position_embeddings": 16, "num_labels": 5, "pad_token_id": 0,
 }  # fmt: skip
+_DEEPSEEK = {
+    "vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 3,
+    "intermediate_size": 20, "moe_intermediate_size": 7, "max_position_embeddings": 16, "num_labels": 5,
+    "pad_token_id": 0, "first_k_dense_replace": 1, "kv_lora_rank": 6, "q_lora_rank": 8, "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 2, "v_head_dim": 3, "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3,
+    "n_group": 4, "topk_group": 2,
+}  # fmt: skip
 _T5 = {
     "vocab_size": 29, "d_model": 12, "d_kv": 5, "num_heads": 3, "num_layers": 2, "num_decoder_layers": 3, "d_ff": 20,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 6,
@@ -55,6 +62,13 @@ TINY: dict[str, dict[str, Any]] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
+    "mixtral": _LLAMA | {"num_local_experts": 4},
+    "deepseek_v2": _DEEPSEEK | {"topk_method": "group_limited_greedy"},
+    "deepseek_v3": _DEEPSEEK,
+    "mamba2": {
+        "vocab_size": 29, "hidden_size": 12, "num_heads": 6, "head_dim": 4, "state_size": 5, "num_hidden_layers": 2,
+        "n_groups": 2, "chunk_size": 4,
+    },
     "mamba": {"vocab_size": 29, "hidden_size": 12, "state_size": 5, "num_hidden_layers": 2, "time_step_rank": 3},
     "rwkv": {"vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 2, "intermediate_size": 20},
     "vit": _VIT,
@@ -64,7 +78,7 @@ TINY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 EACH = [(kind, name) for kind in FAMILIES for name in family_of(kind).architectures]
 # transformers' plain scan has a product in each of its steps, and its convolution more outputs: test_scans.py tells.
-SCANS = ("mamba",)
+SCANS = ("mamba", "mamba2")
 
 
 def config(folder: Path, kind: str, architecture: str, **more: Any) -> tuple[Path, dict[str, Any]]:

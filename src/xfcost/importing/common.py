@@ -46,9 +46,12 @@ ONLY: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     "is_decoder": ((False,), "no cross-attention or causal form of this family is known here"),
     "tie_encoder_decoder": ((False,), "streams that share all weights are not in the grammar"),
     "pruned_heads": (({}, None), "layers with different heads are not in the grammar"),
-    "quantization_config": ((None,), "packed weights have other shapes; import the config of the unquantised model"),
+    "quantization_config": (
+        (None,),
+        "packed weights have other shapes; --ignore it to count the model unpacked",
+    ),
     "auto_map": (
         ({}, None),
-        "the model is built by code of its own, which no field tells of; take it out where transformers has the class",
+        "the model is built by code of its own; --ignore auto_map where that is what transformers builds",
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from xfcost.errors import PageError, divisors_text
@@ -27,9 +28,13 @@ def stage(dim: int, depth: int, block: list[Any], *, end: str | None = None) -> 
     return {"dim": dim, "blocks": [{"repeat": depth, "blocks": [block]}, [{"kind": "norm", "norm": end}]]}
 
 
-def without_none(**keys: Any) -> dict[str, Any]:
-    """The keys that have a value."""
-    return {key: value for key, value in keys.items() if value is not None}
+def stage_of_runs(dim: int, runs: Sequence[tuple[int, list[Any]]], *, end: str | None = None) -> dict[str, Any]:
+    """Blocks one after the other, each as often as its number says, and behind them a norm `end`, if any."""
+    standing = [(times, block) for times, block in runs if times]
+    if len(standing) == 1:
+        return stage(dim, *standing[0], end=end)
+    groups: list[Any] = [block if times == 1 else {"repeat": times, "blocks": [block]} for times, block in standing]
+    return {"dim": dim, "blocks": groups + ([[{"kind": "norm", "norm": end}]] if end else [])}
 
 
 def token(*, shared: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from msgspec.inspect import LiteralType, StructType, UnionType, type_info
 from xfcost.errors import PageError, SpecError, nearest
 from xfcost.importing.common import ONLY, UNCOUNTED
 from xfcost.importing.draft import Draft
-from xfcost.importing.file import ConfigFile
+from xfcost.importing.file import ConfigFile, is_finite
 from xfcost.mechanisms.base import Rows
 from xfcost.spec.explain import expected, path_of, value_at
 from xfcost.spec.reader import path_text, shown_value
@@ -59,6 +59,8 @@ def configured(kind: type[Family], file: ConfigFile, ignored: Collection[str] = 
     for name in list(values):
         if name not in kind.__struct_fields__:
             _check_uncarried(name, values.pop(name), kind, file)
+        elif not is_finite(values[name]):
+            raise file.error(as_written(name, kind, file), f"expected a finite number, got {shown_value(values[name])}")
     try:
         family = msgspec.convert(values, kind)
         family.check()

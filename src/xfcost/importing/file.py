@@ -79,9 +79,7 @@ class _NotPlainError(Exception):
 
 def _fields(text: str, name: str) -> Iterator[tuple[str, int, Any]]:
     """The top level's keys, lines and values; `text` is known to be one object."""
-    decoder = json.JSONDecoder(
-        object_pairs_hook=_unique, parse_int=_whole, parse_float=_finite, parse_constant=_constant
-    )
+    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_whole)
     at = _behind_white(text, 0) + 1
     line, counted = 1, 0
     while text[at := _behind_white(text, at)] != "}":
@@ -116,12 +114,8 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise _NotPlainError(f"{printable(text)} is too large for a number")
-    return value
-
-
-def _constant(text: str) -> float:
-    raise _NotPlainError(f"{text} is no number that JSON has; write a finite one, or leave the field out")
+def is_finite(value: Any) -> bool:
+    """Is every number in the value one? NaN and Infinity are read, as Python writes them into JSON, and none."""
+    if isinstance(value, dict | list):
+        return all(is_finite(item) for item in (value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from xfcost.errors import PageError, divisors_text
 from xfcost.importing.activations import Activation, gated
-from xfcost.importing.draft import Draft, check_heads, every_token, scores, stage, token
+from xfcost.importing.draft import Draft, check_heads, every_token, scores, stage_of_runs, token
 from xfcost.importing.family import Family
 from xfcost.importing.rope import Theta, check_partial, theta_and_remarks
 from xfcost.mechanisms.base import Heads, Length, Rows, Width
 from xfcost.spec.grammar import Repeat
 
+# θ where a page says nothing.
+_THETA: Final = 10000.0
 
-class Rotary(Family, frozen=True, kw_only=True):
+
+class Decoder(Family, frozen=True, kw_only=True):
     """What these families have in common: a decoder of pre-norm blocks whose queries and keys are turned."""
 
     default_theta: ClassVar[float] = 10000.0
@@ -22,8 +25,6 @@ class Rotary(Family, frozen=True, kw_only=True):
     hidden_size: Width = 4096
     num_hidden_layers: Repeat = 32
     num_attention_heads: Heads = 32
-    num_key_value_heads: Heads | None = None
-    head_dim: Width | None = None
     hidden_act: Activation = "silu"
     max_position_embeddings: Length = 2048
     """N; nothing in the model is bound to it."""
@@ -34,45 +35,16 @@ class Rotary(Family, frozen=True, kw_only=True):
     partial_rotary_factor: float | None = None
 
     def check(self) -> None:
-        heads, groups = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
-        if heads % groups:
-            raise PageError(
-                "num_key_value_heads",
-                f"{heads} heads (num_attention_heads) don't divide into {groups} groups; it could be "
-                f"{divisors_text(heads)}",
-            )
-        if self.width_of_head < 1 or self.width_of_head % 2:
-            field = "num_attention_heads" if self.head_dim is None else "head_dim"
-            raise PageError(field, f"rotary positions turn pairs of columns, and a head is {self.width_of_head} wide")
         check_partial("partial_rotary_factor", self.partial_rotary_factor)
 
-    @property
-    def width_of_head(self) -> int:
-        """d_k."""
-        return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
-
-    def attention(self, theta: float, **biases: bool) -> dict[str, Any]:
-        """The mixer of a block."""
-        heads, groups = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
-        return (
-            {"kind": "full", "heads": heads}
-            | ({} if groups == heads else {"kv_heads": groups})
-            | ({} if heads * self.width_of_head == self.hidden_size else {"head_dim": self.width_of_head})
-            | {"causal": True, "position": "rope"}
-            | ({} if theta == self.default_of_page else {"rope_base": float(theta)})
-            | biases
-        )
-
-    default_of_page: ClassVar[float] = 10000.0
-    """θ where a spec says nothing."""
-
-    def rope(self) -> tuple[float, list[str]]:
-        """θ, and what must be said of it."""
+    def rope(self) -> tuple[dict[str, float], list[str]]:
+        """θ as a page has it, and what must be said of it."""
         fields = {"rope_scaling": self.rope_scaling, "rope_parameters": self.rope_parameters}
-        return theta_and_remarks(self.rope_theta, fields, self.default_theta)
+        theta, remarks = theta_and_remarks(self.rope_theta, fields, self.default_theta)
+        return ({} if theta == _THETA else {"rope_base": float(theta)}), remarks
 
-    def decoder(self, architecture: str, block: list[Any], remarks: list[str]) -> Draft:
-        """`block` as often as there are layers, between the embedding and the head of `architecture`."""
+    def decoder(self, architecture: str, runs: list[tuple[int, list[Any]]], remarks: list[str]) -> Draft:
+        """Blocks, each as often as its number says, between the embedding and the head of `architecture`."""
         what = architecture.partition("For")[2]
         shared = what == "CausalLM" and self.tie_word_embeddings
         head = {
@@ -85,12 +57,49 @@ class Rotary(Family, frozen=True, kw_only=True):
             "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.max_position_embeddings},
             "residual": {"norm": "rms_norm"},
             "embed": [token(shared=shared)],
-            "stages": [stage(self.hidden_size, self.num_hidden_layers, block, end=None if head else "rms_norm")],
+            "stages": [stage_of_runs(self.hidden_size, runs, end=None if head else "rms_norm")],
         }
         return Draft(keys | ({"head": head} if head else {}), remarks)
 
 
-def heads_of(name: str) -> tuple[str, ...]:
+class Rotary(Decoder, frozen=True, kw_only=True):
+    """A decoder whose heads of keys and values may be fewer than those of queries."""
+
+    num_key_value_heads: Heads | None = None
+    head_dim: Width | None = None
+
+    def check(self) -> None:
+        super().check()
+        heads, groups = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
+        if heads % groups:
+            raise PageError(
+                "num_key_value_heads",
+                f"{heads} heads (num_attention_heads) don't divide into {groups} groups; it could be "
+                f"{divisors_text(heads)}",
+            )
+        if self.width_of_head < 1 or self.width_of_head % 2:
+            field = "num_attention_heads" if self.head_dim is None else "head_dim"
+            raise PageError(field, f"rotary positions turn pairs of columns, and a head is {self.width_of_head} wide")
+
+    @property
+    def width_of_head(self) -> int:
+        """d_k."""
+        return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
+
+    def attention(self, theta: dict[str, float], **biases: bool) -> dict[str, Any]:
+        """The mixer of a block."""
+        heads, groups = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
+        return (
+            {"kind": "full", "heads": heads}
+            | ({} if groups == heads else {"kv_heads": groups})
+            | ({} if heads * self.width_of_head == self.hidden_size else {"head_dim": self.width_of_head})
+            | {"causal": True, "position": "rope"}
+            | theta
+            | biases
+        )
+
+
+def architectures_of(name: str) -> tuple[str, ...]:
     """The architectures of a family called `name`."""
     tasks = ("ForCausalLM", "Model", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
     return tuple(f"{name}{task}" for task in tasks)
@@ -100,7 +109,7 @@ class Llama(Rotary, frozen=True, kw_only=True):
     """LlamaConfig of transformers: LLaMA, Llama 2 and 3, and what is built like them."""
 
     paper: ClassVar = "Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783"
-    architectures: ClassVar[tuple[str, ...]] = heads_of("Llama")
+    architectures: ClassVar[tuple[str, ...]] = architectures_of("Llama")
     uncounted: ClassVar = frozenset({"max_sequence_length", "rope_interleaved"})
 
     intermediate_size: Width = 11008
@@ -115,14 +124,15 @@ class Llama(Rotary, frozen=True, kw_only=True):
         theta, remarks = self.rope()
         biases = {} if self.attention_bias else {"projection_bias": False}
         feed = gated("hidden_act", self.hidden_act, self.intermediate_size, bias=self.mlp_bias)
-        return self.decoder(architecture, [self.attention(theta, **biases), feed], remarks)
+        block = [self.attention(theta, **biases), feed]
+        return self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
 
 
 class Mistral(Rotary, frozen=True, kw_only=True):
     """MistralConfig of transformers."""
 
     paper: ClassVar = "Jiang et al. 2023, arXiv:2310.06825"
-    architectures: ClassVar[tuple[str, ...]] = heads_of("Mistral")
+    architectures: ClassVar[tuple[str, ...]] = architectures_of("Mistral")
 
     intermediate_size: Width = 14336
     num_key_value_heads: Heads | None = 8
@@ -132,7 +142,8 @@ class Mistral(Rotary, frozen=True, kw_only=True):
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()
         feed = gated("hidden_act", self.hidden_act, self.intermediate_size)
-        draft = self.decoder(architecture, [self.attention(theta, projection_bias=False), feed], remarks)
+        block = [self.attention(theta, projection_bias=False), feed]
+        draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
         return windowed(draft, self.sliding_window, self.max_position_embeddings)
 
 
@@ -140,7 +151,7 @@ class Qwen2(Rotary, frozen=True, kw_only=True):
     """Qwen2Config of transformers: queries, keys and values have biases, the output has none."""
 
     paper: ClassVar = "Yang et al. 2024, arXiv:2407.10671"
-    architectures: ClassVar[tuple[str, ...]] = heads_of("Qwen2")
+    architectures: ClassVar[tuple[str, ...]] = architectures_of("Qwen2")
     uncounted: ClassVar = frozenset({"use_mrope"})
 
     vocab_size: Rows = 151936
@@ -166,7 +177,8 @@ class Qwen2(Rotary, frozen=True, kw_only=True):
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()
         feed = gated("hidden_act", self.hidden_act, self.intermediate_size)
-        draft = self.decoder(architecture, [self.attention(theta, output_bias=False), feed], remarks)
+        block = [self.attention(theta, output_bias=False), feed]
+        draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
         return windowed(draft, self.sliding_window if self.use_sliding_window else None, self.max_position_embeddings)
 
 

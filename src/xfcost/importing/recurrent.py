@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
-from xfcost.errors import PageError
+from xfcost.errors import PageError, divisors_text
 from xfcost.importing.draft import DEFAULT_LENGTH, Draft, scores, stage, token
 from xfcost.importing.family import Family
-from xfcost.mechanisms.base import Length, Rows, Side, Width
+from xfcost.mechanisms.base import Heads, Length, Rows, Side, Width
 from xfcost.spec.grammar import Repeat
+
+_LENGTH: Final = f"Assumed: {DEFAULT_LENGTH} tokens, as nothing in the model is bound to a length."
+_TRAINING: Final = frozenset({
+    "residual_in_fp32", "time_step_scale", "time_step_min", "time_step_max", "time_step_init_scheme", "time_step_floor",
+    "rescale_prenorm_residual", "use_mambapy", "use_associative_scan", "fused_add_norm", "pad_vocab_size_multiple",
+})  # fmt: skip
 
 
 class Mamba(Family, frozen=True, kw_only=True):
@@ -25,11 +31,7 @@ class Mamba(Family, frozen=True, kw_only=True):
     # transformers doesn't read these, which the first release had
     mirrors: ClassVar = {"d_model": "hidden_size", "n_layer": "num_hidden_layers", "d_inner": "inner",
                          "intermediate_size": "inner"}  # fmt: skip
-    uncounted: ClassVar = frozenset({
-        "residual_in_fp32", "time_step_scale", "time_step_min", "time_step_max", "time_step_init_scheme",
-        "time_step_floor", "rescale_prenorm_residual", "use_mambapy", "use_associative_scan", "fused_add_norm",
-        "pad_vocab_size_multiple",
-    })  # fmt: skip
+    uncounted: ClassVar = _TRAINING
 
     vocab_size: Rows = 50280
     hidden_size: Width = 768
@@ -58,8 +60,59 @@ class Mamba(Family, frozen=True, kw_only=True):
             "embed": [token(shared=shared)],
             "stages": [stage(self.hidden_size, self.num_hidden_layers, [page], end=None if headed else "rms_norm")],
         }
-        told = f"Assumed: {DEFAULT_LENGTH} tokens, as nothing in the model is bound to a length."
-        return Draft(keys | ({"head": scores("rms_norm", shared=shared)} if headed else {}), [told])
+        return Draft(keys | ({"head": scores("rms_norm", shared=shared)} if headed else {}), [_LENGTH])
+
+
+class Mamba2(Family, frozen=True, kw_only=True):
+    """Mamba2Config of transformers."""
+
+    paper: ClassVar = "Dao and Gu 2024, arXiv:2405.21060"
+    architectures: ClassVar[tuple[str, ...]] = ("Mamba2ForCausalLM", "Mamba2Model")
+    only: ClassVar = {
+        "use_bias": ((False,), "projections with biases are not in the grammar"),
+        "use_conv_bias": ((True,), "a convolution without a bias is not in the grammar"),
+        "norm_before_gate": ((False,), "transformers gates before the norm, whatever this says"),
+        "rms_norm": ((True,), "transformers has an RMS norm, whatever this says"),
+    }
+    uncounted: ClassVar = _TRAINING | {"time_step_rank", "time_step_limit"}
+
+    vocab_size: Rows = 32768
+    hidden_size: Width = 4096
+    num_heads: Heads = 128
+    head_dim: Width = 64
+    state_size: Width = 128
+    num_hidden_layers: Repeat = 64
+    expand: Side = 2
+    conv_kernel: Side = 4
+    n_groups: Heads = 8
+    chunk_size: Length = 256
+    hidden_act: Literal["silu", "swish"] = "silu"
+    tie_word_embeddings: bool = False
+
+    def check(self) -> None:
+        inner = self.expand * self.hidden_size
+        if self.num_heads * self.head_dim != inner:
+            raise PageError(
+                "num_heads",
+                f"expected num_heads·head_dim to be expand·hidden_size, {inner}, got {self.num_heads}·{self.head_dim}",
+            )
+        if self.num_heads % self.n_groups:
+            could = divisors_text(self.num_heads)
+            raise PageError("n_groups", f"doesn't divide the {self.num_heads} heads (num_heads); it could be {could}")
+
+    def draft(self, architecture: str) -> Draft:
+        headed = architecture == "Mamba2ForCausalLM"
+        shared = headed and self.tie_word_embeddings
+        groups = {} if self.n_groups == 1 else {"groups": self.n_groups}
+        page = {"kind": "mamba2", "state": self.state_size, "head_dim": self.head_dim} | groups
+        page |= {"conv": self.conv_kernel, "expand": self.expand, "chunk": self.chunk_size}
+        keys: dict[str, Any] = {
+            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": DEFAULT_LENGTH},
+            "residual": {"norm": "rms_norm"},
+            "embed": [token(shared=shared)],
+            "stages": [stage(self.hidden_size, self.num_hidden_layers, [page], end=None if headed else "rms_norm")],
+        }
+        return Draft(keys | ({"head": scores("rms_norm", shared=shared)} if headed else {}), [_LENGTH])
 
 
 class Rwkv(Family, frozen=True, kw_only=True):

@@ -1,0 +1,244 @@
+"""Mixtral and DeepSeek: decoders in whose blocks a router sends every token to a few of many experts."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from xfcost.errors import PageError, divisors_text
+from xfcost.importing.activations import gated
+from xfcost.importing.draft import Draft, check_heads
+from xfcost.importing.llama import Decoder, Rotary, architectures_of, windowed
+from xfcost.layers.moe import Experts
+from xfcost.mechanisms.base import Heads, Length, Rows, Width
+from xfcost.spec.grammar import Repeat
+
+_TRAINING = frozenset({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"})
+
+
+class Mixtral(Rotary, frozen=True, kw_only=True):
+    """MixtralConfig of transformers."""
+
+    paper: ClassVar = "Jiang et al. 2024, arXiv:2401.04088"
+    architectures: ClassVar[tuple[str, ...]] = architectures_of("Mixtral")
+    aliases: ClassVar = {"num_experts": "num_local_experts"}
+    uncounted: ClassVar = _TRAINING
+    default_theta: ClassVar[float] = 1000000.0
+
+    intermediate_size: Width = 14336
+    num_key_value_heads: Heads | None = 8
+    max_position_embeddings: Length = 131072
+    sliding_window: Length | None = None
+    num_experts_per_tok: Experts = 2
+    num_local_experts: Experts = 8
+
+    def check(self) -> None:
+        super().check()
+        check_active(self.num_experts_per_tok, "num_local_experts", self.num_local_experts)
+
+    def draft(self, architecture: str) -> Draft:
+        theta, remarks = self.rope()
+        moe = {
+            "kind": "moe",
+            "experts": self.num_local_experts,
+            "active": self.num_experts_per_tok,
+            "router": "softmax",
+            "expert": gated("hidden_act", self.hidden_act, self.intermediate_size),
+        }
+        block = [self.attention(theta, projection_bias=False), moe]
+        draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
+        return windowed(draft, self.sliding_window, self.max_position_embeddings)
+
+
+class Latent(Decoder, frozen=True, kw_only=True):
+    """DeepSeek: keys and values out of a latent; a few dense layers, then experts of which some are shared."""
+
+    mirrors: ClassVar = {"head_dim": "qk_rope_head_dim", "qk_head_dim": "width_of_key"}
+    # how it was trained and spread over machines
+    uncounted: ClassVar = _TRAINING | {
+        "aux_loss_alpha", "ep_size", "moe_layer_freq", "seq_aux", "rope_interleave", "num_mtp_layers",
+        "num_nextn_predict_layers",
+    }  # fmt: skip
+
+    intermediate_size: Width = 11008
+    moe_intermediate_size: Width = 1407
+    num_key_value_heads: Heads | None = None
+    first_k_dense_replace: Repeat | Literal[0] = 0
+    kv_lora_rank: Width = 512
+    q_lora_rank: Width | None = 1536
+    qk_nope_head_dim: Width = 128
+    qk_rope_head_dim: Width = 64
+    v_head_dim: Width = 128
+    n_routed_experts: Experts = 64
+    n_shared_experts: Experts = 2
+    num_experts_per_tok: Experts | None = None
+    n_group: Experts | None = None
+    topk_group: Experts | None = None
+    norm_topk_prob: bool = False
+    routed_scaling_factor: float = 1.0
+    attention_bias: bool = False
+
+    @property
+    def width_of_key(self) -> int:
+        """Columns of a head's queries and keys."""
+        return self.qk_nope_head_dim + self.qk_rope_head_dim
+
+    @property
+    def grouped(self) -> bool:
+        """Are a token's experts those of its best groups alone?"""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        super().check()
+        if self.num_key_value_heads not in (None, self.num_attention_heads):
+            raise PageError(
+                "num_key_value_heads",
+                f"expected num_attention_heads, {self.num_attention_heads}, got {self.num_key_value_heads}: every head "
+                "has keys of its own out of the latent",
+            )
+        if self.qk_rope_head_dim % 2:
+            raise PageError("qk_rope_head_dim", f"{self.qk_rope_head_dim} is odd, and pairs of columns are turned")
+        if self.routed_scaling_factor <= 0:
+            raise PageError("routed_scaling_factor", f"expected more than 0, got {self.routed_scaling_factor}")
+        check_active(self.num_experts_per_tok, "n_routed_experts", self.n_routed_experts)
+        if self.grouped:
+            self._check_groups(self.n_group, self.topk_group)
+
+    def _check_groups(self, groups: int | None, best: int | None) -> None:
+        if groups is None or best is None:
+            missing = "n_group" if groups is None else "topk_group"
+            raise PageError(missing, "expected a number of groups, got null: experts are chosen group by group here")
+        experts = self.n_routed_experts
+        if experts % groups or experts // groups < self.least_in_group:
+            raise PageError(
+                "n_group",
+                f"{experts} experts (n_routed_experts) don't divide into {groups} groups of {self.least_in_group} or "
+                f"more; it could be {divisors_text(experts)}",
+            )
+        if best > groups:
+            raise PageError("topk_group", f"{best} of {groups} groups (n_group) can't be active")
+        held = best * (experts // groups)
+        if (self.num_experts_per_tok or 0) > held:
+            raise PageError("num_experts_per_tok", f"expected at most {held}, what the best groups hold (topk_group)")
+
+    least_in_group: ClassVar[int] = 1
+
+    def runs(self, theta: dict[str, float], moe: dict[str, Any]) -> list[tuple[int, list[Any]]]:
+        """The dense layers, then those with experts."""
+        dense = min(self.first_k_dense_replace, self.num_hidden_layers)
+        query = {} if self.q_lora_rank is None else {"q_rank": self.q_lora_rank}
+        value = {} if self.v_head_dim == self.qk_nope_head_dim else {"value_dim": self.v_head_dim}
+        mla = {
+            "kind": "mla",
+            "heads": self.num_attention_heads,
+            "head_dim": self.qk_nope_head_dim,
+            "rope_dim": self.qk_rope_head_dim,
+            "kv_rank": self.kv_lora_rank,
+            **query,
+            **value,
+            "causal": True,
+            **theta,
+            **({"projection_bias": True} if self.attention_bias else {}),
+        }
+        feed = gated("hidden_act", self.hidden_act, self.intermediate_size)
+        return [(dense, [mla, feed]), (self.num_hidden_layers - dense, [mla, moe])]
+
+    def experts(self) -> dict[str, Any]:
+        """What routers of both versions have in common."""
+        scale = {} if self.routed_scaling_factor == 1 else {"scale": float(self.routed_scaling_factor)}
+        return {
+            "kind": "moe",
+            "experts": self.n_routed_experts,
+            "active": self.num_experts_per_tok,
+            "expert": gated("hidden_act", self.hidden_act, self.moe_intermediate_size),
+            "shared": {"count": self.n_shared_experts},
+        } | scale
+
+
+class DeepseekV2(Latent, frozen=True, kw_only=True):
+    """DeepseekV2Config of transformers."""
+
+    paper: ClassVar = "DeepSeek-AI 2024, arXiv:2405.04434"
+    architectures: ClassVar[tuple[str, ...]] = (
+        "DeepseekV2ForCausalLM",
+        "DeepseekV2Model",
+        "DeepseekV2ForSequenceClassification",
+    )
+    aliases: ClassVar = {"num_experts": "n_routed_experts"}
+    only: ClassVar = {
+        "scoring_func": (("softmax",), "transformers has a softmax, whatever this says"),
+        "mlp_bias": ((False,), "experts without biases beside networks with them are not in the grammar"),
+    }
+
+    vocab_size: Rows = 102400
+    topk_method: Literal["greedy", "group_limited_greedy"] = "greedy"
+
+    @property
+    def grouped(self) -> bool:
+        return self.topk_method == "group_limited_greedy"
+
+    def check(self) -> None:
+        super().check()
+        check_heads("num_attention_heads", self.num_attention_heads, "hidden_size", self.hidden_size)
+        if self.norm_topk_prob:
+            raise PageError("norm_topk_prob", "expected false, got true: transformers normalises nothing here")
+
+    def draft(self, architecture: str) -> Draft:
+        theta, remarks = self.rope()
+        groups = {"groups": {"count": self.n_group, "active": self.topk_group}} if self.grouped else {}
+        moe = self.experts() | groups | {"normalize": False}
+        return self.decoder(architecture, self.runs(theta, moe), remarks)
+
+
+class DeepseekV3(Latent, frozen=True, kw_only=True):
+    """DeepseekV3Config of transformers."""
+
+    paper: ClassVar = "DeepSeek-AI 2024, arXiv:2412.19437"
+    architectures: ClassVar[tuple[str, ...]] = (
+        "DeepseekV3ForCausalLM",
+        "DeepseekV3Model",
+        "DeepseekV3ForSequenceClassification",
+        "DeepseekV3ForTokenClassification",
+    )
+    aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
+    only: ClassVar = {
+        "scoring_func": (("sigmoid",), "transformers has a sigmoid, whatever this says"),
+        "topk_method": (("noaux_tc",), "transformers chooses by its corrected scores, whatever this says"),
+    }
+    least_in_group: ClassVar[int] = 2
+
+    vocab_size: Rows = 129280
+    hidden_size: Width = 7168
+    intermediate_size: Width = 18432
+    moe_intermediate_size: Width = 2048
+    num_hidden_layers: Repeat = 61
+    num_attention_heads: Heads = 128
+    num_key_value_heads: Heads | None = 128
+    n_shared_experts: Experts = 1
+    n_routed_experts: Experts = 256
+    routed_scaling_factor: float = 2.5
+    n_group: Experts | None = 8
+    topk_group: Experts | None = 4
+    num_experts_per_tok: Experts | None = 8
+    first_k_dense_replace: Repeat | Literal[0] = 3
+    norm_topk_prob: bool = True
+    max_position_embeddings: Length = 4096
+
+    @property
+    def grouped(self) -> bool:
+        return True
+
+    def draft(self, architecture: str) -> Draft:
+        theta, remarks = self.rope()
+        groups = {"count": self.n_group, "active": self.topk_group, "score": "top_two"}
+        chosen = {} if self.norm_topk_prob else {"normalize": False}
+        moe = self.experts() | {"router": "sigmoid", "groups": groups, "correction": True} | chosen
+        told = "The module that predicts a second token ahead (multi-token prediction) is left out, as in transformers."
+        return self.decoder(architecture, self.runs(theta, moe), [*remarks, told])
+
+
+def check_active(active: int | None, field: str, experts: int) -> None:
+    """Raise PageError where a token would use more experts than there are, or nobody says how many."""
+    if active is None:
+        raise PageError("num_experts_per_tok", "is missing: how many experts a token uses has no default")
+    if active > experts:
+        raise PageError("num_experts_per_tok", f"a token can't use {active} of {experts} experts ({field})")
