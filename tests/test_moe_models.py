@@ -5,6 +5,7 @@ Their experts run eager: the default kernel is one that counters miss.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from xfcost.api import analyze
 from xfcost.counted import count
 from xfcost.ledger import Ledger
 from xfcost.mechanisms import Mla
-from xfcost.report.export import grouped
+from xfcost.report.export import grouped, ledger_text
 from xfcost.spec.architecture import Mode
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
@@ -415,3 +416,18 @@ def test_latent_attention_keeps_less_for_a_cache() -> None:
     """DeepSeek-V2, Table 1: (d_c + d_r)·l numbers per token, 4.5·d_h a layer where d_c = 4·d_h and d_r = d_h/2."""
     page = Mla(heads=128, head_dim=128, rope_dim=64, kv_rank=512)
     assert page.latent == 576 == 9 * 128 // 2
+
+
+def test_reports_tell_active_parameters_where_they_are_fewer() -> None:
+    mixtral, llama = (analyze(name, trace=False) for name in ("mixtral-8x7b", "llama3-8b"))
+    told = json.loads(mixtral.to_json())
+    assert (told["totals"]["params"], told["totals"]["active_params"]) == (46_702_792_704, 12_879_925_248)
+    experts = [row for row in told["operations"] if row["operation"].startswith("experts_") and row["params"]]
+    assert {row["params"] // row["active_params"] for row in experts} == {4}
+    text = ledger_text(mixtral, "table")
+    assert "46,702,792,704 parameters (12,879,925,248 active)" in text
+    assert "those that one token uses" in text
+    assert "active" not in ledger_text(llama, "table")
+    assert "12,879,925,248 active_params" in ledger_text(mixtral, "markdown")
+    published = {row["quantity"]: row["ours"] for row in told["published"]}
+    assert published == {"params": 46_702_792_704, "active_params": 12_879_925_248}
