@@ -39,6 +39,8 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "logsumexp": 4,  # per element that enters: maximum, subtract, exponential, sum
     "cumsum": 1,
     "softplus": 3,  # log(1 + exp(x))
+    "complex_multiply": 6,  # 4 products, 2 sums
+    "fft": 5,  # per complex number and ⌈log₂ n⌉ of a transform of n, as FFTW counts; n real numbers are n/2 of them
     # per number of the state and step of Mamba's scan, beside its read-out's products: Δ·A, exp, ·h; Δu·B, the sum
     "selective_scan": 5,
     # per channel and step of RWKV's: 7 sums and differences, 4 exponentials, 7 products, 1 division, and 2 sums of them

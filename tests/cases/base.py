@@ -78,6 +78,8 @@ class MechanismCase(NamedTuple):
     """Width of the stage it stands in, where that may be another one because it widens."""
     channels_first: Callable[[str], bool] = lambda leaf: False
     """Which leaves, by name, hold channels before the grid's axes, as convolutions do?"""
+    rounding: float = 0.0
+    """Part of the largest number up to which a difference is rounding (an FFT's over all tokens), and no reading."""
     frozen: Callable[[nn.Module, tuple[Tensor, ...]], Frozen] | None = None
     """(twin, inputs) -> its choice held; needed where the page `chooses`, for then `reads` tells what may be read."""
 

@@ -9,72 +9,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 from xfcost.arithmetic import ceil_log2
 from xfcost.conventions import FLOPS_PER_ELEMENT
-
-Counts = Counter[str]
-# A value of the traced graph: torch._C.Value, which has no public type.
-Value = Any
-Handle = Callable[[list[Value], list[Value]], Counts]
-
-
-def shape(value: Value) -> list[int]:
-    """The sizes of a traced tensor, [] for anything else.
-
-    Raises:
-        ValueError: the trace didn't record them.
-    """
-    kind = value.type()
-    if kind.kind() != "TensorType":
-        return []
-    sizes: list[int] | None = kind.sizes()
-    if sizes is None:
-        raise ValueError(f"the traced graph holds no shape for {value.debugName()}")
-    return sizes
-
-
-def _counts(macs: int, elementwise: int = 0) -> Counts:
-    return Counter(macs=macs, flops=2 * macs + elementwise)
-
-
-def _given(value: Value) -> bool:
-    return bool(value.type().kind() != "NoneType")
-
-
-def _is_float(value: Value) -> bool:
-    """Is it a tensor of floats? Shape arithmetic is traced too, as whole numbers, and costs nothing."""
-    kind = value.type()
-    return bool(kind.kind() == "TensorType" and kind.scalarType() in ("Float", "Double", "Half", "BFloat16"))
-
-
-def is_shape_arithmetic(node: Any) -> bool:
-    """Does a traced operation work on single whole numbers alone? While a trace runs, sizes are such tensors."""
-    tensors = [value for value in (*node.inputs(), *node.outputs()) if value.type().kind() == "TensorType"]
-    return bool(tensors) and all(
-        value.type().sizes() == [] and value.type().scalarType() == "Long" for value in tensors
-    )
+from xfcost.live.graph import Counts, Handle, Value, counts, given, is_complex, is_float, shape
+from xfcost.live.sequence_handles import SEQUENTIAL
 
 
 def linear(inputs: list[Value], outputs: list[Value]) -> Counts:
     """x (…, in) · weight (out, in)ᵀ + bias."""
     elements = prod(shape(outputs[0]))
-    bias = elements * FLOPS_PER_ELEMENT["add"] if len(inputs) > 2 and _given(inputs[2]) else 0  # noqa: PLR2004
-    return _counts(elements * shape(inputs[0])[-1], bias)
+    bias = elements * FLOPS_PER_ELEMENT["add"] if len(inputs) > 2 and given(inputs[2]) else 0  # noqa: PLR2004
+    return counts(elements * shape(inputs[0])[-1], bias)
 
 
 def matmul(inputs: list[Value], outputs: list[Value]) -> Counts:
     """(…, n, k) · (…, k, m): every element of the output is a dot product of length k, whatever was broadcast."""
-    return _counts(prod(shape(outputs[0])) * shape(inputs[0])[-1])
+    return counts(prod(shape(outputs[0])) * shape(inputs[0])[-1])
 
 
 def addmm(inputs: list[Value], outputs: list[Value]) -> Counts:
     """added + (n, k) · (k, m); baddbmm too."""
     elements = prod(shape(outputs[0]))
-    return _counts(elements * shape(inputs[1])[-1], elements * FLOPS_PER_ELEMENT["add"])
+    return counts(elements * shape(inputs[1])[-1], elements * FLOPS_PER_ELEMENT["add"])
 
 
 def einsum(inputs: list[Value], outputs: list[Value]) -> Counts:
@@ -94,8 +53,8 @@ def einsum(inputs: list[Value], outputs: list[Value]) -> Counts:
             sizes[letter] = max(size, sizes.get(letter, 1))  # a side of 1 is broadcast
     work = prod(sizes.values())
     if set("".join(terms)) <= set(equation.partition("->")[2]):
-        return _counts(0, work * FLOPS_PER_ELEMENT["multiply"])
-    return _counts(work)
+        return counts(0, work * FLOPS_PER_ELEMENT["multiply"])
+    return counts(work)
 
 
 def convolution(inputs: list[Value], outputs: list[Value]) -> Counts:
@@ -103,8 +62,8 @@ def convolution(inputs: list[Value], outputs: list[Value]) -> Counts:
     weight = shape(inputs[1])
     transposed = len(inputs) > 6 and inputs[6].toIValue() is True  # noqa: PLR2004
     positions = prod(shape(inputs[0])) if transposed else prod(shape(outputs[0]))
-    bias = prod(shape(outputs[0])) * FLOPS_PER_ELEMENT["add"] if _given(inputs[2]) else 0
-    return _counts(positions * prod(weight[1:]), bias)
+    bias = prod(shape(outputs[0])) * FLOPS_PER_ELEMENT["add"] if given(inputs[2]) else 0
+    return counts(positions * prod(weight[1:]), bias)
 
 
 def fused_attention(inputs: list[Value], outputs: list[Value]) -> Counts:
@@ -112,74 +71,41 @@ def fused_attention(inputs: list[Value], outputs: list[Value]) -> Counts:
     width, m = shape(inputs[1])[-1], shape(inputs[1])[-2]
     *lead, n, value_width = shape(outputs[0])
     entries = prod(lead) * n * m
-    biased = _given(inputs[3]) and _is_float(inputs[3])
+    biased = given(inputs[3]) and is_float(inputs[3])
     unscaled = len(inputs) > 6 and inputs[6].toIValue() == 1  # noqa: PLR2004 - the scale; 1/√k where it isn't given
     scaling = 0 if unscaled else prod(lead) * n * width * FLOPS_PER_ELEMENT["multiply"]
     elementwise = entries * FLOPS_PER_ELEMENT["softmax"] + scaling
-    return _counts(entries * (width + value_width), elementwise + (entries * FLOPS_PER_ELEMENT["add"] if biased else 0))
-
-
-def recurrence(work: int) -> Handle:
-    """x (…, N, gates·h) and the state's map (gates·h, h): N steps of its product and of `work` per hidden unit."""
-
-    def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
-        *steps, gates = shape(inputs[0])
-        units = shape(inputs[1])[1]
-        biases = gates * FLOPS_PER_ELEMENT["add"] if _given(inputs[2]) else 0
-        counts = _counts(prod(steps) * gates * units, prod(steps) * (units * work + biases))
-        return counts + Counter(moved=prod(steps) * units)
-
-    return handle
-
-
-def selective_scan(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """u (…, N, e), A (e, s): N steps over e·s numbers of state, each read out by a product; and Δ∘u."""
-    elements, states = prod(shape(inputs[0])), shape(inputs[2])[1]
-    work = elements * (states * FLOPS_PER_ELEMENT["selective_scan"] + FLOPS_PER_ELEMENT["multiply"])
-    return _counts(elements * states, work) + Counter(moved=elements)
-
-
-def wkv(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """k (…, N, d): per channel and step its work, and a maximum twice."""
-    elements = prod(shape(inputs[0]))
-    return Counter(flops=elements * FLOPS_PER_ELEMENT["wkv"], comparisons=2 * elements, moved=elements)
-
-
-def retention(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """q (…, N, h, k), v (…, N, h, v): N steps over h·k·v numbers, updated by a product, read by one, and decayed."""
-    numbers, values = prod(shape(inputs[0])) * shape(inputs[2])[-1], prod(shape(inputs[2]))
-    decayed = numbers * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"])
-    return _counts(2 * numbers, decayed) + Counter(moved=values)
-
-
-def decayed_sums(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """(…, C, numbers): C steps, each a decay and a sum of its numbers, which are written side by side."""
-    elements = prod(shape(inputs[0]))
-    work = elements * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"])
-    return Counter(flops=work, moved=elements)
+    return counts(entries * (width + value_width), elementwise + (entries * FLOPS_PER_ELEMENT["add"] if biased else 0))
 
 
 def elementwise(work: str) -> Handle:
     """`work` per element of the output."""
 
     def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
-        return _counts(0, prod(shape(outputs[0])) * FLOPS_PER_ELEMENT[work] if _is_float(outputs[0]) else 0)
+        return counts(0, prod(shape(outputs[0])) * FLOPS_PER_ELEMENT[work] if is_float(outputs[0]) else 0)
 
     return handle
+
+
+def multiplication(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Of real numbers, or of complex ones."""
+    if is_complex(outputs[0]):
+        return counts(0, prod(shape(outputs[0])) * FLOPS_PER_ELEMENT["complex_multiply"])
+    return elementwise("multiply")(inputs, outputs)
 
 
 def reduction(work: str) -> Handle:
     """`work` per element that enters."""
 
     def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
-        return _counts(0, prod(shape(inputs[0])) * FLOPS_PER_ELEMENT[work] if _is_float(inputs[0]) else 0)
+        return counts(0, prod(shape(inputs[0])) * FLOPS_PER_ELEMENT[work] if is_float(inputs[0]) else 0)
 
     return handle
 
 
 def average_pool(inputs: list[Value], outputs: list[Value]) -> Counts:
     """A mean per window: kernel elements enter per element of the output, padding included."""
-    return _counts(0, prod(shape(outputs[0])) * _window(inputs) * FLOPS_PER_ELEMENT["mean"])
+    return counts(0, prod(shape(outputs[0])) * _window(inputs) * FLOPS_PER_ELEMENT["mean"])
 
 
 def adaptive_average_pool(rank: int) -> Handle:
@@ -190,7 +116,7 @@ def adaptive_average_pool(rank: int) -> Handle:
         entering = prod(after[:-rank])
         for n, p in zip(before[-rank:], after[-rank:], strict=True):
             entering *= sum(-((i + 1) * n // -p) - i * n // p for i in range(p))
-        return _counts(0, entering * FLOPS_PER_ELEMENT["mean"])
+        return counts(0, entering * FLOPS_PER_ELEMENT["mean"])
 
     return handle
 
@@ -231,12 +157,12 @@ def choice(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 def moved(inputs: list[Value], outputs: list[Value]) -> Counts:
     """The floating-point elements that are written."""
-    return Counter(moved=prod(shape(outputs[0])) if _is_float(outputs[0]) else 0)
+    return Counter(moved=prod(shape(outputs[0])) if is_float(outputs[0]) else 0)
 
 
 def scattered(inputs: list[Value], outputs: list[Value]) -> Counts:
     """Writing into a tensor: the elements of the source, not of the whole tensor; whole numbers are none."""
-    floats = [value for value in inputs if _is_float(value)]
+    floats = [value for value in inputs if is_float(value)]
     return Counter(moved=prod(shape(floats[-1])) if floats else 0)
 
 
@@ -263,6 +189,7 @@ COUNTED: dict[str, Handle] = {
     "aten::_convolution": convolution,
     "aten::scaled_dot_product_attention": fused_attention,
     "aten::gelu": gelu,
+    "aten::mul": multiplication,
     "aten::avg_pool1d": average_pool,
     "aten::avg_pool2d": average_pool,
     "aten::max_pool1d": max_pool,
@@ -273,16 +200,9 @@ COUNTED: dict[str, Handle] = {
     "aten::argsort": sort,
     "aten::topk": sort,
     "aten::scatter_add": scatter_add,
-}
-COUNTED |= {
-    f"xfcost::rnn_{act}": recurrence(FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[act]) for act in ("tanh", "relu")
-}
-COUNTED |= {f"xfcost::gru_reset_{when}": recurrence(FLOPS_PER_ELEMENT["gru"]) for when in ("after", "before")}
-COUNTED |= {"xfcost::selective_scan": selective_scan, "xfcost::wkv": wkv}
+} | SEQUENTIAL
 # x (P, d) of which every row meets one of E matrices (E, h, d), with a bias or none
 COUNTED |= {"xfcost::grouped_linear": linear}
-COUNTED |= {"xfcost::retention": retention, "xfcost::decayed_sums": decayed_sums}
-COUNTED |= {"xfcost::lstm": recurrence(FLOPS_PER_ELEMENT["lstm"])}
 COUNTED |= {f"aten::adaptive_avg_pool{rank}d": adaptive_average_pool(rank) for rank in (1, 2, 3)}
 _BY_WORK: Final = {
     "layer_norm": "layer_norm",
@@ -297,7 +217,7 @@ _BY_WORK: Final = {
     "sigmoid": "sigmoid",
     "tanh": "tanh",
     "add": "add add_ sub rsub",
-    "multiply": "mul mul_ div div_ pow square neg reciprocal",
+    "multiply": "mul_ div div_ pow square neg reciprocal",
     "exp": "exp exp_ log sqrt rsqrt cos sin",
     "clamp": "clamp clamp_min clamp_max",
     "cumsum": "cumsum",

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from xfcost.ledger import MEASURED, Operation
 from xfcost.live.decoding.kept import Kept
-from xfcost.live.handles import COUNTED, FREE, is_shape_arithmetic
+from xfcost.live.graph import is_shape_arithmetic
+from xfcost.live.handles import COUNTED, FREE
 from xfcost.live.meta import traceable_meta
 
 

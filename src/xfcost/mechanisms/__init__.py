@@ -22,6 +22,7 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.funnel import Funnel
 from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.mechanisms.gmlp import Gmlp
+from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.kernel import Kernel
@@ -104,6 +105,7 @@ MECHANISMS: tuple[type[Mixer], ...] = (
     RwkvTime,
     RwkvChannel,
     Retention,
+    Hyena,
     Pooling,
     WindowPooling,
 )
@@ -159,6 +161,7 @@ Mechanism = (
     | RwkvTime
     | RwkvChannel
     | Retention
+    | Hyena
     | Pooling
     | WindowPooling
 )
@@ -187,6 +190,7 @@ __all__ = [
     "GlobalLocal",
     "Gmlp",
     "Gru",
+    "Hyena",
     "Inducing",
     "InvertedResidual",
     "Kernel",

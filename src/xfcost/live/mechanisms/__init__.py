@@ -22,6 +22,7 @@ from xfcost.live.mechanisms.full import FullAttention
 from xfcost.live.mechanisms.funnel import FunnelAttention
 from xfcost.live.mechanisms.global_local import GlobalLocalAttention
 from xfcost.live.mechanisms.gmlp import GmlpBlock
+from xfcost.live.mechanisms.hyena import HyenaOperator
 from xfcost.live.mechanisms.inducing import InducedAttention
 from xfcost.live.mechanisms.inverted_residual import InvertedResidualBlock
 from xfcost.live.mechanisms.kernel import KernelAttention
@@ -73,6 +74,7 @@ from xfcost.mechanisms import (
     GlobalLocal,
     Gmlp,
     Gru,
+    Hyena,
     Inducing,
     InvertedResidual,
     Kernel,
@@ -161,4 +163,5 @@ TWINS: dict[type[Page], type[nn.Module]] = {
     RwkvTime: TimeMixing,
     RwkvChannel: ChannelMixing,
     Retention: MultiScaleRetention,
+    Hyena: HyenaOperator,
 }

@@ -1,0 +1,127 @@
+"""Hyena: gates between long convolutions, whose filters are as long as the input and made by a small network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_log2
+from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.mechanisms.base import Mixer, Place, Side, Width
+from xfcost.mechanisms.mamba import check_sequence
+from xfcost.mechanisms.rows import depthwise, elementwise, linear
+
+
+class Hyena(Mixer, frozen=True, kw_only=True, tag="hyena"):
+    """The Hyena operator (Poli et al. 2023, §3.1 to §3.3), of the public code's order o, causal by its nature.
+
+    N tokens of width d are projected to o gates x₀ … and a value v; then o - 1 times v ← h∘*(v∘x) + D∘(v∘x), at last
+    v∘x₀. The filters h of N numbers for each of (o - 1)·d channels come from a network of the position.
+
+        in_proj        N·d·(o + 1)·d MACs, with biases
+        short_conv     (N + W - 1)·W·(o + 1)·d MACs: causal, depthwise; what sticks out is computed and dropped
+        positions      K features of every position, time, cosines and sines: N·K parameters where they are learned
+        filter_in      N·K·F MACs;  filter_hidden  L·N·F²;  filter_out  N·F·(o - 1)·d: once for a batch, sines between
+        window         by exp(-t·δ), a decay of its own for every channel
+        filter_fft     (o - 1)·d transforms of h, filled up with zeros to 2N numbers, once for a batch
+        long_conv      as many of v and back, and the products of the spectra: (o - 1)·d·(10·N·⌈log₂ 2N⌉ + 6·(N + 1))
+                       FLOPs by convention, no MACs: counters of products see nothing of it
+        out_proj       N·d² MACs, with biases
+
+    W `conv`, K `features`, F `filter_hidden`, L `filter_layers`. Transforms round, so that later tokens stir the last
+    bits of earlier ones.
+    """
+
+    order: Annotated[int, msgspec.Meta(ge=2, le=64)] = 2
+    """o: gates, of which the last follows the last of o - 1 long convolutions."""
+    conv: Side = 3
+    """W."""
+    features: Annotated[int, msgspec.Meta(ge=3, le=2**16)] = 33
+    """K, odd: the time, and as many cosines as sines."""
+    filter_hidden: Width = 64
+    """F."""
+    filter_layers: Side = 2
+    """L, of hidden maps between the first and the last."""
+    positions: Literal["learned", "fixed"] = "learned"
+
+    @property
+    def causality(self) -> Literal["exact"]:
+        return "exact"
+
+    def label(self) -> str:
+        return f"Hyena (order {self.order})"
+
+    def carried_per_token(self, width: Number) -> Number:
+        """Numbers that must be kept of every token, for a filter reads them all: what enters the long convolutions."""
+        return (self.order - 1) * width
+
+    def check(self, place: Place) -> None:
+        check_sequence("hyena", place)
+        if self.features % 2 == 0:
+            near = f"{self.features - 1} or {self.features + 1}"
+            raise PageError(
+                "features",
+                f"{self.features} is even, and beside the time stand as many cosines as sines; try {near}",
+            )
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(token + 1)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * (grid.total + 1) // 2
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        wide, filters = (self.order + 1) * d, (self.order - 1) * d
+        yield linear("in_proj", "Projections to gates and value", n, d, wide)
+        yield depthwise("short_conv", "Causal depthwise convolution", n + self.conv - 1, (self.conv,), wide)
+        for row in self._filter(n, filters):
+            yield msgspec.structs.replace(row, once=True)
+        yield elementwise("gate", "Gates", "multiply", n * self.order * d)
+        transforms = 2 * COSTS["fft"] * n * ceil_log2(2 * n)
+        yield Operation(
+            path="long_conv",
+            title="Long convolutions by FFT",
+            flops=filters * (transforms + (n + 1) * COSTS["complex_multiply"]),
+            mixing="global",
+            reads="N",
+            reads_tokens=n,
+        )
+        skip = n * filters * (COSTS["multiply"] + COSTS["add"])
+        yield Operation(path="skip", title="Skip D∘v", params=filters, flops=skip)
+        yield linear("out_proj", "Output projection", n, d, d)
+
+    def _filter(self, tokens: Number, filters: Number) -> Iterator[Operation]:
+        """What makes the filters, on weights alone."""
+        hidden, layers = self.filter_hidden, self.filter_layers
+        if self.positions == "learned":
+            table = tokens * self.features
+            yield Operation(path="positions", title="Features of the positions", params=table, bound=True)
+        yield linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
+        sines = (layers + 1) * tokens * hidden * (COSTS["multiply"] + COSTS["exp"])
+        yield Operation(path="filter_sin", title="Filter network, sin(ω∘x)", params=hidden, flops=sines)
+        row = linear("filter_hidden", "Filter network, hidden maps", layers * tokens, hidden, hidden)
+        yield msgspec.structs.replace(row, params=layers * row.params)
+        yield linear("filter_out", "Filter network, last map", tokens, hidden, filters, bias=False)
+        window = tokens * filters * (2 * COSTS["multiply"] + COSTS["exp"])
+        yield Operation(path="window", title="Window of the filters", flops=window)
+        transforms = filters * COSTS["fft"] * tokens * ceil_log2(2 * tokens)
+        yield Operation(path="filter_fft", title="Spectra of the filters", flops=transforms)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n = place.grid.total
+        yield (
+            f"{self.order - 1} long convolution(s) by transforms of 2·{n:,} numbers: in the FLOPs by convention, none "
+            "of it in the MACs"
+        )
+        if self.positions == "learned":
+            yield f"features of {n:,} positions are learned in every layer: another N needs other rows"
+        yield (
+            "token by token there is no state of constant size: the filters read all tokens, of which "
+            f"{self.carried_per_token(place.dim):,} numbers each must be kept"
+        )

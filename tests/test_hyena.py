@@ -1,0 +1,146 @@
+"""Hyena: by hand, its transforms in a trace, its long convolution beside a direct one, and how it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from xfcost.counted import count
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.live.build import TWINS
+from xfcost.live.mechanisms.hyena import LongConvolution, Spectra
+from xfcost.live.trace import trace
+from xfcost.mechanisms import Hyena
+from xfcost.mechanisms.base import Place
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+
+def spot(*sides: int, dim: int = 8) -> Place:
+    return Place(grid=Grid(sides), dim=dim, out_dim=dim)
+
+
+def test_an_operator_by_hand() -> None:
+    # 5 tokens of 8, order 3: 4 projections, 2 long convolutions; 3 features, 4 hidden units, 2 hidden maps.
+    page = Hyena(order=3, conv=2, features=3, filter_hidden=4)
+    rows = {row.path: row for row in page.operations(spot(5))}
+    assert {path: row.macs for path, row in rows.items() if row.macs} == {
+        "in_proj": 1280,  # 5·8·32
+        "short_conv": 384,  # 5 + 1 outputs, 2 taps, 32 channels
+        "filter_in": 60,  # 5·3·4
+        "filter_hidden": 160,  # 2·5·4·4
+        "filter_out": 320,  # 5·4·16
+        "out_proj": 320,
+    }
+    assert {path: row.params for path, row in rows.items() if row.params} == {
+        "in_proj": 288,
+        "short_conv": 96,
+        "positions": 15,
+        "filter_in": 16,
+        "filter_sin": 4,
+        "filter_hidden": 40,
+        "filter_out": 64,
+        "skip": 16,
+        "out_proj": 72,
+    }
+    # transforms of 10 numbers, ⌈log₂ 10⌉ = 4: 5·5·4 = 100 FLOPs each; 6 numbers of a spectrum, 6 FLOPs each
+    assert rows["filter_fft"].flops == 16 * 100
+    assert rows["long_conv"].flops == 16 * (2 * 100 + 36)
+    assert rows["gate"].flops == 5 * 8 * 3
+    on_weights = {"positions", "filter_in", "filter_sin", "filter_hidden", "filter_out", "window", "filter_fft"}
+    assert {path for path, row in rows.items() if row.once} == on_weights
+    assert {path for path, row in rows.items() if row.bound} == {"positions"}
+    assert {path: row.mixing for path, row in rows.items() if row.mixes} == {
+        "short_conv": "local",
+        "long_conv": "global",
+    }
+    assert page.carried_per_token(8) == 16
+
+
+def test_fixed_positions_bind_no_weights_to_a_length() -> None:
+    rows = list(Hyena(positions="fixed").operations(spot(5)))
+    assert "positions" not in {row.path for row in rows}
+    assert not any(row.bound for row in rows)
+
+
+class Call(nn.Module):
+    def __init__(self, run: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.run = run
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.run(*inputs)
+
+
+@pytest.mark.parametrize(
+    ("run", "flops"),
+    [
+        (torch.fft.rfft, 6 * 5 * 4 * 3),  # 6 of 8 numbers
+        (lambda x: torch.fft.rfft(x, n=16), 6 * 5 * 8 * 4),
+        (lambda x: torch.fft.rfft(x, n=15), 6 * 5 * 15 * 4 // 2),  # an odd length, halves and all
+        (lambda x: torch.fft.rfft(x, n=2 * x.shape[-1]), 6 * 5 * 8 * 4),  # worked out while the trace runs
+        (lambda x: torch.fft.rfft(x, dim=1), 16 * 15),  # 16 of 3 numbers: ⌊5·3·2/2⌋ each
+        (lambda x: torch.fft.irfft(torch.fft.rfft(x, n=16), n=16), 2 * 6 * 5 * 8 * 4),
+        (lambda x: torch.fft.rfft(x) * torch.fft.rfft(x), 2 * 360 + 6 * 6 * 5),  # 5 complex numbers each
+    ],
+    ids=["own length", "padded", "odd", "shape arithmetic", "axis", "back", "product"],
+)
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_transforms_are_counted_by_their_convention(run: Callable[..., Tensor], flops: int, device: str) -> None:
+    found = trace(Call(run), (torch.empty(2, 3, 8, device=device),))
+    assert found.unsupported == {}
+    assert (found.macs, found.flops) == (0, flops)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 7, 64])
+def test_the_long_convolution_is_the_direct_one(tokens: int) -> None:
+    torch.manual_seed(0)
+    v, h = torch.randn(2, tokens, 3, dtype=torch.float64), torch.randn(tokens, 3, dtype=torch.float64)
+    ours = LongConvolution(tokens)(v, Spectra(tokens)(h))
+    kernel = h.T.flip(-1).unsqueeze(1)  # torch's convolution is a correlation
+    direct = nn.functional.conv1d(v.transpose(1, 2), kernel, padding=tokens - 1, groups=3)[..., :tokens]
+    torch.testing.assert_close(ours, direct.transpose(1, 2), rtol=1e-11, atol=1e-12)
+
+
+def test_it_runs_in_half_precision() -> None:
+    twin = TWINS[Hyena](Hyena(features=5), spot(6)).bfloat16().requires_grad_(requires_grad=False)
+    answer = twin(torch.randn(2, 6, 8, dtype=torch.bfloat16))
+    assert answer.dtype == torch.bfloat16
+    assert bool(answer.isfinite().all())
+
+
+def test_twice_as_many_tokens_cost_twice_as_much_and_a_logarithm_more() -> None:
+    """10·N·⌈log₂ 2N⌉ + 6·(N + 1) for each of 864 channels of 18 layers, where attention's scores grow fourfold."""
+
+    def transforms(tokens: int) -> int:
+        rows = count(place(load("hyena-153m"), Run(tokens=(tokens,)))).rows
+        return sum(row.flops * row.times for row in rows if row.operation == "long_conv")
+
+    assert transforms(2**11) == 18 * 864 * (10 * 2**11 * 12 + 6 * (2**11 + 1))
+    assert transforms(2**12) == 18 * 864 * (10 * 2**12 * 13 + 6 * (2**12 + 1))
+
+
+@pytest.mark.parametrize(
+    ("page", "where", "field", "words"),
+    [
+        (Hyena(features=4), spot(5), "features", "4 is even, .* try 3 or 5"),
+        (Hyena(), spot(3, 3), "kind", "walks along a sequence"),
+    ],
+)
+def test_what_it_refuses(page: Hyena, where: Place, field: str, words: str) -> None:
+    with pytest.raises(PageError, match=words) as refused:
+        page.check(where)
+    assert refused.value.field == field
+
+
+def test_what_it_tells() -> None:
+    transforms, learned, state = Hyena().notes(spot(5))
+    assert "1 long convolution(s) by transforms of 2·5 numbers" in transforms
+    assert "another N needs other rows" in learned
+    assert "8 numbers each must be kept" in state
+    assert len(list(Hyena(positions="fixed").notes(spot(5)))) == 2
