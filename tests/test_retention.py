@@ -12,8 +12,10 @@ from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.live import scans
+from xfcost.live.backward import walk
 from xfcost.live.build import TWINS
 from xfcost.live.mechanisms.retention import decay
+from xfcost.live.recurrence import in_few_steps
 from xfcost.live.trace import trace
 from xfcost.mechanisms import Retention
 from xfcost.mechanisms.base import Place
@@ -81,8 +83,8 @@ class Runs(nn.Module):
 @pytest.mark.parametrize("name", ["retention", "decayed_sums"])
 def test_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
     def traced(run: Any, steps: int) -> list[int]:
-        x = (2, steps, 3, 5)
-        shapes = [x, x, (2, steps, 3, 4), (3,)] if name == "retention" else [(2, steps, 3, 5, 4), (3,)]
+        x = (2, steps, 3 * 5)
+        shapes = [x, x, (2, steps, 3 * 4), (3,)] if name == "retention" else [(2, steps, 3 * 5 * 4), (3,)]
         found = trace(Runs(run), tuple(torch.randn(shape) for shape in shapes))
         assert found.unsupported == {}
         own = found.modules[""]
@@ -94,6 +96,24 @@ def test_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) ->
         differences.append([b - a for a, b in zip(few, more, strict=True)])
     assert differences[0] == differences[1]
     assert traced(getattr(torch.ops.xfcost, name), 5) == [5 * each for each in differences[0]]
+
+
+@pytest.mark.parametrize("form", ["chunkwise", "recurrent"])
+def test_a_loop_of_many_steps_learns_at_the_cost_that_a_few_say(form: str) -> None:
+    with torch.device("meta"):
+        page = Retention(heads=2, form=form, chunk=2 if form == "chunkwise" else None)
+        twin = TWINS[Retention](page, spot(23))
+        x = torch.randn(2, 23, 8, requires_grad=True)
+    quick = walk(twin, (x,))
+
+    class Whole(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            with in_few_steps(lambda loop, shapes, args: loop(*args)):
+                return twin(x)
+
+    whole = walk(Whole(), (x,))
+    for quantity in ("forward", "backward"):
+        assert sum(getattr(quick, quantity).values()) == sum(getattr(whole, quantity).values()) > 0
 
 
 @pytest.mark.parametrize(("form", "times"), [("parallel", 4), ("chunkwise", 2), ("recurrent", 2)])

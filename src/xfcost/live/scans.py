@@ -56,24 +56,25 @@ def _like_values(_q: Tensor, _k: Tensor, v: Tensor, *_: Any) -> Tensor:
 
 
 @sequential("retention(Tensor q, Tensor k, Tensor v, Tensor decay) -> Tensor", _like_values)
-def retention(q_BNHK: Tensor, k_BNHK: Tensor, v_BNHV: Tensor, decay_H: Tensor) -> Tensor:
-    """S = γS + kᵀv, qS, token after token (Sun et al. 2023, equation 6): (B, N, H, V)."""
-    decay_H11 = decay_H.view(-1, 1, 1)
-    state_BHKV = v_BNHV.new_zeros(len(v_BNHV), *q_BNHK.shape[2:], v_BNHV.shape[-1])
+def retention(q_BND: Tensor, k_BND: Tensor, v_BNE: Tensor, decay_H: Tensor) -> Tensor:
+    """S = γS + kᵀv, qS, token after token (Sun et al. 2023, equation 6), heads beside each other: (B, N, E)."""
+    decay_H11, heads = decay_H.view(-1, 1, 1), len(decay_H)
+    state_BHKV = v_BNE.new_zeros(len(v_BNE), heads, q_BND.shape[-1] // heads, v_BNE.shape[-1] // heads)
     steps = []
-    for q_BHK, k_BHK, v_BHV in zip(*(in_order(part, reverse=False) for part in (q_BNHK, k_BNHK, v_BNHV)), strict=True):
+    parts = (in_order(part.unflatten(-1, (heads, -1)), reverse=False) for part in (q_BND, k_BND, v_BNE))
+    for q_BHK, k_BHK, v_BHV in zip(*parts, strict=True):
         state_BHKV = decay_H11 * state_BHKV + k_BHK.unsqueeze(-1) @ v_BHV.unsqueeze(-2)
-        steps.append((q_BHK.unsqueeze(-2) @ state_BHKV).squeeze(-2))
+        steps.append((q_BHK.unsqueeze(-2) @ state_BHKV).flatten(1))
     return torch.stack(steps, dim=1)
 
 
 @sequential("decayed_sums(Tensor added, Tensor decay) -> Tensor", _like_first)
-def decayed_sums(added_BCHKV: Tensor, decay_H: Tensor) -> Tensor:
-    """S = γS + what a chunk adds, chunk after chunk; S before every chunk: (B, C, H, K, V) -> (B, C, H, K, V)."""
-    decay_H11 = decay_H.view(-1, 1, 1)
-    state_BHKV = torch.zeros_like(added_BCHKV[:, 0])
+def decayed_sums(added_BCS: Tensor, decay_H: Tensor) -> Tensor:
+    """S = γS + what a chunk adds, chunk after chunk, heads beside each other; S before every chunk: (B, C, S)."""
+    decay_H1 = decay_H.unsqueeze(-1)
+    state_BHK = torch.zeros_like(added_BCS[:, 0]).unflatten(-1, (len(decay_H), -1))
     before = []
-    for added_BHKV in in_order(added_BCHKV, reverse=False):
-        before.append(state_BHKV)
-        state_BHKV = decay_H11 * state_BHKV + added_BHKV
+    for added_BHK in in_order(added_BCS.unflatten(-1, (len(decay_H), -1)), reverse=False):
+        before.append(state_BHK.flatten(1))
+        state_BHK = decay_H1 * state_BHK + added_BHK
     return torch.stack(before, dim=1)

@@ -38,8 +38,9 @@ def wkv(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def retention(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """q (…, N, h, k), v (…, N, h, v): N steps over h·k·v numbers, updated by a product, read by one, and decayed."""
-    numbers, values = prod(shape(inputs[0])) * shape(inputs[2])[-1], prod(shape(inputs[2]))
+    """q (…, N, h·k), v (…, N, h·v), γ (h,): N steps over h·k·v numbers, updated by a product, read by one, decayed."""
+    values = prod(shape(inputs[2]))
+    numbers = values * shape(inputs[0])[-1] // shape(inputs[3])[0]
     decayed = numbers * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"])
     return counts(2 * numbers, decayed) + Counter(moved=values)
 

@@ -14,7 +14,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Mixer, Place, Side, Width
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import depthwise, elementwise, linear
+from xfcost.mechanisms.rows import depthwise, elementwise, gradients, linear
 
 
 class Hyena(Mixer, frozen=True, kw_only=True, tag="hyena"):
@@ -102,7 +102,8 @@ class Hyena(Mixer, frozen=True, kw_only=True, tag="hyena"):
         if self.positions == "learned":
             table = tokens * self.features
             yield Operation(path="positions", title="Features of the positions", params=table, bound=True)
-        yield linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
+        first = linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
+        yield gradients(first, 2 if self.positions == "learned" else 1)
         sines = (layers + 1) * tokens * hidden * (COSTS["multiply"] + COSTS["exp"])
         yield Operation(path="filter_sin", title="Filter network, sin(ω∘x)", params=hidden, flops=sines)
         row = linear("filter_hidden", "Filter network, hidden maps", layers * tokens, hidden, hidden)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.live import scans  # noqa: F401 - its operations stand in torch.ops.xfcost
-from xfcost.live.leaves import NO_TABLES, Add, Linear, Pad, Scale, Scores, Tables, WeightedSum, split_heads
+from xfcost.live.leaves import NO_TABLES, Add, Linear, Pad, Scale, Scores, Tables, WeightedSum, join_heads, split_heads
 from xfcost.live.mechanisms.kernel import State
 from xfcost.live.mechanisms.mamba import Gate
 from xfcost.live.mechanisms.mamba2 import Multiply
@@ -150,7 +150,9 @@ class Carry(nn.Module):
     """The states before the chunks: (B, H, C, K, V), γ^T (H,) -> (B, H, C, K, V)."""
 
     def forward(self, added: Tensor, decay_H: Tensor) -> Tensor:
-        return torch.ops.xfcost.decayed_sums(added.transpose(1, 2), decay_H).transpose(1, 2)
+        added_BCHKV = added.transpose(1, 2)
+        before = torch.ops.xfcost.decayed_sums(added_BCHKV.flatten(2), decay_H)
+        return before.view_as(added_BCHKV).transpose(1, 2)
 
 
 class Recurrent(nn.Module):
@@ -161,11 +163,12 @@ class Recurrent(nn.Module):
         self.scan = Scan(heads)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self.scan(*(part.transpose(1, 2) for part in (q, k, v))).transpose(1, 2)
+        read_BNE = self.scan(*(join_heads(part) for part in (q, k, v)))
+        return split_heads(read_BNE, q.shape[1])
 
 
 class Scan(nn.Module):
-    """(B, N, H, K) twice, (B, N, H, V) -> (B, N, H, V)."""
+    """Heads beside each other, (B, N, D) twice, (B, N, E) -> (B, N, E)."""
 
     decay_H: Tensor
 
