@@ -189,6 +189,28 @@ DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "rwkv": numbers("hidden_size", "num_hidden_layers", "intermediate_size") | {"tie_word_embeddings": st.booleans()},
     "vit": _VIT,
     "deit": _VIT,
+    "pvt": numbers("num_labels")
+    | {
+        "depths": st.lists(st.integers(1, 3), min_size=3, max_size=4),
+        "hidden_act": ACTS,
+        "image_size": st.sampled_from([32, 64, 96]),
+    },
+    "poolformer": numbers("num_labels")
+    | {
+        "use_layer_scale": st.booleans(),
+        "mlp_ratio": st.sampled_from([1.5, 2.0]),
+        "pool_size": st.integers(1, 5),
+        "hidden_act": ACTS,
+    },
+    "convnext": numbers("num_labels", "patch_size")
+    | {"layer_scale_init_value": st.sampled_from([0.0, 1e-6]), "num_stages": st.integers(2, 4), "hidden_act": ACTS},
+    "resnet": numbers("num_labels", "embedding_size")
+    | {
+        "layer_type": st.sampled_from(["basic", "bottleneck"]),
+        "downsample_in_first_stage": st.booleans(),
+        "hidden_sizes": st.lists(st.integers(1, 20), min_size=2, max_size=3),
+        "downsample_in_bottleneck": st.booleans(),
+    },
     "swin": _SWIN,
     "swinv2": _SWIN,
 }

@@ -73,6 +73,10 @@ TINY: dict[str, dict[str, Any]] = {
     "rwkv": {"vocab_size": 29, "hidden_size": 12, "num_hidden_layers": 2, "intermediate_size": 20},
     "vit": _VIT,
     "deit": _VIT,
+    "pvt": {"hidden_sizes": [4, 8, 10, 8], "num_attention_heads": [1, 2, 5, 2], "image_size": 64, "num_labels": 5},
+    "poolformer": {"hidden_sizes": [4, 6, 8, 10], "num_labels": 5},
+    "convnext": {"hidden_sizes": [4, 6, 8], "depths": [1, 2, 1], "num_stages": 3, "image_size": 64, "num_labels": 5},
+    "resnet": {"embedding_size": 4, "hidden_sizes": [8, 12, 16], "depths": [1, 2, 2], "num_labels": 5},
     "swin": _SWIN,
     "swinv2": _SWIN,
 }  # fmt: skip
@@ -93,7 +97,7 @@ def two_labels(architecture: str) -> dict[str, int]:
 
 def run_of(kind: str, architecture: str) -> Run:
     """N tokens; an image has its own."""
-    if kind in ("vit", "deit", "swin", "swinv2"):
+    if "vocab_size" not in TINY[kind]:
         return Run()
     return Run(tokens=(TOKENS, 7) if kind in ("t5", "mt5") and not architecture.endswith("EncoderModel") else (TOKENS,))
 
@@ -101,7 +105,7 @@ def run_of(kind: str, architecture: str) -> Run:
 def their_macs(model: Any, values: dict[str, Any], run: Run) -> int:
     """By torch's counter, on the CPU and eager, where it sees attention."""
     if run.tokens is None:
-        size = values["image_size"]
+        size = values.get("image_size", 224)
         height, width = (size, size) if isinstance(size, int) else size
         inputs = {"pixel_values": torch.zeros(1, 3, height, width)}
     else:

@@ -29,6 +29,10 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
     "rwkv": ("recurrent", "Rwkv"),
     "vit": ("vit", "Vit"),
     "deit": ("vit", "Deit"),
+    "pvt": ("pvt", "Pvt"),
+    "poolformer": ("poolformer", "PoolFormer"),
+    "convnext": ("convnext", "ConvNext"),
+    "resnet": ("resnet", "ResNet"),
     "swin": ("swin", "Swin"),
     "swinv2": ("swin", "Swinv2"),
 }

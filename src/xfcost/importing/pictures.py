@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -10,6 +10,7 @@ from xfcost.errors import PageError
 from xfcost.mechanisms.base import Side
 
 # Not a tuple of two: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
+STAGES: Final = msgspec.Meta(min_length=1, max_length=12)
 Size = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)]
 
 
@@ -28,6 +29,13 @@ def image(size: int | list[int], channels: int) -> dict[str, Any]:
     """The input of a spec."""
     height, width = sides(size)
     return {"kind": "image", "size": height if height == width else [height, width], "channels": channels}
+
+
+def check_lengths(stages: int, name: str, **lists: list[Any]) -> None:
+    """Raise PageError where a list has not one item for each of the stages, whose number is called `name`."""
+    for field, items in lists.items():
+        if len(items) != stages:
+            raise PageError(field, f"expected {stages} items, one per stage ({name}), got {len(items)}")
 
 
 def check_patches(size: int | list[int], patch: int | list[int]) -> None:

@@ -10,12 +10,10 @@ from xfcost.errors import PageError
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft, check_heads
 from xfcost.importing.family import Family
-from xfcost.importing.pictures import Size, check_patches, image, sides, square
+from xfcost.importing.pictures import STAGES, Size, check_patches, image, sides, square
 from xfcost.mechanisms.base import Heads, Side, Width
 from xfcost.mechanisms.expansion import Ratio
 from xfcost.spec.grammar import Repeat
-
-_Stages = msgspec.Meta(min_length=1, max_length=12)
 
 
 class Swin(Family, frozen=True, kw_only=True):
@@ -32,8 +30,8 @@ class Swin(Family, frozen=True, kw_only=True):
     patch_size: Size = 4
     num_channels: Side = 3
     embed_dim: Width = 96
-    depths: Annotated[list[Repeat], _Stages] = msgspec.field(default_factory=lambda: [2, 2, 6, 2])
-    num_heads: Annotated[list[Heads], _Stages] = msgspec.field(default_factory=lambda: [3, 6, 12, 24])
+    depths: Annotated[list[Repeat], STAGES] = msgspec.field(default_factory=lambda: [2, 2, 6, 2])
+    num_heads: Annotated[list[Heads], STAGES] = msgspec.field(default_factory=lambda: [3, 6, 12, 24])
     window_size: Side = 7
     mlp_ratio: Ratio = 4.0
     qkv_bias: bool = True

@@ -1,0 +1,88 @@
+"""PVT: patches at every stage's door, attention over keys reduced from squares of tokens."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from xfcost.errors import PageError
+from xfcost.importing.activations import Activation, act
+from xfcost.importing.draft import Draft, check_heads
+from xfcost.importing.family import Family
+from xfcost.importing.pictures import STAGES, check_lengths, image
+from xfcost.mechanisms.base import Heads, Rows, Side, Width
+from xfcost.mechanisms.expansion import Ratio
+from xfcost.spec.grammar import Repeat
+
+
+class Pvt(Family, frozen=True, kw_only=True):
+    """PvtConfig of transformers."""
+
+    paper: ClassVar = "Wang et al. 2021, arXiv:2102.12122"
+    architectures: ClassVar[tuple[str, ...]] = ("PvtForImageClassification",)
+    only: ClassVar = {"qkv_bias": ((True,), "an output with a bias behind queries without one is not in this mixer")}
+
+    image_size: Side = 224
+    num_channels: Side = 3
+    num_encoder_blocks: Side = 4
+    depths: Annotated[list[Repeat], STAGES] = msgspec.field(default_factory=lambda: [2, 2, 2, 2])
+    sequence_reduction_ratios: Annotated[list[Side], STAGES] = msgspec.field(default_factory=lambda: [8, 4, 2, 1])
+    hidden_sizes: Annotated[list[Width], STAGES] = msgspec.field(default_factory=lambda: [64, 128, 320, 512])
+    patch_sizes: Annotated[list[Side], STAGES] = msgspec.field(default_factory=lambda: [4, 2, 2, 2])
+    strides: Annotated[list[Side], STAGES] = msgspec.field(default_factory=lambda: [4, 2, 2, 2])
+    num_attention_heads: Annotated[list[Heads], STAGES] = msgspec.field(default_factory=lambda: [1, 2, 5, 8])
+    mlp_ratios: Annotated[list[Ratio], STAGES] = msgspec.field(default_factory=lambda: [8, 8, 4, 4])
+    hidden_act: Activation = "gelu"
+    num_labels: Rows = 1000
+
+    def check(self) -> None:
+        names = ("depths", "sequence_reduction_ratios", "hidden_sizes", "patch_sizes", "strides",
+                 "num_attention_heads", "mlp_ratios")  # fmt: skip
+        lists = {name: getattr(self, name) for name in names}
+        check_lengths(self.num_encoder_blocks, "num_encoder_blocks", **lists)
+        if self.num_encoder_blocks < 2:  # noqa: PLR2004 - pixels become tokens in the first, the class token joins behind
+            raise PageError("num_encoder_blocks", "expected at least 2")
+        if self.patch_sizes != self.strides:
+            raise PageError(
+                "strides", f"expected patch_sizes, {self.patch_sizes}, got {self.strides}: patches don't overlap"
+            )
+        if self.strides != [4] + [2] * (self.num_encoder_blocks - 1):
+            raise PageError("strides", "expected 4, then 2 at every door, as transformers' tables of positions do")
+        if self.sequence_reduction_ratios[-1] != 1:
+            raise PageError("sequence_reduction_ratios", "expected 1 in the last stage, where the class token stands")
+        whole = 2 ** (self.num_encoder_blocks + 1)
+        if self.image_size % whole:
+            raise PageError("image_size", f"expected a multiple of {whole}, which patches tile, got {self.image_size}")
+        self._check_reduced()
+        for heads, width in zip(self.num_attention_heads, self.hidden_sizes, strict=True):
+            check_heads("num_attention_heads", heads, "hidden_sizes", width)
+
+    def _check_reduced(self) -> None:
+        for number, ratio in enumerate(self.sequence_reduction_ratios):
+            side = self.image_size // 2 ** (number + 2)
+            if side % ratio:
+                raise PageError("sequence_reduction_ratios", f"{ratio} does not divide the grid's side {side}")
+
+    def draft(self, architecture: str) -> Draft:
+        patch = {"kind": "patch", "size": self.patch_sizes[0], "norm": "layer_norm"}
+        keys = {
+            "input": image(self.image_size, self.num_channels),
+            "embed": [patch, {"kind": "position"}],
+            "stages": [self._stage(number) for number in range(self.num_encoder_blocks)],
+            "head": {"kind": "classifier", "pool": "class_token", "norm": "layer_norm", "classes": self.num_labels},
+        }
+        return Draft(keys, [])
+
+    def _stage(self, number: int) -> dict[str, Any]:
+        width, size, ratio = self.hidden_sizes[number], self.patch_sizes[number], self.sequence_reduction_ratios[number]
+        last = number == self.num_encoder_blocks - 1
+        door: list[dict[str, Any]] = [{"kind": "conv", "size": size, "stride": size, "norm": "layer_norm"}]
+        door += [{"kind": "class_token"}] if last else []
+        reduced = {} if ratio == 1 else {"reduction": ratio}
+        block = [
+            {"kind": "spatial_reduction", "heads": self.num_attention_heads[number]} | reduced,
+            {"kind": "mlp", "hidden": int(width * self.mlp_ratios[number])} | act(self.hidden_act),
+        ]
+        enter = {"enter": [*door, {"kind": "position"}]} if number else {}
+        return enter | {"dim": width, "depth": self.depths[number], "block": block}

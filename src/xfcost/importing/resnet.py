@@ -1,0 +1,64 @@
+"""ResNet: convolutions in bottlenecks or in pairs, batch norms, a stage's first block with its stride."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+import msgspec
+
+from xfcost.errors import PageError
+from xfcost.importing.draft import Draft
+from xfcost.importing.family import Family
+from xfcost.importing.pictures import STAGES, check_lengths
+from xfcost.mechanisms.base import Side, Width
+from xfcost.spec.grammar import Repeat
+
+# A bottleneck is a quarter as wide as what comes out of it.
+_REDUCTION: Final = 4
+
+
+class ResNet(Family, frozen=True, kw_only=True):
+    """ResNetConfig of transformers, which says nothing of the image."""
+
+    paper: ClassVar = "He et al. 2016, arXiv:1512.03385"
+    architectures: ClassVar[tuple[str, ...]] = ("ResNetForImageClassification",)
+    uncounted: ClassVar = frozenset({"out_features", "out_indices", "stage_names"})
+
+    num_channels: Side = 3
+    embedding_size: Width = 64
+    hidden_sizes: Annotated[list[Width], STAGES] = msgspec.field(default_factory=lambda: [256, 512, 1024, 2048])
+    depths: Annotated[list[Repeat], STAGES] = msgspec.field(default_factory=lambda: [3, 4, 6, 3])
+    layer_type: Literal["bottleneck", "basic"] = "bottleneck"
+    hidden_act: Literal["relu"] = "relu"
+    downsample_in_first_stage: bool = False
+    downsample_in_bottleneck: bool = False
+
+    def check(self) -> None:
+        check_lengths(len(self.depths), "depths", hidden_sizes=self.hidden_sizes)
+        if self.layer_type == "bottleneck" and any(width < _REDUCTION for width in self.hidden_sizes):
+            raise PageError("hidden_sizes", f"expected at least {_REDUCTION}: a bottleneck is a quarter as wide")
+
+    def draft(self, architecture: str) -> Draft:
+        keys = {
+            "input": {"kind": "image", "size": 224, "channels": self.num_channels},
+            "embed": [
+                {
+                    "kind": "conv", "size": 7, "stride": 2, "padding": 3, "channels": self.embedding_size,
+                    "bias": False, "norm": "batch_norm", "act": "relu",
+                },
+                {"kind": "pool", "form": "max", "size": 3, "stride": 2, "padding": 1},
+            ],
+            "stages": [self._stage(number) for number in range(len(self.depths))],
+            "head": {"kind": "classifier", "pool": "mean", "norm": "none", "classes": self.num_labels},
+        }  # fmt: skip
+        return Draft(keys, ["Assumed: an image of 224, as the config says nothing of it."])
+
+    def _stage(self, number: int) -> dict[str, Any]:
+        width, depth = self.hidden_sizes[number], self.depths[number]
+        wide = {"width": width // _REDUCTION} if self.layer_type == "bottleneck" else {}
+        block = {"kind": self.layer_type} | wide
+        halves = number or self.downsample_in_first_stage
+        where = {"stride_on": "1x1"} if self.downsample_in_bottleneck and wide else {}
+        first = block | ({"stride": 2} | where if halves else {})
+        rest = [{"repeat": depth - 1, "blocks": [[block]]}] if depth > 1 else []
+        return {"dim": width, "blocks": [[first], *rest]}
