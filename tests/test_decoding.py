@@ -162,7 +162,7 @@ def logits_step_by_step(spec: Any, sizes: tuple[int, ...]) -> tuple[Tensor, Tens
     with torch.no_grad():
         expected = whole.model(*whole.inputs)
         if len(sizes) > 1:
-            memory = whole.model.streams[0](whole.inputs[0], None)
+            memory = step.model.streams[0](whole.inputs[0], None)
             for module in step.model.modules():
                 if hasattr(module, "remember"):
                     module.remember(memory)

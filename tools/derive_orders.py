@@ -72,9 +72,10 @@ def _rows(example: Page, spot: Place) -> Iterator[Operation]:
 def _decoding_rows(example: Page, spot: Place) -> list[Operation]:
     """A page's rows for one token more; none where it can't be worked out token by token."""
     try:
-        return list(example.decoding(spot))
+        rows = list(example.decoding(spot))
     except PageError:
         return []
+    return [*rows, *(example.shortcut(alone(spot)) if isinstance(example, SubLayer) else ())]
 
 
 def _residual_rows(spot: Place) -> Iterator[Operation]:

@@ -8,7 +8,8 @@ from xfcost.mechanisms import ByteNet, Conv
 from xfcost.mechanisms.base import Page, Place
 
 SIZE = 2 * W + 1
-GRIDS = (Grid((s * s,)), Grid((s, s)), Grid((s, s, 1)))
+TEXT = Grid((s * s,))
+GRIDS = (TEXT, Grid((s, s)), Grid((s, s, 1)))
 
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Conv: [
@@ -18,6 +19,13 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         for act in ("relu", "glu")
         if (form, act) != ("depthwise", "glu")
     ]
-    + [(Conv(size=SIZE), place(grid=grid, out_dim=2 * d)) for grid in GRIDS],
-    ByteNet: [(ByteNet(size=SIZE), place(grid=grid, dim=2 * d, out_dim=2 * d)) for grid in GRIDS],
+    + [(Conv(size=SIZE), place(grid=grid, out_dim=2 * d)) for grid in GRIDS]
+    + [
+        (Conv(size=SIZE, form=form, act=act, causal=True), place(grid=TEXT, out_dim=out))
+        for form in ("plain", "depthwise", "separable")
+        for act, out in (("relu", d), ("relu", 2 * d), ("glu", d))
+        if form != "depthwise" or (act, out) == ("relu", d)
+    ],
+    ByteNet: [(ByteNet(size=SIZE), place(grid=grid, dim=2 * d, out_dim=2 * d)) for grid in GRIDS]
+    + [(ByteNet(size=SIZE, causal=True), place(grid=TEXT, dim=2 * d, out_dim=2 * d))],
 }

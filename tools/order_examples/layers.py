@@ -72,7 +72,11 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         *((Pool(**tiles(r), form="mean"), place(grid=tiled(r))) for r in RANKS),
     ],
     AxisPosition: [(AxisPosition(), place())],
-    Shift: [(Shift(axis="row", start=start), place()) for start in ("zeros", "learned")],
+    Shift: [
+        (Shift(axis="row", start=start), place(**text))
+        for start in ("zeros", "learned")
+        for text in ({}, {"grid": Grid((s * s,))})
+    ],
     Context: [(Context(), place(memory=SQUARE, memory_dim=d))],
     Fold: [(Fold(), place(grid=Grid((s * s,))))],
     Pixels: [(Pixels(), place(dim=C, out_dim=d))],

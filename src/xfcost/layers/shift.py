@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+import msgspec
+
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.layers.base import Embed, PerToken
 from xfcost.ledger import Operation
 from xfcost.mechanisms.axes import Axis, check_axis
-from xfcost.mechanisms.base import Joining, Place
+from xfcost.mechanisms.base import Joining, Place, alone
 from xfcost.mechanisms.rows import elementwise, move
 
 
@@ -35,6 +37,14 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
     def operations(self, place: Place) -> Iterator[Operation]:
         params = place.dim if self.start == "learned" else 0
         yield move("shift", f"Shift along {self.axis}s", place.grid.tokens * place.dim, params=params)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """The token before was kept, d numbers: it is taken, and the new one put in its place."""
+        if len(place.grid.sides) > 1:
+            raise PageError("axis", "--mode decode: tokens shift along the lines of a grid here; a text has one")
+        for row in self.operations(alone(place)):
+            read = row.params if place.grid.total == 1 else 0  # the learned start, where it is the first token's
+            yield msgspec.structs.replace(row, moved=2 * place.dim, cached=place.dim, read=read)
 
 
 class Context(PerToken, frozen=True, kw_only=True, tag="context"):
@@ -69,6 +79,14 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
         if self.shift is not None:
             yield move("shift", f"Shift the context along {self.shift}s", n * d)
         yield elementwise("add", "Add the encoder's output", "add", n * d)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """The memory's token of the same number is added: M·d numbers are kept."""
+        if self.shift is not None:
+            raise PageError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
+        kept = place.grid.total * place.dim
+        yield Operation(path="cache", title="The encoder's output", cached=kept)
+        yield from self.operations(alone(place))
 
 
 def _check_shift(field: str, axis: Axis, grid: Grid) -> None:

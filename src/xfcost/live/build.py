@@ -116,7 +116,7 @@ class Model(nn.Module):
             StreamModel(stream, maker, rows, f"streams.{number}")
             for number, (stream, maker) in enumerate(zip(architecture.streams, makers, strict=True))
         )
-        if len(architecture.running) > 1:
+        if len(architecture.streams) > 1:
             hand_over(*self.streams)
         self.head = makers[-1].of(architecture.head) if architecture.head else None
         rows["head"] = "head"

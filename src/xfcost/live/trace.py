@@ -68,6 +68,7 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     analysis = _Analysis(model, inputs)
     with ExitStack() as stack:
         stack.enter_context(_collector_paused())
+        stack.enter_context(_past_given(model))
         if any(tensor.is_meta for tensor in inputs):
             stack.enter_context(traceable_meta())
         stack.enter_context(torch.no_grad())
@@ -115,6 +116,22 @@ def _shared_params_once(model: nn.Module, modules: dict[str, ModuleCosts]) -> di
         if twice:
             modules[name] = modules[name]._replace(params=modules[name].params - twice)
     return modules
+
+
+@contextmanager
+def _past_given(model: nn.Module) -> Iterator[None]:
+    """What is kept for tokens to come leaves the call too: nothing else in it need ask for what it writes there."""
+    kept = [module for module in model.modules() if isinstance(module, Kept)]
+
+    def given(_: nn.Module, __: Any, answer: Any) -> Any:
+        return answer, [buffer for module in kept for buffer in module.buffers(recurse=False)]
+
+    hook = model.register_forward_hook(given) if kept else None
+    try:
+        yield
+    finally:
+        if hook is not None:
+            hook.remove()
 
 
 @contextmanager

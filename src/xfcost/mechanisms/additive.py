@@ -61,6 +61,11 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """U h_j."""
         return linear("keys", "Alignment: keys", _memory(place), place.memory_dim, self.hidden, bias=self.bias)
 
+    def remembered(self, place: Place) -> Operation:
+        """U h_j and h_j, which every step reads."""
+        kept = _memory(place) * (self.hidden + place.memory_dim)
+        return Operation(path="cache", title="Cached keys and tokens of the memory", cached=kept)
+
 
 def _of_states(row: Operation, steps: Number, learned: bool) -> Operation:
     """A map of the states before every step: a first one of zeros asks for no gradient."""

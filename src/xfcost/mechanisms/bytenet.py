@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Place
@@ -26,6 +27,9 @@ class ByteNet(Convolve, frozen=True, kw_only=True, tag="bytenet"):
         super().check(place)
         if place.dim % 2:
             raise PageError("kind", f"'bytenet' works at half the width, and {place.dim} is odd")
+
+    def convolved(self, width: Number) -> Number:
+        return width // 2
 
     def label(self) -> str:
         return f"ByteNet block, dilation {self.dilation}" if self.dilation > 1 else "ByteNet block"

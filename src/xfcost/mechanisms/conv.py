@@ -12,8 +12,8 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import ActKind, Mixer, Place, Side
-from xfcost.mechanisms.rows import convolution, depthwise, elementwise, linear, move
+from xfcost.mechanisms.base import ActKind, Mixer, Place, Side, alone
+from xfcost.mechanisms.rows import convolution, depthwise, elementwise, linear, move, window
 from xfcost.mechanisms.taps import Taps
 
 if TYPE_CHECKING:
@@ -52,6 +52,20 @@ class Convolve(Mixer, frozen=True, kw_only=True):
     def label(self) -> str:
         words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
         return " ".join(word for word in words if word).capitalize()
+
+    def convolved(self, width: Number) -> Number:
+        """Channels that the taps read."""
+        return width
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One position; the (W - 1)·δ inputs before it are kept, and their zeros before the first token with them."""
+        if not self.causal:
+            yield from super().decoding(place)
+        for row in self.operations(alone(place)):
+            if row.path != "pad":
+                yield row
+            else:
+                yield from window(self.convolved(place.dim), self.size, self.dilation)
 
     def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
         """Zeros before the first token, where it is causal."""

@@ -12,9 +12,9 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Length, Place
+from xfcost.mechanisms.base import Length, Place, alone
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
+from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product, state, through_state
 
 Form = Literal["parallel", "chunked", "recurrent"]
 CHUNK = 64
@@ -135,6 +135,23 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         yield from rows(letters)
         yield elementwise("divide", "Divide by the normaliser", "multiply", letters.padded * inner)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    @property
+    def recurrent(self) -> Kernel:
+        """Itself token by token."""
+        return msgspec.structs.replace(self, form="recurrent", chunk=None)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One token on one state of m·h·(d_k + 1) numbers, in whatever form all tokens are computed."""
+        if not self.causal:
+            yield from super().decoding(place)
+        inner = self.inner(place.dim)
+        kept = self.features.width(inner // self.heads) * (inner + self.heads)
+        for row in through_state(self.recurrent.operations(alone(place)), place.grid.total):
+            if row.path == "join":
+                yield state("State and sum for the next token", kept, path="cache")
+            else:
+                yield row
 
     def notes(self, place: Place) -> Iterator[str]:
         n, head_dim = place.grid.total, self.inner(place.dim) // self.heads

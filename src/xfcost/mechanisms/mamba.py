@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+import msgspec
+
 from xfcost.arithmetic import Number, ceil_div, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Mixer, Place, Side, Width
-from xfcost.mechanisms.rows import depthwise, elementwise, linear
+from xfcost.mechanisms.rows import depthwise, elementwise, linear, state, through_state, window
 
 
 class Mamba(Mixer, frozen=True, kw_only=True, tag="mamba"):
@@ -68,10 +70,25 @@ class Mamba(Mixer, frozen=True, kw_only=True, tag="mamba"):
         return grid.total * (grid.total + 1) // 2
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, states = place.grid.total, place.dim, self.state
-        inner, rank = self.inner(d), self.step_rank(d)
+        return self._rows(place.grid.total, place.dim, self.conv - 1)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One step on a state of E·S numbers, and one position of the convolution on its last W - 1 inputs."""
+        inner = self.inner(place.dim)
+        for row in through_state(self._rows(1, place.dim, 0), place.grid.total):
+            if row.path == "conv":
+                yield from window(inner, self.conv)
+            if row.path == "scan":
+                yield msgspec.structs.replace(row, moved=0)  # nothing to put side by side
+                yield state("State for the next token", inner * self.state)
+            else:
+                yield row
+
+    def _rows(self, n: Number, d: Number, behind: Number) -> Iterator[Operation]:
+        """The rows of n tokens, the convolution giving `behind` positions more."""
+        inner, rank, states = self.inner(d), self.step_rank(d), self.state
         yield linear("in_proj", "Input and gate projections", n, d, 2 * inner, bias=False)
-        yield depthwise("conv", "Causal depthwise convolution", n + self.conv - 1, (self.conv,), inner)
+        yield depthwise("conv", "Causal depthwise convolution", n + behind, (self.conv,), inner)
         yield elementwise("act", "Swish", "silu", n * inner)
         yield linear("x_proj", "Projections to Δ, B, C", n, inner, rank + 2 * states, bias=False)
         yield linear("dt_proj", "Step Δ", n, rank, inner)

@@ -12,7 +12,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Heads, Length, Mixer, Place, Side, Width
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import depthwise, elementwise, linear, move, product
+from xfcost.mechanisms.rows import depthwise, elementwise, linear, move, product, state, window
 
 
 class Mamba2(Mixer, frozen=True, kw_only=True, tag="mamba2"):
@@ -99,17 +99,45 @@ class Mamba2(Mixer, frozen=True, kw_only=True, tag="mamba2"):
         chunks = self.chunks(place.grid)
         padded = chunks * self.chunk
         letters = _Letters(n, padded, chunks, self.chunk, heads, inner, self.state)
+        yield from self._before(n, d, self.conv - 1)
+        yield move("pad", "Pad to whole chunks", lesser(1, padded - n) * padded * (convolved + heads))
+        yield from _inside(letters)
+        yield from _between(letters)
+        yield elementwise("add", "Add what the chunk gives", "add", padded * inner)
+        yield from self._after(n, d)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One step of the recurrence, and one position of the convolution on its last W - 1 inputs."""
+        d = place.dim
+        inner, heads, numbers = self.inner(d), self.head_count(d), self.state * self.inner(d)
+        read = _Letters(place.grid.total, 1, 1, 1, heads, inner, self.state).through_state
+        for row in self._before(1, d, 0):
+            if row.path == "conv":
+                yield from window(self.convolved(d), self.conv)
+            yield row
+        yield elementwise("inputs", "Inputs Δ∘u", "multiply", inner)
+        yield elementwise("rates", "Exponents ΔA", "multiply", heads)
+        yield product("state", "What the token adds to the state", numbers, **read)
+        fade = heads * COSTS["exp"] + numbers * (COSTS["multiply"] + COSTS["add"])
+        yield Operation(path="update", title="By the decay exp(ΔA), and added", flops=fade, **read)
+        yield state("State for the next token", numbers, path="cache")
+        yield product("read", "Read the state by C", numbers, **read)
+        yield from self._after(1, d)
+
+    def _before(self, n: Number, d: Number, behind: Number) -> Iterator[Operation]:
+        """What n tokens bring to the state space, the convolution giving `behind` positions more."""
+        inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
         yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
-        yield depthwise("conv", "Causal depthwise convolution", n + self.conv - 1, (self.conv,), convolved)
+        yield depthwise("conv", "Causal depthwise convolution", n + behind, (self.conv,), convolved)
         yield elementwise("act", "Swish", "silu", n * convolved)
         step = n * heads * (COSTS["add"] + COSTS["softplus"])
         yield Operation(path="step", title="Step Δ = softplus(Δ + b)", params=heads, flops=step)
         work = heads * (COSTS["exp"] + COSTS["multiply"])
         yield Operation(path="decay", title="A = -exp(A_log)", params=heads, flops=work, once=True)
-        yield move("pad", "Pad to whole chunks", lesser(1, padded - n) * padded * (convolved + heads))
-        yield from _inside(letters)
-        yield from _between(letters)
-        yield elementwise("add", "Add what the chunk gives", "add", padded * inner)
+
+    def _after(self, n: Number, d: Number) -> Iterator[Operation]:
+        """What n tokens do with what they read."""
+        inner, heads = self.inner(d), self.head_count(d)
         skip = n * inner * (COSTS["multiply"] + COSTS["add"])
         yield Operation(path="skip", title="Skip D∘u", params=heads, flops=skip)
         gate = COSTS["silu"] + COSTS["multiply"]

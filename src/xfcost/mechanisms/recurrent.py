@@ -11,8 +11,8 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.additive import Additive, Readout, Start, check_attending, first_state
-from xfcost.mechanisms.base import Mixer, Place, Width, tag_of
-from xfcost.mechanisms.rows import elementwise, linear, move
+from xfcost.mechanisms.base import Mixer, Place, Width, alone, tag_of
+from xfcost.mechanisms.rows import elementwise, idle, linear, move, state, through_state
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
@@ -119,6 +119,19 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         yield from self._one_way(place, "forwards_", " (forwards)")
         yield from self._one_way(place, "backwards_", " (backwards)")
         yield move("join", "Join both directions", place.grid.total * 2 * self.units(place))
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One step, from the state that the token before left; the memory's keys were worked out once, and are kept."""
+        if self.bidirectional:
+            yield from super().decoding(place)
+        for row in through_state(self.operations(alone(place)), place.grid.total):
+            if row.path == "keys" or row.path.startswith("start_"):
+                yield idle(row)
+            elif row.path != "join":
+                yield row
+            if row.path == "keys" and self.attend is not None:
+                yield self.attend.remembered(place)
+        yield state("State for the next token", len(self.states) * self.units(place))
 
     def _one_way(self, place: Place, prefix: str = "", what: str = "") -> Iterator[Operation]:
         n, units = place.grid.total, self.units(place)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from xfcost.arithmetic import Number, ceil_div, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Heads, Length, Mixer, Place, Width, check_heads
+from xfcost.mechanisms.base import Heads, Length, Mixer, Place, Width, alone, check_heads
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import elementwise, linear, move, product, rotary
+from xfcost.mechanisms.rows import elementwise, linear, move, product, rotary, state, through_state
 
 CHUNK = 512
 
@@ -108,6 +110,20 @@ class Retention(Mixer, frozen=True, kw_only=True, tag="retention"):
         yield linear("gate_proj", "Gate projection", n, d, values, bias=False)
         yield Operation(path="gate", title="Gate", flops=n * values * (COSTS["silu"] + COSTS["multiply"]))
         yield linear("out", "Output projection W_O", n, values, d, bias=False)
+
+    @property
+    def recurrent(self) -> Retention:
+        """Itself token by token."""
+        return msgspec.structs.replace(self, form="recurrent", chunk=None)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One step on h states of d_k·d_v numbers, in whatever form all tokens are computed."""
+        for row in through_state(self.recurrent.operations(alone(place)), place.grid.total):
+            if row.path == "scan":
+                yield msgspec.structs.replace(row, moved=0)  # nothing to put side by side
+                yield state("State for the next token", self.carried(place.dim))
+            else:
+                yield row
 
     def notes(self, place: Place) -> Iterator[str]:
         n, (chunks, chunk) = place.grid.total, self.chunks(place.grid)

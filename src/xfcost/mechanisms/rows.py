@@ -5,7 +5,7 @@ Each is one formula in one place; pages say which rows they have and how large. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -170,6 +170,23 @@ def cache(title: str, elements: Number, tokens: Number, *, path: str = "cache") 
 def state(title: str, elements: Number, *, path: str = "state") -> Operation:
     """A state of `elements` numbers, rewritten with every token: as many for any N."""
     return move(path, title, elements, cached=elements)
+
+
+def window(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Operation]:
+    """What a causal convolution keeps, (W - 1)·δ inputs of `channels`, where it has more than one tap.
+
+    W - 1 of them are gathered and written beside the new one, which then takes the place of the oldest.
+    """
+    if not surely(taps <= 1):
+        kept, moved = (taps - 1) * dilation * channels, 2 * taps * channels
+        yield move("window", "Last inputs of the convolution, and the new one", moved, cached=kept)
+
+
+def through_state(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation]:
+    """The rows of one token alone, told that those which read all N tokens read `tokens`, through a state."""
+    for row in rows:
+        reads = row.mixing == "global" and row.reads == "N"
+        yield msgspec.structs.replace(row, reads_tokens=tokens) if reads else row
 
 
 def idle(row: Operation) -> Operation:

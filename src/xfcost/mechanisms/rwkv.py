@@ -11,9 +11,9 @@ from xfcost.arithmetic import Number, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Mixer, Place, Width
+from xfcost.mechanisms.base import Mixer, Place, Width, alone
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import elementwise, linear, move
+from xfcost.mechanisms.rows import elementwise, linear, move, state, through_state
 
 
 class Shifted(Mixer, frozen=True, kw_only=True):
@@ -30,6 +30,11 @@ class Shifted(Mixer, frozen=True, kw_only=True):
         each = uses * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]) + FLOPS_PER_ELEMENT["add"]
         mix = Operation(path="mix", title="Mix with the token before", params=uses * place.dim, flops=elements * each)
         yield msgspec.structs.replace(mix, mixing="local", reads="2", reads_tokens=2)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """The rows of one token; the one before it is kept."""
+        for row in through_state(self.operations(alone(place)), place.grid.total):
+            yield state(row.title, place.dim, path=row.path) if row.path == "shift" else row
 
     def gated(self, place: Place) -> Operation:
         """σ(r)∘x."""
@@ -87,6 +92,15 @@ class RwkvTime(Shifted, frozen=True, kw_only=True, tag="rwkv_time"):
         )
         yield self.gated(place)
         yield linear("output", "Output projection", n, d, d, bias=False)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One step from numerator, denominator and largest exponent, a number each per channel."""
+        for row in super().decoding(place):
+            if row.path == "wkv":
+                yield msgspec.structs.replace(row, moved=0)  # nothing to put side by side
+                yield state("State for the next token", 3 * place.dim)
+            else:
+                yield row
 
     def notes(self, place: Place) -> Iterator[str]:
         yield (

@@ -108,7 +108,7 @@ class CrossStep(CrossAttention):
     def remember(self, memory_BME: Tensor) -> None:
         """Work out what every token will read of `memory_BME`."""
         kept = (split_heads(part, self.heads) for part in self.kv(memory_BME).chunk(2, dim=-1))
-        self.cache.keys_BHMK, self.cache.values_BHMK = kept
+        self.cache.keys, self.cache.values = kept
 
     def forward(self, x_B1D: Tensor) -> Tensor:  # type: ignore[override]
         q_BH1K = split_heads(self.q(x_B1D), self.heads)

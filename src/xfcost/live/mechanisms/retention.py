@@ -5,6 +5,8 @@ B batch, N tokens, C chunks of T tokens, D width, H heads, K width of a head's k
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -18,6 +20,9 @@ from xfcost.live.mechanisms.positions import Rotary
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.retention import Retention
 
+# Of the angles by which queries and keys turn.
+ROTARY_BASE: Final = 10000.0
+
 
 class MultiScaleRetention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
@@ -28,7 +33,7 @@ class MultiScaleRetention(nn.Module):
         self.parts = (dim, dim, values)
         self.qkv = Linear(dim, sum(self.parts), bias=False)
         self.scale = Scale((dim // page.heads) ** -0.5)
-        self.rotary = Rotary(place.grid.total, dim // page.heads, 10000.0)
+        self.rotary = Rotary(place.grid.total, dim // page.heads, ROTARY_BASE)
         self.core = _core(page, place)
         self.norm = HeadNorm(page.norm)
         self.gate_proj = Linear(dim, values, bias=False)
