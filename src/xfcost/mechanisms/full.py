@@ -127,7 +127,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         yield cache("Keys and values to the cache", 2 * self.kv_inner(d), n)
         yield from self.core(place, queries=1)
         if self.output_projection:
-            yield linear("out", "Output projection W_O", 1, self.inner(d), d, bias=self.projection_bias)
+            yield linear("out", "Output projection W_O", 1, self.inner(d), d, bias=self.biased_output)
 
     def core(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
         """The rows between the projections; with `queries`, the last tokens', which nothing masks."""

@@ -61,7 +61,7 @@ class FullStep(StepHeads, Positioned):
             self.register_buffer("alibi_H1N", alibi(tokens, page.heads), persistent=False)
         self.cache = KeyValueCache(batch, self.heads[1], tokens, inner // page.heads)
         self.core = one_query(page, place, biased=page.biased, scaled=page.scaled)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias) if page.output_projection else None
+        self.out = Linear(inner, place.dim, bias=page.biased_output) if page.output_projection else None
 
     def forward(self, x_B1D: Tensor) -> Tensor:
         q_BH1K, k_BG1K, v_BG1K = self.projected(x_B1D)
