@@ -1,0 +1,109 @@
+"""Steps of one token on this machine: how long they take as the context grows, and a text with a cache and without.
+
+Usage: python benchmarks/decoding.py
+
+Two blocks of each model, batch 1, float32, on the CPU. A process per model runs steps at a short and a long context in
+turns; medians; the ratio of the times stands beside that of the counted MACs and of the bytes that a step reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+SHORT, LONG = 256, 32768
+TURNS = 15
+MODELS = {
+    "gpt2": ["stages.0.depth=2", "embed.1.length=32768"],
+    "llama3.2-1b": ["stages.0.depth=2"],
+    "mistral-7b-sliding": ["stages.0.depth=2", "**.window=256"],
+    "common-linear": ["stages.0.depth=2", "**.causal=true"],
+    "mamba-130m": ["stages.0.depth=2"],
+    "common-lstm": ["stages.0.depth=2"],
+}
+
+STEP = """
+import json, statistics, sys, time
+import torch
+from xfcost.counted import count
+from xfcost.live.build import build
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+preset, settings, sizes, turns = json.loads(sys.argv[1])
+loaded = load(preset, tuple(settings))
+at = [place(loaded, Run(tokens=(tokens,), mode="decode")) for tokens in sizes]
+ledgers = [count(one) for one in at]
+lives = [build(one, "cpu") for one in at]
+
+def seconds(live):
+    start = time.perf_counter()
+    live.model(*live.inputs)
+    return time.perf_counter() - start
+
+with torch.no_grad():
+    times = [[seconds(live) for live in lives] for _ in range(turns + 2)][2:]
+short, long = (statistics.median(column) for column in zip(*times))
+read = [ledger.weights_read() + ledger.total("cached") for ledger in ledgers]
+macs = [ledger.total("macs") for ledger in ledgers]
+print(json.dumps([short, long / short, macs[1] / macs[0], read[1] / read[0]]))
+"""
+
+TEXT = """
+import json, sys, time
+import torch
+from xfcost.live.build import build
+from xfcost.live.decoding.kept import stand_at
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+preset, settings, prompt, new = json.loads(sys.argv[1])
+loaded = load(preset, tuple(settings))
+
+def built(tokens, mode):
+    return build(place(loaded, Run(tokens=(tokens,), mode=mode)), "cpu")
+
+def seconds(live):
+    start = time.perf_counter()
+    live.model(*live.inputs)
+    return time.perf_counter() - start
+
+with torch.no_grad():
+    passes = [built(tokens, "forward") for tokens in range(prompt, prompt + new)]
+    step = built(prompt + new - 1, "decode")
+    seconds(passes[0]), seconds(step)
+    without = [seconds(live) for live in passes]
+    steps = []
+    for position in range(prompt, prompt + new - 1):
+        stand_at(step.model, position)
+        steps.append(seconds(step))
+print(json.dumps([without[0] + sum(steps), sum(without)]))
+"""
+
+
+def run(code: str, *asked: object) -> list[float]:
+    """What a process of its own measures."""
+    done = subprocess.run([sys.executable, "-c", code, json.dumps(asked)], check=True, capture_output=True, text=True)
+    return [float(number) for number in json.loads(done.stdout.splitlines()[-1])]
+
+
+def main() -> None:
+    """Print both tables."""
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, medians of {TURNS} turns.\n")
+    print(
+        f"| model, two blocks | a step at N = {SHORT} | N = {LONG:,}: time | MACs | bytes read |\n|---|---|---|---|---|"
+    )
+    for preset, settings in MODELS.items():
+        short, *ratios = run(STEP, preset, settings, [SHORT, LONG], TURNS)
+        print(f"| {preset} | {short * 1e3:.1f} ms | " + " | ".join(f"{ratio:.2f}×" for ratio in ratios) + " |")
+    cached, passes = run(TEXT, "gpt2", ["stages.0.depth=2", "input.vocabulary=1000"], 64, 128)
+    print(
+        f"\n128 new tokens after 64 (GPT-2's blocks, two of them): without a cache {passes / cached:.1f} times as long."
+    )
+
+
+if __name__ == "__main__":
+    main()
