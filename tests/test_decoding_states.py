@@ -196,3 +196,12 @@ def test_what_reads_later_tokens_has_no_step(page: str, tmp_path: Any) -> None:
     )
     with pytest.raises(SpecError, match="reads later tokens"):
         analyze(str(file), mode="decode", trace=False)
+
+
+def test_what_has_filters_as_long_as_the_text_has_no_step() -> None:
+    with pytest.raises(SpecError, match="as long as the text"):
+        decoded("hyena-153m", 100)
+    generation = analyze("hyena-153m", N=100, mode="generate", new_tokens=3, trace=False).generation
+    assert generation is not None
+    assert generation.decode is None
+    assert generation.refused is not None

@@ -96,6 +96,13 @@ class Hyena(Mixer, frozen=True, kw_only=True, tag="hyena"):
         yield Operation(path="skip", title="Skip D∘v", params=filters, flops=skip)
         yield linear("out_proj", "Output projection", n, d, d)
 
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        raise PageError(
+            "kind",
+            "--mode decode: 'hyena' has no state that a token could continue: its filters are as long as the text, and "
+            "every token sums over all before it; --mode generate tells what it costs without a cache",
+        )
+
     def _filter(self, tokens: Number, filters: Number) -> Iterator[Operation]:
         """What makes the filters, on weights alone."""
         hidden, layers = self.filter_hidden, self.filter_layers
