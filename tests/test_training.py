@@ -27,7 +27,10 @@ from xfcost.live.kernels import KernelOnMeta
 from xfcost.live.memory import kept_bytes
 from xfcost.live.recurrence import in_few_steps
 from xfcost.live.training import by_rows, factored_numbers
+from xfcost.live.updates import Lion
+from xfcost.live.updates import optimizer as optimizer_of
 from xfcost.plan import Plan, make_plan, spent
+from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.training import with_training
@@ -211,7 +214,7 @@ def test_the_kernel_on_meta_costs_what_torch_s_formula_for_flash_attention_says(
     with torch.device("meta"):
         q = torch.randn(2, 4, 8, 16, requires_grad=True)
         k, v = (torch.randn(2, 4 // shared, 12, 16, requires_grad=True) for _ in range(2))
-    with FlopCounterMode(display=False) as counter, KernelOnMeta():
+    with FlopCounterMode(display=False) as counter, KernelOnMeta(products=True):
         answer = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=shared > 1)
         forward = counter.get_total_flops()
         answer.sum().backward()
@@ -384,3 +387,65 @@ def test_time_gpus_and_rate_are_no_count():
     # Vaswani et al. 2017, table 2 and footnote 5: 8 P100 of 9.5 TFLOP/s, 12 hours and 3.5 days
     assert spent(12 * 3600, 8, 9.5e12) == pytest.approx(3.3e18, rel=0.01)
     assert spent(3.5 * 86400, 8, 9.5e12) == pytest.approx(2.3e19, rel=0.01)
+
+
+# ── timed ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_step_is_timed_and_its_memory_was_predicted(optimizer, tmp_path):
+    stages = [{"dim": 8, "depth": 2, "block": [FULL, MLP]}]
+    ledger = trained(tokens(stages=stages), tmp_path, optimizer=optimizer, trace=False, device="cpu")
+    timing = ledger.timing
+    assert timing.seconds > 0
+    assert timing.peak_bytes == timing.predicted_peak_bytes
+    # parameters, gradients and states are there, and activations beside them
+    numbers = OPTIMIZERS[optimizer].numbers or 0
+    assert timing.peak_bytes > (2 + numbers) * 4 * ledger.total("params")
+    assert f"a step of training, {optimizer}" in ledger_plain(ledger)
+
+
+@pytest.mark.parametrize("how", [{"attention": "fused"}, {"dtype": "bfloat16"}])
+def test_what_a_device_does_in_other_kernels_takes_no_more_than_was_predicted(how, tmp_path):
+    stages = [{"dim": 8, "depth": 2, "block": [FULL, MLP]}]
+    timing = trained(tokens(stages=stages), tmp_path, trace=False, device="cpu", **how).timing
+    assert 0.9 * timing.predicted_peak_bytes < timing.peak_bytes <= timing.predicted_peak_bytes
+
+
+def test_optimizers_learn():
+    for name in OPTIMIZERS:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        before = model.weight.detach().clone()
+        made = optimizer_of(name, model, lists=False)
+        for group in made.param_groups:
+            group["lr"] = 0.1
+        model(torch.ones(4, 3)).sum().backward()
+        made.step()
+        # the sum's gradient is 4 everywhere: every weight falls
+        assert (model.weight < before).all(), name
+
+
+def test_lion_by_hand():
+    # w = 2, gradient 3, first step: the sign of (1 - 0.9)·3 is 1; decay 0.1·0.01; m = (1 - 0.99)·3
+    weight = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
+    lion = Lion([weight], lr=0.1)
+    weight.grad = torch.tensor([3.0], dtype=torch.float64)
+    lion.step()
+    assert weight.item() == pytest.approx(2 * (1 - 0.001) - 0.1)
+    # then gradient -0.2: sign of 0.9·0.03 - 0.1·0.2 = 0.007
+    weight.grad = torch.tensor([-0.2], dtype=torch.float64)
+    lion.step()
+    assert weight.item() == pytest.approx((1.898) * 0.999 - 0.1)
+
+
+def test_what_does_not_fit_is_refused_before_it_is_built():
+    told = xf("analyze", "gpt3-175b", "--mode", "train", "--no-trace", "--device", "cpu")
+    assert told.returncode == 2
+    assert "for a step of training on cpu, which has" in told.stderr
+
+
+def test_a_batch_norm_of_one_value_is_refused():
+    told = xf("analyze", "resnet-18", "--mode", "train", "--size", "32")
+    assert told.returncode == 2
+    assert "a channel has one value here; take a larger --batch" in told.stderr

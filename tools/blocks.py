@@ -167,3 +167,12 @@ def letters() -> None:
     from xfcost.mechanisms.orders import LETTERS
 
     cog.outl("\n" + ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS.items()) + ".\n")
+
+
+def training(what: str) -> None:
+    """Optimizers' conventions, or training compute in print beside ours."""
+    import training as tables
+    from tabulate import tabulate
+
+    lines = {"optimizers": tables.optimizer_lines, "computes": tables.compute_lines, "times": tables.time_lines}
+    cog.outl("\n" + tabulate(lines[what](), headers="keys", tablefmt="github", disable_numparse=True) + "\n")

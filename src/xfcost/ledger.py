@@ -84,7 +84,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     backward_macs: int | None = None
     """MACs of its backward pass; a page gives it only where it isn't 2·macs, a product for each operand's gradient."""
     backward_saved: int = 0
-    """Of these, what the first of its blocks saves, which has no gradient of the model's input to work out."""
+    """What the first of several blocks saves of these, having no gradient of the model's input to work out."""
     heads: int | None = None
     pairs: int | None = None
     """Query-key pairs per head and sample that the pattern allows; the dense product computes at least these."""

@@ -33,7 +33,10 @@ def with_backward_macs(row: Operation, *, saves: bool) -> Operation:
     """`row` with the MACs of its backward pass (per block); `saves`: the first block has no gradient of its input."""
     macs = 2 * row.macs if row.backward_macs is None else row.backward_macs
     macs += row.macs if row.recomputed else 0
-    return msgspec.structs.replace(row, backward_macs=macs, backward_saved=min(macs, row.macs) if saves else 0)
+    saved = min(macs, row.macs) if saves else 0
+    if row.times == 1:
+        return msgspec.structs.replace(row, backward_macs=macs - saved)
+    return msgspec.structs.replace(row, backward_macs=macs, backward_saved=saved)
 
 
 def inputs_without_gradient(architecture: Architecture) -> set[str]:

@@ -19,7 +19,7 @@ from xfcost.live.build import build
 from xfcost.live.clock import check_device, time_model, time_steps
 from xfcost.live.memory import check_addressable, check_room, peak_bytes
 from xfcost.live.trace import traced_rows
-from xfcost.live.training import walked
+from xfcost.live.training import timed_step, walked
 from xfcost.spec.architecture import Architecture
 
 # What torch says of a tensor whose bytes it can't number, or can't have.
@@ -84,6 +84,9 @@ def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable
     """
     check_device(device)
     check_addressable(ledger)
+    if ledger.training is not None:
+        with _within_torch(ledger.facts.name):
+            return timed_step(architecture, _with_versions(ledger), ledger.training.step.optimizer, device, say)
     with _within_torch(ledger.facts.name):
         on_meta = build(architecture)
         predicted = peak_bytes(on_meta.model, on_meta.inputs)

@@ -91,7 +91,13 @@ class _Walk(TorchDispatchMode):
     def walked(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> Walked:
         """One forward, one backward."""
         hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
-        with self._watching(model), KernelOnMeta(), in_few_steps(self._few_steps), self, torch.enable_grad():
+        with (
+            self._watching(model),
+            KernelOnMeta(products=True),
+            in_few_steps(self._few_steps),
+            self,
+            torch.enable_grad(),
+        ):
             with hooks:
                 outputs = model(*inputs)
             self._saving = False

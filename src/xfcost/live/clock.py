@@ -54,33 +54,38 @@ def available() -> list[str]:
 
 def time_model(live: Live, device: str, predicted: int, say: Callable[[str], None]) -> tuple[dict[str, float], Timing]:
     """Median seconds of a forward, their interquartile range, peak bytes, and seconds per row (for one block)."""
+    say(f"timing on {device} …")
+    with torch.no_grad():
+        times = time_calls(lambda: live.model(*live.inputs), device)
+        say(f"timing each operation on {device} …")
+        rows = time_rows(live, device)
+    return rows, timing_of(times, device, _peak(live, device), predicted)
+
+
+def time_calls(call: Callable[[], object], device: str) -> list[float]:
+    """Seconds of one call, of several measurements; each is of several calls where one is too short to measure."""
     from torch.utils import benchmark  # half as long to import as a trace takes
 
     threads = torch.get_num_threads()
-    say(f"timing on {device} …")
-    with torch.no_grad():
-        timer = benchmark.Timer(
-            "model(*inputs)",
-            globals={"model": live.model, "inputs": live.inputs},
-            timer=_clock_of(device),
-            num_threads=threads,
-        )
-        times = list(timer.blocked_autorange(min_run_time=_MEASURE_SECONDS).times)
-        while len(times) < _FEWEST:
-            times += timer.timeit(1).times
-        say(f"timing each operation on {device} …")
-        rows = time_rows(live, device)
-    timing = Timing(
+    timer = benchmark.Timer("call()", globals={"call": call}, timer=_clock_of(device), num_threads=threads)
+    times = list(timer.blocked_autorange(min_run_time=_MEASURE_SECONDS).times)
+    while len(times) < _FEWEST:
+        times += timer.timeit(1).times
+    return times
+
+
+def timing_of(times: list[float], device: str, peak: int | None, predicted: int) -> Timing:
+    """What is told of some measurements."""
+    return Timing(
         device=device,
         machine=machine(device),
         seconds=statistics.median(times),
         spread=_spread(times),
         runs=len(times),
-        threads=threads,
-        peak_bytes=_peak(live, device),
+        threads=torch.get_num_threads(),
+        peak_bytes=peak,
         predicted_peak_bytes=predicted,
     )
-    return rows, timing
 
 
 def time_steps(live: Live, device: str, positions: Sequence[int]) -> list[float]:
@@ -123,9 +128,14 @@ def _peak(live: Live, device: str) -> int:
     """Peak bytes of one forward: the device's own figure on CUDA, live tensors elsewhere."""
     if not device.startswith("cuda"):
         return peak_bytes(live.model, live.inputs)
-    torch.cuda.reset_peak_memory_stats(device)
     with torch.no_grad():
-        live.model(*live.inputs)
+        return peak_on_cuda(lambda: live.model(*live.inputs), device)
+
+
+def peak_on_cuda(call: Callable[[], object], device: str) -> int:
+    """The allocator's own figure."""
+    torch.cuda.reset_peak_memory_stats(device)
+    call()
     torch.cuda.synchronize(device)
     return int(torch.cuda.max_memory_allocated(device))
 

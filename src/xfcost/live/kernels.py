@@ -16,13 +16,31 @@ from torch.overrides import TorchFunctionMode
 
 
 class KernelOnMeta(TorchFunctionMode):
-    """On `meta`, `scaled_dot_product_attention` as one step of autograd; torch has the plain formula there."""
+    """On `meta`, `scaled_dot_product_attention` as one step of autograd; torch has the plain formula there.
+
+    With `products` they run, for a counter to see; without, nothing that the kernel doesn't keep is made. Where there
+    is a mask kernels differ, and for memory the plain formula stays, the worse case.
+    """
+
+    def __init__(self, *, products: bool) -> None:
+        super().__init__()
+        self.products = products
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
-        if func is not F.scaled_dot_product_attention or not args[0].is_meta:
+        bias = given.get("attn_mask")
+        if func is not F.scaled_dot_product_attention or not args[0].is_meta or not (self.products or bias is None):
             return func(*args, **given)
-        return Kernel.apply(*args[:3], given.get("attn_mask"))
+        return Kernel.apply(*args[:3], bias, self.products)
+
+
+class NumbersOnMeta(TorchFunctionMode):
+    """On `meta` a tensor's number, which nothing knows, is 1: an optimizer that asks for one goes on."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.item and args[0].is_meta:
+            return 1.0
+        return func(*args, **(kwargs or {}))
 
 
 class Kernel(Function):
@@ -32,9 +50,13 @@ class Kernel(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        k_all, v_all = (_for_every_head(part, q) for part in (k, v))
-        output = (q @ k_all.transpose(-2, -1)) @ v_all
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, products: bool) -> Tensor:
+        ctx.products = products
+        if products:
+            k_all, v_all = (_for_every_head(part, q) for part in (k, v))
+            output = (q @ k_all.transpose(-2, -1)) @ v_all
+        else:
+            output = q.new_empty(*q.shape[:-1], v.shape[-1])
         ctx.save_for_backward(q, k, v, bias, output, q.new_empty(q.shape[:-1], dtype=torch.float32))
         return output
 
@@ -42,13 +64,15 @@ class Kernel(Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, bias, *_ = ctx.saved_tensors
-        k_all, v_all = (_for_every_head(part, q) for part in (k, v))
-        weights = q @ k_all.transpose(-2, -1)
-        _ = weights.transpose(-2, -1) @ gradient
-        to_scores = gradient @ v_all.transpose(-2, -1)
-        to_q = to_scores @ k_all
-        _ = to_scores.transpose(-2, -1) @ q
-        return to_q, torch.empty_like(k), torch.empty_like(v), None if bias is None else torch.empty_like(bias)
+        if ctx.products:
+            k_all, v_all = (_for_every_head(part, q) for part in (k, v))
+            weights = q @ k_all.transpose(-2, -1)
+            _ = weights.transpose(-2, -1) @ gradient
+            to_scores = gradient @ v_all.transpose(-2, -1)
+            _ = to_scores @ k_all
+            _ = to_scores.transpose(-2, -1) @ q
+        to_bias = torch.empty_like(bias) if ctx.needs_input_grad[3] else None
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), to_bias, None
 
 
 def _for_every_head(part: Tensor, q: Tensor) -> Tensor:

@@ -130,8 +130,8 @@ def check_addressable(ledger: Ledger) -> None:
         )
 
 
-def check_room(needed: int, device: str, name: str) -> None:
-    """Refuse what can't fit, before it is built.
+def check_room(needed: int, device: str, name: str, what: str = "one forward") -> None:
+    """Refuse what can't fit, before it is built; `what` it is that needs so much.
 
     Raises:
         DeviceError: `needed` bytes are more than the device has free.
@@ -139,7 +139,7 @@ def check_room(needed: int, device: str, name: str) -> None:
     free = free_bytes(device)
     if needed > free * _HEADROOM:
         raise DeviceError(
-            f"{name} needs {needed:,} bytes ({size(needed)}) for one forward on {device}, which has {size(free)} free; "
+            f"{name} needs {needed:,} bytes ({size(needed)}) for {what} on {device}, which has {size(free)} free; "
             "take a smaller --N, --batch or --dtype, --attention fused, or leave --device out: counting needs no memory"
         )
 

@@ -3,25 +3,76 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import prod
 
 from torch import nn
 
-from xfcost.accounts import with_backward
+from xfcost.accounts import with_backward, with_seconds
+from xfcost.errors import DeviceError
 from xfcost.ledger import Ledger
 from xfcost.live.backward import Walked, walk
-from xfcost.live.build import Live
+from xfcost.live.build import Live, build
+from xfcost.live.clock import peak_on_cuda, time_calls, timing_of
+from xfcost.live.memory import check_room
 from xfcost.live.trace import row_path
+from xfcost.live.updates import Stepping, peak_of_steps
+from xfcost.spec.architecture import Architecture
 from xfcost.training import with_kept
 
 
 def walked(live: Live, ledger: Ledger) -> Ledger:
     """`ledger` joined with the backward pass of the real model on `meta`, and with what autograd keeps for it."""
-    live.model.requires_grad_()
-    found = walk(live.model, live.inputs)
+    live.model.train().requires_grad_()
+    with _statistics_of_one_value(ledger.facts.name):
+        found = walk(live.model, live.inputs)
     blocks, kept, loose = by_rows(live, found)
     joined = with_backward(ledger, blocks, kept, loose)
     return with_kept(joined, sum(found.kept.values()), factored_numbers(live.model))
+
+
+def timed_step(
+    architecture: Architecture, ledger: Ledger, optimizer: str, device: str, say: Callable[[str], None]
+) -> Ledger:
+    """`ledger` with the seconds of a step of training on `device`: forward, backward, update by torch's optimizer.
+
+    Raises:
+        DeviceError: it doesn't fit; nothing was allocated.
+    """
+    name, lists = ledger.facts.name, device.startswith("cuda")
+    with _statistics_of_one_value(name):
+        predicted = peak_of_steps(build(architecture), optimizer, lists=lists)
+    check_room(predicted, device, name, "a step of training")
+    say(f"building {name} on {device} …")
+    stepping = Stepping(build(architecture, device), optimizer, lists=lists)
+    say(f"timing steps on {device} …")
+    stepping()  # it makes the states
+    times = time_calls(stepping, device)
+    if lists:
+        peak = peak_on_cuda(stepping, device)
+    else:
+        del stepping
+        peak = peak_of_steps(build(architecture, device), optimizer, lists=lists)
+    return with_seconds(ledger, {}, timing_of(times, device, peak, predicted))
+
+
+@contextmanager
+def _statistics_of_one_value(name: str) -> Iterator[None]:
+    """In training a batch norm takes its batch's statistics.
+
+    Raises:
+        DeviceError: there is but one value of a channel, which has no variance.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise DeviceError(
+            f"{name}: in training a batch norm takes the variance of its batch, and a channel has one value here; take "
+            "a larger --batch (or --N, --size), or leave --device out and take --no-trace"
+        ) from None
 
 
 def by_rows(live: Live, found: Walked) -> tuple[dict[str, list[int]], dict[str, int], list[str]]:

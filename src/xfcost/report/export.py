@@ -26,7 +26,7 @@ _FIELDS: Final = (
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:
     """One plain dict per row, in the order of the CSV's columns."""
-    fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING)
+    fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
     return [{field: getattr(row, field) for field in fields} for row in ledger.rows]
 
 

@@ -92,11 +92,15 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
     """How long a forward took, and where; nothing where none was timed."""
     if timing := ledger.timing:
         peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
-        what = (
-            _phases(ledger.generation) if ledger.generation else _runs(timing, "a step" if ledger.step else "a forward")
-        )
+        what = _phases(ledger.generation) if ledger.generation else _runs(timing, _what_runs(ledger))
         where = f"on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
         yield Text(f"time: {units.seconds(timing.seconds)} {what} {where}")
+
+
+def _what_runs(ledger: Ledger) -> str:
+    if ledger.training is not None:
+        return f"a step of training, {ledger.training.step.optimizer} in {ledger.facts.dtype}"
+    return "a step" if ledger.step else "a forward"
 
 
 def _runs(timing: Timing, what: str) -> str:

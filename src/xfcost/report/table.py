@@ -252,7 +252,8 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
         yield from _not_shown(ledger, width)
         shown = [text for row in ledger.rows for text in (_order(row), row.reads) if text]
         yield Text(f"letters: {letters_text(shown)}", style="dim")
-    each = "operations are per block, share is of the model's MACs; " if listed else ""
+    kept = "kept is of all blocks, " if any(row.kept_bytes for row in ledger.rows) else ""
+    each = f"operations are per block, {kept}share is of the model's MACs; " if listed else ""
     yield Text(f"{each}{CONVENTION}", style="dim")
 
 

@@ -1,0 +1,116 @@
+"""Training compute in print beside ours: tables of docs/training.md, and what tests hold.
+
+GPT-3's appendix multiplies parameters, tokens and a number (6, or 3 where half the parameters see a token); the
+Transformer's table multiplies hours, GPUs and what a GPU sustains. Ours are counted over the same tokens.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import xfcost
+from xfcost.conventions import OPTIMIZERS
+from xfcost.plan import spent
+from xfcost.report.training import scientific
+
+_DATA = Path(__file__).parents[1] / "tests" / "data"
+_HOUR = 3600
+
+
+class Compute(NamedTuple):
+    """A line of GPT-3's table D.1 and ours."""
+
+    model: str
+    printed_params: float
+    params: int
+    printed_flops: float
+    by_rule: float
+    """6 (or 3) · printed parameters · tokens."""
+    counted: int
+
+
+class Spent(NamedTuple):
+    """A line of the Transformer's table 2 and ours."""
+
+    model: str
+    printed_flops: float
+    spent: float
+    """Seconds · GPUs · sustained FLOP/s."""
+    counted: int
+
+
+def computes() -> list[Compute]:
+    """Brown et al. 2020, table D.1, beside forward and backward MACs of as many tokens."""
+    found = []
+    for line in _lines("training-compute.csv"):
+        ledger = xfcost.analyze(line["preset"], N=line["N"], mode="train", tokens=line["tokens"], trace=False)
+        params, rule, tokens = (float(line[key]) for key in ("params", "flops_per_param_token", "tokens"))
+        counted = ledger.training.run.flops
+        found.append(
+            Compute(
+                line["model"], params, ledger.total("params"), float(line["flops"]), rule * params * tokens, counted
+            )
+        )
+    return found
+
+
+def times() -> list[Spent]:
+    """Vaswani et al. 2017, table 2, beside the steps of §5.2 over batches of §5.1."""
+    found = []
+    for line in _lines("training-time.csv"):
+        tokens = int(line["steps"]) * int(line["tokens_per_step"])
+        ledger = xfcost.analyze(line["preset"], N=line["N"], mode="train", tokens=tokens, trace=False)
+        could = spent(float(line["hours"]) * _HOUR, int(line["devices"]), float(line["rate"]))
+        found.append(Spent(line["model"], float(line["flops"]), could, ledger.training.run.flops))
+    return found
+
+
+def compute_lines() -> list[dict[str, str]]:
+    """The first table, in words."""
+    return [
+        {
+            "model": one.model,
+            "parameters in print": f"{one.printed_params / 1e6:,.0f} M",
+            "ours": f"{one.params:,}",
+            "difference": f"{one.params / one.printed_params - 1:+.2%}",
+            "FLOPs in print": scientific(one.printed_flops, 3),
+            "by its rule": scientific(one.by_rule, 3),
+            "counted": scientific(one.counted),
+            "counted, of print": f"{one.counted / one.printed_flops - 1:+.1%}",
+        }
+        for one in computes()
+    ]
+
+
+def time_lines() -> list[dict[str, str]]:
+    """The second table, in words."""
+    return [
+        {
+            "model": one.model,
+            "in print": scientific(one.printed_flops, 2),
+            "hours · GPUs · sustained": scientific(one.spent),
+            "counted": scientific(one.counted),
+            "counted, of what the GPUs sustain": f"{one.counted / one.spent:.0%}",
+        }
+        for one in times()
+    ]
+
+
+def optimizer_lines() -> list[dict[str, Any]]:
+    """The written table of optimizers."""
+    return [
+        {
+            "optimizer": f"`{name}`",
+            "numbers of state per parameter": "rows + columns of a matrix" if known.numbers is None else known.numbers,
+            "FLOPs of an update per parameter": known.flops,
+            "source": known.source,
+        }
+        for name, known in OPTIMIZERS.items()
+    ]
+
+
+def _lines(name: str) -> list[dict[str, str]]:
+    with (_DATA / name).open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
