@@ -17,11 +17,11 @@ import sys
 SHORT, LONG = 256, 32768
 TURNS = 15
 MODELS = {
-    "gpt2": ["stages.0.depth=2", "embed.1.length=32768"],
-    "llama3.2-1b": ["stages.0.depth=2"],
-    "mistral-7b-sliding": ["stages.0.depth=2", "**.window=256"],
-    "common-linear": ["stages.0.depth=2", "**.causal=true"],
-    "mamba-130m": ["stages.0.depth=2"],
+    "gpt2": ["stages.0.depth=2", "embed.1.length=32768", "input.vocabulary=1000"],
+    "llama3.2-1b": ["stages.0.depth=2", "input.vocabulary=1000"],
+    "mistral-7b-sliding": ["stages.0.depth=2", "**.window=256", "input.vocabulary=1000"],
+    "common-linear": ["stages.0.depth=2", "stages.0.block.0.causal=true"],
+    "mamba-130m": ["stages.0.depth=2", "input.vocabulary=1000"],
     "common-lstm": ["stages.0.depth=2"],
 }
 
