@@ -449,3 +449,12 @@ def test_a_batch_norm_of_one_value_is_refused():
     told = xf("analyze", "resnet-18", "--mode", "train", "--size", "32")
     assert told.returncode == 2
     assert "a channel has one value here; take a larger --batch" in told.stderr
+
+
+def test_the_estimate_of_a_mixture_takes_the_parameters_that_a_token_uses() -> None:
+    """Mixtral: 6 · 12,879,925,248 · D, not 6 · 46,702,792,704 · D."""
+    ledger = xfcost.analyze("mixtral-8x7b", N=512, mode="train", trace=False, tokens=10**12)
+    assert ledger.training is not None
+    assert ledger.training.run is not None
+    assert ledger.training.run.estimate == 6 * 12_879_925_248 * 10**12
+    assert ledger.training.run.flops == pytest.approx(ledger.training.run.estimate, rel=0.03)

@@ -77,7 +77,7 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     flops: int
     """steps · model FLOPs of a step."""
     estimate: int
-    """6·P·D (Kaplan et al. 2020, §2.1)."""
+    """6·P·D (Kaplan et al. 2020, §2.1); P are the parameters that a token uses, of experts those that it is sent to."""
     without_params_flops: int
     """Of `flops`, products of activations with each other (attention): the estimate leaves them out."""
     with_params_flops: int

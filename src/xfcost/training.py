@@ -127,7 +127,7 @@ def _run(ledger: Ledger, step: TrainingStep, plan: Plan, tokens: int) -> WholeRu
         tokens=tokens,
         steps=steps,
         flops=steps * step.model_flops,
-        estimate=6 * (ledger.total("params") or 0) * tokens,
+        estimate=6 * (ledger.total("active_params") or 0) * tokens,
         without_params_flops=without,
         with_params_flops=steps * step.model_flops - without,
         rate=plan.rate,

@@ -120,7 +120,8 @@ def _beside_the_estimate(run: WholeRun) -> str:
     attention = run.without_params_flops / run.estimate
     rest = (run.with_params_flops - run.estimate) / run.estimate
     return (
-        f"6·P·D is {scientific(run.estimate)}, and the count {run.flops / run.estimate - 1:+.2%} of it: "
+        f"6·P·D is {scientific(run.estimate)} (P: parameters that a token uses), and the count "
+        f"{run.flops / run.estimate - 1:+.2%} of it: "
         f"{attention:+.2%} products of activations with each other (attention), which it leaves out; {rest:+.2%} "
         "parameters that multiply tokens more or less than once (look-up tables, norms, convolutions, streams)"
     )
