@@ -41,6 +41,7 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
             place(),
             Full(heads=h, causal=True, position="alibi"),
             Full(heads=h, bias=Buckets(count=4 * k, distance=4 * k)),
+            Full(heads=h, causal=True, bias=Buckets(count=4 * k, distance=4 * k)),
         ),
     ],
     Cross: both(place(memory=Grid((M,)), memory_dim=d), Cross(heads=h)),

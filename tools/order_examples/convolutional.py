@@ -19,11 +19,12 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         for act in ("relu", "glu")
         if (form, act) != ("depthwise", "glu")
     ]
-    + [(Conv(size=SIZE), place(grid=grid, out_dim=2 * d)) for grid in GRIDS]
+    + [(Conv(size=SIZE, act=act), place(grid=grid, out_dim=2 * d)) for grid in GRIDS for act in ("relu", "glu")]
     + [
         (Conv(size=SIZE, form=form, act=act, causal=True), place(grid=TEXT, out_dim=out))
         for form in ("plain", "depthwise", "separable")
-        for act, out in (("relu", d), ("relu", 2 * d), ("glu", d))
+        for act in ("relu", "glu")
+        for out in (d, 2 * d)
         if form != "depthwise" or (act, out) == ("relu", d)
     ],
     ByteNet: [(ByteNet(size=SIZE), place(grid=grid, dim=2 * d, out_dim=2 * d)) for grid in GRIDS]

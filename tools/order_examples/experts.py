@@ -13,8 +13,11 @@ GATED = Swiglu(hidden=3 * d)
 EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
     Moe: [
         *((Moe(experts=E, active=A, expert=one), place()) for one in (GATED, Geglu(hidden=3 * d), Mlp())),
-        (Moe(experts=E, active=A, expert=Mlp(), shared=Shared()), place()),
-        (Moe(experts=E, active=A, expert=GATED, capacity=1.25, shared=Shared()), place()),
+        *(
+            (Moe(experts=E, active=A, expert=one, capacity=capacity, shared=Shared()), place())
+            for one in (Mlp(), GATED)
+            for capacity in (None, 1.25)
+        ),
         (Moe(experts=E, active=A, expert=GATED, router="sigmoid", scale=2.5, correction=True), place()),
         *(
             (Moe(experts=E, active=A, expert=GATED, groups=Groups(count=8, active=4, score=score)), place())
