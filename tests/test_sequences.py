@@ -34,7 +34,7 @@ def test_three_ways_of_processing_sequences() -> None:
 def test_systems_of_which_none_waits_are_not_told_of_steps() -> None:
     from xfcost.report.compare import figure_rows
 
-    with_recurrence, without = compare(*THREE, N=64), compare("common-full", "common-conv", N=64)
+    with_recurrence, without = compare(*THREE, N=64), compare("vit", "swin", N=784)
     said = [{row[0].strip() for row in figure_rows(one)} for one in (with_recurrence, without)]
     assert {"sequential steps of all mixers", "tokens at once"} <= said[0]
     assert not {"sequential steps of all mixers", "tokens at once"} & said[1]

@@ -156,13 +156,14 @@ def facts(architecture: Architecture) -> Facts:
 
 def _sequence(architecture: Architecture) -> dict[str, Any]:
     """How much of the mixing can only be done step after step, and how many tokens a step has."""
-    steps = tokens = 0
+    mixers = steps = tokens = 0
     for part, _, _, times in architecture.parts():
         if isinstance(part.page, Mixer) and not architecture.idle(part):
             one = architecture.mode == "decode"
+            mixers += times
             steps += times * (1 if one else part.page.steps(part.place))
             tokens += times * (1 if one else part.place.grid.total)
-    return {"sequential_steps": steps, "parallel_width": tokens / steps if steps else None}
+    return {"mixers": mixers, "sequential_steps": steps, "parallel_width": tokens / steps if steps else None}
 
 
 def _stream_facts(stream: Stream) -> dict[str, Any]:

@@ -31,6 +31,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """{name, tokens, extra_tokens, grid} of every stream's first stage."""
     stages: tuple[dict[str, Any], ...] = ()
     """{stage, tokens, extra_tokens, grid, width, blocks} of every stage, as they leave it."""
+    mixers: int = 0
+    """Sub-layers that mix tokens, repeated ones too."""
     sequential_steps: int = 0
     """Steps of all mixers that can only run one after the other: one for each, N for a recurrence over N tokens."""
     parallel_width: float | None = None

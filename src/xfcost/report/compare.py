@@ -150,12 +150,7 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
 
 def recurs(ledger: Ledger) -> bool:
     """Are there tokens that wait for others, as in a recurrence?"""
-    width = ledger.facts.parallel_width
-    return (
-        ledger.facts.mode != "decode"
-        and width is not None
-        and width < max(stage["tokens"] for stage in ledger.facts.stages)
-    )
+    return ledger.facts.sequential_steps > ledger.facts.mixers
 
 
 def _figure(quantity: str, value: float | None) -> str:
