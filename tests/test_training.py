@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given
@@ -21,6 +22,7 @@ from xfcost.accounts import with_backward
 from xfcost.conventions import OPTIMIZERS
 from xfcost.counted import count
 from xfcost.errors import UsageError
+from xfcost.ledger import Facts, Ledger, Operation
 from xfcost.live.backward import walk
 from xfcost.live.build import build
 from xfcost.live.kernels import KernelOnMeta
@@ -458,3 +460,26 @@ def test_the_estimate_of_a_mixture_takes_the_parameters_that_a_token_uses() -> N
     assert ledger.training.run is not None
     assert ledger.training.run.estimate == 6 * 12_879_925_248 * 10**12
     assert ledger.training.run.flops == pytest.approx(ledger.training.run.estimate, rel=0.03)
+
+
+def test_a_difference_of_backward_passes_is_told():
+    row = Operation(path="it.fc", title="fc", macs=5, backward_macs=10, times=3)
+    ledger = Ledger(facts=Facts(name="one", tokens="", grid_tokens=1), rows=(row,))
+    assert with_backward(ledger, {"it.fc": [10, 10, 10]}, {}).agreement.exact
+    for blocks in ([10, 10], [10, 10, 9], [9, 10, 10], [12, 9, 9]):
+        found = with_backward(ledger, {"it.fc": blocks}, {}).agreement
+        assert found.differences == (
+            {"path": "it.fc", "quantity": "backward_macs", "counted": 30, "traced": sum(blocks)},
+        )
+        assert not found.exact
+    saving = ledger.part([msgspec.structs.replace(row, backward_saved=5)])
+    assert with_backward(saving, {"it.fc": [5, 10, 10]}, {}).agreement.exact
+    assert not with_backward(saving, {"it.fc": [10, 10, 5]}, {}).agreement.exact
+
+
+def test_the_predicted_peak_of_fused_attention_holds_no_matrix(tmp_path):
+    stages = [{"dim": 4, "depth": 1, "block": [FULL]}]
+    spec = tokens(stages=stages) | {"input": {"kind": "tokens", "vocabulary": 10, "length": 256}}
+    how = {"trace": False, "device": "cpu"}
+    eager, fused = (trained(spec, tmp_path, attention=way, **how).timing for way in ("eager", "fused"))
+    assert eager.predicted_peak_bytes > 2 * 256 * 256 * 4 > fused.predicted_peak_bytes >= fused.peak_bytes

@@ -47,7 +47,7 @@ def with_backward(
 ) -> Ledger:
     """`ledger` with a walked backward pass beside its own: for every row its MACs in each of its blocks, bytes kept.
 
-    Totals are compared, and so are blocks with each other: only the first may have less to do.
+    Every block is compared: the first may have less to do, by what the row says that it saves.
     """
     rows, found = [], []
     for row in ledger.rows:
@@ -55,8 +55,9 @@ def with_backward(
         later = max(macs[1:] or macs, default=0)
         traced = msgspec.structs.replace(row, traced_backward_macs=later, kept_bytes=kept.get(row.path, 0))
         rows.append(traced)
-        ours = row.times_over("backward_macs")
-        if sum(macs) != ours or any(other != later for other in macs[1:]):
+        one = row.backward_macs or 0
+        if macs != [one - row.backward_saved, *(one,) * (row.times - 1)]:
+            ours = row.times_over("backward_macs")
             found.append({"path": row.path, "quantity": "backward_macs", "counted": ours, "traced": sum(macs)})
     before = ledger.agreement or Agreement(exact=True)
     loose = (*before.uncounted, *uncounted)
