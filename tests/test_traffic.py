@@ -29,23 +29,23 @@ def test_by_hand() -> None:
 
 def counted_by_loops(core: Core, on_chip: int) -> int:
     """Algorithm 1 with a counter at every load and store."""
-    n, m, d = core.queries, core.keys, core.width
-    keys_per_block = -(-on_chip // (4 * d))
+    n, m, d, v = core.queries, core.keys, core.width, core.values
+    keys_per_block = -(-on_chip // (2 * d + 2 * v))
     queries_per_block = min(keys_per_block, d)
     moved = 0
     for start in range(0, m, keys_per_block):
         keys = min(keys_per_block, m - start)
-        moved += 2 * keys * d  # line 6: K_j, V_j
+        moved += keys * (d + v)  # line 6: K_j, V_j
         for first in range(0, n, queries_per_block):
             queries = min(queries_per_block, n - first)
-            moved += 2 * queries * d + 2 * queries  # line 8: Q_i, O_i, ℓ_i, m_i
-            moved += queries * d + 2 * queries  # lines 12 and 13: O_i, ℓ_i, m_i
+            moved += queries * (d + v) + 2 * queries  # line 8: Q_i, O_i, ℓ_i, m_i
+            moved += queries * v + 2 * queries  # lines 12 and 13: O_i, ℓ_i, m_i
     return core.times * moved
 
 
-@given(*[st.integers(1, 40)] * 3, st.integers(1, 30), st.integers(0, 2000))
-def test_the_closed_form_is_the_loops_count(times: int, n: int, m: int, d: int, more: int) -> None:
-    core = Core(times, n, m, d)
+@given(*[st.integers(1, 40)] * 3, st.integers(1, 30), st.none() | st.integers(1, 30), st.integers(0, 2000))
+def test_the_closed_form_is_the_loops_count(times: int, n: int, m: int, d: int, v: int | None, more: int) -> None:
+    core = Core(times, n, m, d, v)
     assert tiled(core, core.least_on_chip + more) == counted_by_loops(core, core.least_on_chip + more)
 
 

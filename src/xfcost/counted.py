@@ -107,8 +107,8 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
     on_chip, core = architecture.memory_level // size, row.core
     if on_chip < core.least_on_chip:
         raise UsageError(
-            f"--memory-level {architecture.memory_level}: a tile of one key of width {core.width} takes "
-            f"{core.least_on_chip * size} bytes in {architecture.dtype}; expected at least that"
+            f"--memory-level {architecture.memory_level}: a tile of one key ({core.width} wide) and its value "
+            f"({core.values}) takes {core.least_on_chip * size} bytes in {architecture.dtype}; expected at least that"
         )
     both = {"plain_traffic_bytes": plain(core) * size, "tiled_traffic_bytes": tiled(core, on_chip) * size}
     return msgspec.structs.replace(row, **both)

@@ -1,7 +1,8 @@
 """What an attention core reads from and writes to a device's main memory (HBM), plain and tiled as FlashAttention.
 
 Dao et al. 2022, "FlashAttention", §3: the same MACs, another traffic. n queries, m keys, d their width, M elements of
-on-chip memory (SRAM). The tiled formula is Θ(n·m·d²/M), the plain one Θ((n + m)·d + n·m).
+on-chip memory (SRAM); d_k and d_v where keys and values are not equally wide, d being their mean wherever both are
+read. The tiled formula is Θ(n·m·d²/M), the plain one Θ((n + m)·d + n·m).
 """
 
 from __future__ import annotations
@@ -18,11 +19,24 @@ class Core(NamedTuple):
     queries: Number
     keys: Number
     width: Number
+    """d_k, of queries and keys."""
+    value_width: Number = None
+    """d_v, of values and outputs; d_k where it isn't given."""
+
+    @property
+    def both(self) -> Number:
+        """d_k + d_v: a key with its value, or a query with its output."""
+        return self.width + self.values
+
+    @property
+    def values(self) -> Number:
+        """d_v."""
+        return self.width if self.value_width is None else self.value_width
 
     @property
     def least_on_chip(self) -> Number:
         """Elements below which not even one key's tile fits: M/4d must be at least 1."""
-        return 4 * self.width
+        return 2 * self.both
 
 
 def plain(core: Core) -> Number:
@@ -30,8 +44,7 @@ def plain(core: Core) -> Number:
 
     S = QKᵀ reads Q and K and writes S; softmax reads S and writes P; PV reads P and V and writes the output.
     """
-    vectors = 2 * core.queries * core.width + 2 * core.keys * core.width
-    return core.times * (vectors + 4 * core.queries * core.keys)
+    return core.times * ((core.queries + core.keys) * core.both + 4 * core.queries * core.keys)
 
 
 def tiled(core: Core, on_chip: Number) -> Number:
@@ -40,6 +53,6 @@ def tiled(core: Core, on_chip: Number) -> Number:
     Keys and values are read once, in ⌈m / B⌉ blocks of B = ⌈M / 4d⌉; for each of them all queries, outputs and the two
     statistics per query are read, and outputs and statistics written.
     """
-    blocks = ceil_div(core.keys, ceil_div(on_chip, 4 * core.width))
-    per_block = 3 * core.queries * core.width + 4 * core.queries
-    return core.times * (2 * core.keys * core.width + blocks * per_block)
+    blocks = ceil_div(core.keys, ceil_div(on_chip, 2 * core.both))
+    per_block = core.queries * (core.both + core.values) + 4 * core.queries
+    return core.times * (core.keys * core.both + blocks * per_block)

@@ -39,10 +39,13 @@ def repeated(x_BNE: Tensor, heads: int, shared: int) -> Tensor:
 
 def projected(page: Grouped, place: Place, twin: nn.Module, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, of all heads of queries, turned where they are."""
-    inner, kv_inner = page.inner(place.dim), page.kv_inner(place.dim)
-    q, k, v = F.linear(x_BND, twin.qkv.weight, twin.qkv.bias).split([inner, kv_inner, kv_inner], dim=-1)
+    keys, kv_heads = page.inner(place.dim), page.kv_heads or page.heads
+    width = keys // page.heads
+    values = getattr(page, "value_dim", None) or width
+    widths = [keys, kv_heads * width, kv_heads * values]
+    q, k, v = F.linear(x_BND, twin.qkv.weight, twin.qkv.bias).split(widths, dim=-1)
     if page.position == "rope":
-        q, k = (turned(part, inner // page.heads, page.rope_base) for part in (q, k))
+        q, k = (turned(part, width, page.rope_base) for part in (q, k))
     return q, repeated(k, page.heads, page.shared), repeated(v, page.heads, page.shared)
 
 
@@ -113,17 +116,23 @@ PLAIN = (
     Full(heads=2, projection_bias=False, output_bias=True),
     Full(heads=6, kv_heads=2, scaled=False),
     Full(heads=3, kv_heads=1, causal=True, projection_bias=False),
+    Full(heads=3, value_dim=5),
+    Full(heads=3, head_dim=4, value_dim=2, causal=True),
+    Full(heads=6, kv_heads=2, value_dim=3, causal=True, output_bias=False),
 )
 TALKING = (  # a linear map of n·n pairs has ⌊n²/n⌋ rows: no closed form of torch's
     Full(heads=3, talking_heads=True),
     Full(heads=2, head_dim=4, talking_heads=True, position="rope", projection_bias=False),
+    Full(heads=3, value_dim=4, talking_heads=True),
 )
 # Their tables are as long as the input.
 POSITIONED = (
     Full(heads=3, position="rope"),
     Full(heads=3, kv_heads=1, causal=True, position="rope", output_bias=False, head_dim=4),
     Full(heads=4, head_dim=4, kv_heads=2, causal=True, position="rope", rope_base=50.0),
+    Full(heads=4, head_dim=4, value_dim=3, kv_heads=2, causal=True, position="rope"),
     Full(heads=6, kv_heads=3, causal=True, position="alibi"),
+    Full(heads=2, value_dim=4, causal=True, position="alibi"),
     Full(heads=2, bias=Buckets(count=8, distance=20), scaled=False),
     Full(heads=4, kv_heads=2, head_dim=3, causal=True, bias=Buckets(count=6, distance=9)),
 )
@@ -137,11 +146,13 @@ def pages(draw: st.DrawFn) -> Full:
     count = draw(st.integers(4, 40))
     biased = position != "alibi" and draw(st.booleans())
     if not causal and draw(st.booleans()):
-        return Full(heads=heads, causal=causal, position=position, talking_heads=True)
+        values = draw(st.none() | st.integers(1, 64))
+        return Full(heads=heads, causal=causal, position=position, talking_heads=True, value_dim=values)
     return Full(
         heads=heads,
         kv_heads=draw(st.none() | st.sampled_from([few for few in range(1, heads + 1) if heads % few == 0])),
         head_dim=draw(st.none() | st.integers(1, 64)),
+        value_dim=draw(st.none() | st.integers(1, 64)),
         causal=causal,
         position=position,
         rope_base=draw(st.sampled_from([10000.0, 500000.0])),

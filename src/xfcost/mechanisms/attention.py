@@ -35,13 +35,13 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
 ) -> Iterator[Operation]:
     """softmax(QKᵀ/√d_k + bias)V on `groups` groups of `queries` × `keys` tokens, h heads, h·d_k = `inner`.
 
-    Values are as wide as keys, or `values` in all heads together; memory traffic then takes the mean of both. Where a
-    head of keys and values is `shared` by several of queries, that changes no product; it is read once for all of them.
+    Values are as wide as keys, or `values` in all heads together. Where a head of keys and values is `shared` by
+    several of queries, that changes no product; it is read once for all of them.
 
         scale          G·n·inner multiplications, where scores are `scaled`
         scores         G·n·m·inner MACs, G·h·n·m entries kept
         softmax        G·h·n·m elements
-        weighted_sum   G·n·m·inner MACs
+        weighted_sum   G·n·m·values MACs
 
     Vaswani et al. 2017, equation 1. Fused, the same work is one row (`attention`) that keeps one log-sum-exp per query
     and head in place of the matrix (Dao et al. 2022, §3.1); its backward pass works the scores out again, a fifth
@@ -51,10 +51,10 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     twin's core stands under the name `local`) and by `what` (in brackets after every title).
     """
     entries = groups * heads * queries * keys
-    values = inner if values is None else values
+    value_inner = inner if values is None else values
     parts = _CoreParts(
         scores=groups * queries * keys * inner,
-        weighted_sum=groups * queries * keys * values,
+        weighted_sum=groups * queries * keys * value_inner,
         scale=groups * queries * inner * FLOPS_PER_ELEMENT["multiply"] if scaled else 0,
         entries=entries,
         statistics=groups * heads * queries,
@@ -62,7 +62,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
         softmax=entries * FLOPS_PER_ELEMENT["softmax"],
         pairs=pairs,
         mixing={"mixing": mixing, "reads": reads, "reads_tokens": keys, "heads": heads},
-        core=Core(groups * heads // shared, queries * shared, keys, (inner + values) // 2 // heads),
+        core=Core(groups * heads // shared, queries * shared, keys, inner // heads, value_inner // heads),
     )
     rows = [_fused_core(parts)] if fused else _eager_core(parts, scaled=scaled, biased=biased, masked=masked)
     for row in rows:
@@ -77,6 +77,7 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
     keys: Number,
     memory_width: Number,
     inner: Number,
+    values: Number = None,
     heads: Number,
     bias: bool,
     reads: str,
@@ -89,22 +90,26 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
 ) -> Iterator[Operation]:
     """MH(X, Y, Y): n `queries` of `width` d read m other tokens of `memory_width` d' (Vaswani et al. 2017, §3.2.2).
 
+    Values are as wide as keys, or `values` in all heads together.
+
         q       n·d·inner MACs; on weights alone, once for all samples, where the queries are `learned` (seeds, points)
-        kv      m·d'·2·inner MACs
-        core    2·n·m·inner MACs
-        out     n·inner·d MACs, where there is an `output` projection
+        kv      m·d'·(inner + values) MACs
+        core    n·m·(inner + values) MACs
+        out     n·values·d MACs, where there is an `output` projection
 
     `prefix` and `what` tell several of them apart, as in the core.
     """
     note = f" ({what})" if what else ""
+    value_inner = inner if values is None else values
     q = linear(f"{prefix}q", f"Q projection{note}", queries, width, inner, bias=bias)
     yield msgspec.structs.replace(q, once=learned)
-    yield linear(f"{prefix}kv", f"K, V projections{note}", keys, memory_width, 2 * inner, bias=bias)
+    yield linear(f"{prefix}kv", f"K, V projections{note}", keys, memory_width, inner + value_inner, bias=bias)
     yield from attention_core(
         queries=queries,
         keys=keys,
         heads=heads,
         inner=inner,
+        values=value_inner,
         mixing="global",
         reads=reads,
         pairs=queries * keys,
@@ -114,7 +119,7 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
         what=what,
     )
     if output:
-        yield linear(f"{prefix}out", f"Output projection W_O{note}", queries, inner, width, bias=bias)
+        yield linear(f"{prefix}out", f"Output projection W_O{note}", queries, value_inner, width, bias=bias)
 
 
 class _CoreParts(NamedTuple):

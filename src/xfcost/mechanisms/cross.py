@@ -9,22 +9,25 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import reading
-from xfcost.mechanisms.base import MultiHead, Place
+from xfcost.mechanisms.base import MultiHead, Place, Width
 from xfcost.mechanisms.rows import idle
 
 
 class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     """Encoder-decoder attention (Vaswani et al. 2017, §3.2.3): queries from here, keys and values from the memory.
 
-    N tokens here, M in the memory, width d, h heads of width d_k = d/h.
+    N tokens here, M in the memory, width d, h heads of width d_k = d/h; their values are d_v = d_k wide unless
+    `value_dim` says otherwise (§3.2.2).
 
         q             N·d·h·d_k MACs
-        kv            M·d·2h·d_k MACs
+        kv            M·d·h·(d_k + d_v) MACs
         scores        N·M·h·d_k MACs, h·N·M entries kept
-        weighted_sum  N·M·h·d_k MACs
-        out           N·h·d_k·d MACs
+        weighted_sum  N·M·h·d_v MACs
+        out           N·h·d_v·d MACs
     """
 
+    value_dim: Width | None = None
+    """d_v; d_k where it isn't given."""
     scaled: bool = True
     """Scores by 1/√d_k; T5's are not."""
 
@@ -40,6 +43,10 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     def label(self) -> str:
         return "Cross-attention"
 
+    def value_inner(self, width: Number) -> Number:
+        """h·d_v, the width of what all heads read together."""
+        return self.inner(width) if self.value_dim is None else self.heads * self.value_dim
+
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """Tokens of the memory."""
         return range(memory.total if memory else 0)
@@ -51,12 +58,12 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         return self._reading(place, place.grid.total)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One query; the memory's keys and values were worked out once, and are cached: 2·M·h·d_k numbers."""
+        """One query; the memory's keys and values were worked out once, and are cached: M·h·(d_k + d_v) numbers."""
         memory = place.memory or place.grid
         for row in self._reading(place, 1):
             if row.path == "kv":
                 yield idle(row)
-                kept = 2 * memory.total * self.inner(place.dim)
+                kept = memory.total * (self.inner(place.dim) + self.value_inner(place.dim))
                 yield Operation(path="cache", title="Cached keys and values of the memory", cached=kept)
             else:
                 yield row
@@ -69,6 +76,7 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
             keys=memory.total,
             memory_width=place.memory_dim or place.dim,
             inner=self.inner(place.dim),
+            values=self.value_inner(place.dim),
             heads=self.heads,
             bias=self.projection_bias,
             reads="M",

@@ -11,7 +11,7 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, check_output
+from xfcost.mechanisms.base import Place, Width, check_output
 from xfcost.mechanisms.buckets import Buckets, bucket_row, bucket_table
 from xfcost.mechanisms.grouped import Grouped
 from xfcost.mechanisms.rows import cache, linear, move
@@ -21,16 +21,16 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, §3.2).
 
     N tokens (extra ones included), width d, h heads of width d_k = d/h, h_kv = h of keys and values unless `kv_heads`
-    are given.
+    are given; a head's values are d_v = d_k wide unless `value_dim` says otherwise (§3.2.2).
 
-        qkv            N·d·(h + 2·h_kv)·d_k MACs, and as many parameters without N, with biases (h + 2·h_kv)·d_k more
+        qkv            N·d·(h·d_k + h_kv·(d_k + d_v)) MACs; as many parameters without N·, biases without N·d·
         rotary         3·N·(h + h_kv)·d_k FLOPs, with `position: rope`
         relative_bias  a table of a `bias`: parameters alone
         scores         N²·h·d_k MACs, h·N² entries kept
         add_bias       h·N² additions, with a `bias` or `position: alibi`
         softmax        h·N² elements
-        weighted_sum   N²·h·d_k MACs
-        out            N·h·d_k·d MACs, h·d_k·d + d parameters
+        weighted_sum   N²·h·d_v MACs
+        out            N·h·d_v·d MACs, h·d_v·d + d parameters
 
     Causal attention computes the same dense product and masks it; `pairs` tells how many scores survive, N(N+1)/2.
 
@@ -45,6 +45,8 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
     causal: the bias of proj_w gives every pair a weight.
     """
 
+    value_dim: Width | None = None
+    """d_v; d_k where it isn't given."""
     scaled: bool = True
     """Scores by 1/√d_k; T5's are not, its initial weights being as much smaller."""
     bias: Buckets | None = None
@@ -68,7 +70,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
                 "talking_heads",
                 "only heads of their own keys, scaled and without a bias, talk; leave one of the two out",
             )
-        check_output(self.inner(place.dim), place.dim, projected=self.output_projection)
+        check_output(self.value_inner(place.dim), place.dim, projected=self.output_projection)
         if self.output_bias is not None and not self.output_projection:
             raise PageError("output_bias", "without an output projection there is nothing to have it; leave it out")
         self._check_bias()
@@ -86,6 +88,9 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
     def label(self) -> str:
         what = (self.heads_label() or "self-") + "attention"
         return f"Causal {what}" if self.causal else what.capitalize()
+
+    def value_inner(self, width: Number) -> Number:
+        return self.inner(width) if self.value_dim is None else self.heads * self.value_dim
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         return {self.bias.share: (self.bias.count, self.heads)} if self.bias and self.bias.share else {}
@@ -114,20 +119,20 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
             yield bucket_table(self.bias, n, self.heads)
         yield from self.core(place)
         if self.output_projection:
-            yield linear("out", "Output projection W_O", n, self.inner(d), d, bias=self.biased_output)
+            yield linear("out", "Output projection W_O", n, self.value_inner(d), d, bias=self.biased_output)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One query against the keys and values of all N tokens: 2·h_kv·d_k numbers are cached of each."""
+        """One query against the keys and values of all N tokens: h_kv·(d_k + d_v) numbers are cached of each."""
         if not self.causal:
             yield from super().decoding(place)
         n, d = place.grid.total, place.dim
         yield from self.projections(1, d)
         if self.bias:
             yield bucket_row(self.bias, n, self.heads)
-        yield cache("Keys and values to the cache", 2 * self.kv_inner(d), n)
+        yield cache("Keys and values to the cache", self.kv_width(d), n)
         yield from self.core(place, queries=1)
         if self.output_projection:
-            yield linear("out", "Output projection W_O", 1, self.inner(d), d, bias=self.biased_output)
+            yield linear("out", "Output projection W_O", 1, self.value_inner(d), d, bias=self.biased_output)
 
     def core(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
         """The rows between the projections; with `queries`, the last tokens', which nothing masks."""
@@ -140,6 +145,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
             heads=self.heads,
             shared=self.shared,
             inner=self.inner(place.dim),
+            values=self.value_inner(place.dim),
             mixing="global",
             reads="N",
             pairs=self.pairs(place.grid) if queries is None else queries * n,

@@ -20,9 +20,9 @@ class Grouped(Causal, frozen=True, kw_only=True):
 
     Multi-head attention has h_kv = h, grouped-query attention fewer (GQA; Ainslie et al. 2023, §2.2), multi-query
     attention one (MQA; Shazeer 2019). Scores and sums cost the same; projections and what a cache keeps per token,
-    2·h_kv·d_k numbers, don't.
+    2·h_kv·d_k numbers, don't. Where a page lets values have a width of their own, d_v, they take d_v of these 2·d_k.
 
-        qkv     N·d·(h + 2·h_kv)·d_k MACs
+        qkv     N·d·(h·d_k + h_kv·d_k + h_kv·d_v) MACs
         rotary  3·N·(h + h_kv)·d_k element-wise FLOPs, with `position: rope`
 
     RoPE turns pairs of a query's and of a key's columns by angles that grow with their position (Su et al. 2021, §3.2):
@@ -57,16 +57,26 @@ class Grouped(Causal, frozen=True, kw_only=True):
         return 1 if self.kv_heads is None else self.heads // self.kv_heads
 
     def kv_inner(self, width: Number) -> Number:
-        """h_kv·d_k, the width of all keys (and of all values) of a token: what a cache keeps, twice."""
-        inner = self.inner(width)
+        """h_kv·d_k, the width of all keys of a token."""
+        return self._of_kv_heads(self.inner(width))
+
+    def value_inner(self, width: Number) -> Number:
+        """h·d_v, the width of what all heads of a token read together."""
+        return self.inner(width)
+
+    def kv_width(self, width: Number) -> Number:
+        """h_kv·(d_k + d_v), the width of all keys and values of a token: what a cache keeps."""
+        return self.kv_inner(width) + self._of_kv_heads(self.value_inner(width))
+
+    def _of_kv_heads(self, inner: Number) -> Number:
         return inner if self.kv_heads is None else inner // self.heads * self.kv_heads
 
     def projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
         """Queries, keys and values of `tokens` tokens, turned by their positions where those are rotary."""
-        inner, kv_inner = self.inner(width), self.kv_inner(width)
-        yield linear("qkv", "Q, K, V projections", tokens, width, inner + 2 * kv_inner, bias=self.projection_bias)
+        wide = self.inner(width) + self.kv_width(width)
+        yield linear("qkv", "Q, K, V projections", tokens, width, wide, bias=self.projection_bias)
         if self.position == "rope":
-            yield rotary(tokens, inner + kv_inner)
+            yield rotary(tokens, self.inner(width) + self.kv_inner(width))
 
     def heads_label(self) -> str:
         """What the field calls such heads: `grouped-query `, `multi-query `, or nothing."""

@@ -163,7 +163,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
             yield idle(linear("global_q", "Q projection of global tokens", 0, d, inner, bias=self.projection_bias))
             kv = linear("global_kv", "K, V projections for global tokens", 0, d, 2 * inner, bias=self.projection_bias)
             yield idle(kv)
-        yield cache("Keys and values to the window's cache", 2 * self.kv_inner(d), rows * self.dilation)
+        yield cache("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
         keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
         yield from attention_core(
             queries=1,

@@ -214,14 +214,13 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         for factor in factors:
             doubly = self.overlap(n) if factor == "long" else 0
             groups, queries, keys = self.products(factor, blocks)
-            width = (self.key_inner(d) + self.inner(d)) // 2 // h
             yield product(
                 f"{factor}_scores",
                 f"Attention scores QKᵀ ({factor})",
                 entries[factor] * self.key_inner(d),
                 attention_entries=h * entries[factor],
                 pairs=self._pairs_of(factor, n) - doubly,
-                core=Core(groups * h, queries, keys, width),
+                core=Core(groups * h, queries, keys, self.key_inner(d) // h, self.inner(d) // h),
                 content_dependent=True,
                 **mixing[factor],
             )

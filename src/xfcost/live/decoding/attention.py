@@ -1,7 +1,7 @@
 """Attention for one token more, its past cached: `mechanisms/{full,sliding,cross}.py`, `decoding`.
 
-B batch, N tokens with the new one, M tokens that it reads, D width, H heads, G heads of keys and values, K head width.
-Parameters stand under the names that the twins of all N tokens give them.
+B batch, N tokens with the new one, M tokens that it reads, D width, H heads, G heads of keys and values, K head width,
+V of values. Parameters stand under the names that the twins of all N tokens give them.
 """
 
 from __future__ import annotations
@@ -53,20 +53,21 @@ class FullStep(StepHeads, Positioned):
     alibi_H1N: Tensor
 
     def __init__(self, page: Full, place: Place, batch: int, tables: Tables) -> None:
-        tokens, inner = place.grid.total, page.inner(place.dim)
+        tokens = place.grid.total
         super().__init__(page, place.dim, tokens)
         self.relative_bias = bias_at(page.bias, tokens, page.heads, tables) if page.bias else None
         self.falls = page.position == "alibi"
         if self.falls:
             self.register_buffer("alibi_H1N", alibi(tokens, page.heads), persistent=False)
-        self.cache = KeyValueCache(batch, self.heads[1], tokens, inner // page.heads)
+        self.cache = KeyValueCache(batch, self.heads[1], tokens, self.kept)
         self.core = one_query(page, place, biased=page.biased, scaled=page.scaled)
-        self.out = Linear(inner, place.dim, bias=page.biased_output) if page.output_projection else None
+        wide = page.value_inner(place.dim)
+        self.out = Linear(wide, place.dim, bias=page.biased_output) if page.output_projection else None
 
     def forward(self, x_B1D: Tensor) -> Tensor:
-        q_BH1K, k_BG1K, v_BG1K = self.projected(x_B1D)
+        q_BH1K, k_BG1K, v_BG1V = self.projected(x_B1D)
         bias_H1M = self._bias()
-        read = self.cache(k_BG1K, v_BG1K)
+        read = self.cache(k_BG1K, v_BG1V)
         y_B1D = join_heads(self.core(q_BH1K, *read, *(() if bias_H1M is None else (bias_H1M,))))
         return y_B1D if self.out is None else self.out(y_B1D)
 
@@ -88,7 +89,7 @@ class SlidingStep(StepHeads):
             self.global_q = Linear(place.dim, inner, bias=bias)
             self.global_kv = Linear(place.dim, 2 * inner, bias=bias)
         rows = min(page.window, -(-tokens // page.dilation))
-        self.cache = KeyValueCache(batch, self.heads[1], rows, inner // page.heads, classes=page.dilation)
+        self.cache = KeyValueCache(batch, self.heads[1], rows, self.kept, classes=page.dilation)
         self.core = one_query(page, place)
         self.out = Linear(inner, place.dim, bias=bias)
 
@@ -103,12 +104,12 @@ class CrossStep(CrossAttention):
     def __init__(self, page: Cross, place: Place, batch: int, tables: Tables) -> None:
         super().__init__(page, place, tables)
         memory = place.memory or place.grid
-        self.cache = Remembered(batch, page.heads, memory.total, page.inner(place.dim) // page.heads)
+        keys, values = (width // page.heads for width in self.widths)
+        self.cache = Remembered(batch, page.heads, memory.total, keys, value_width=values)
 
     def remember(self, memory_BME: Tensor) -> None:
         """Work out what every token will read of `memory_BME`."""
-        kept = (split_heads(part, self.heads) for part in self.kv(memory_BME).chunk(2, dim=-1))
-        self.cache.keys, self.cache.values = kept
+        self.cache.keys, self.cache.values = self.keys_and_values(memory_BME)
 
     def forward(self, x_B1D: Tensor) -> Tensor:  # type: ignore[override]
         q_BH1K = split_heads(self.q(x_B1D), self.heads)

@@ -1,7 +1,7 @@
 """What a model that works token by token keeps of the past, as leaves.
 
-B batch, G heads of keys and values, K head width, R rows of a cache, C residue classes (a window's dilation), D width,
-W taps of a convolution.
+B batch, G heads of keys and values, K head width, V of values, R rows of a cache, C residue classes (a window's
+dilation), D width, W taps of a convolution.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class Kept(Positioned):
 
 
 class KeyValueCache(Kept):
-    """Keys and values (B, G, 1, K) of one token into their slots -> those of all tokens that it reads: (B, G, M, K).
+    """A token's keys (B, G, 1, K) and values (B, G, 1, V) into their slots -> those of all M tokens that it reads.
 
     It holds the last R tokens of each of C residue classes, as a ring: with C = 1 and R = N the whole past.
     """
 
     keys_BGSK: Tensor
-    values_BGSK: Tensor
+    values_BGSV: Tensor
 
-    def __init__(self, batch: int, heads: int, rows: int, width: int, *, classes: int = 1) -> None:
+    def __init__(self, batch: int, heads: int, rows: int, widths: tuple[int, int], *, classes: int = 1) -> None:
         super().__init__()
         self.rows, self.classes = rows, classes
-        self.keeps("keys_BGSK", batch, heads, rows * classes, width)
-        self.keeps("values_BGSK", batch, heads, rows * classes, width)
+        self.keeps("keys_BGSK", batch, heads, rows * classes, widths[0])
+        self.keeps("values_BGSV", batch, heads, rows * classes, widths[1])
 
-    def forward(self, k_BG1K: Tensor, v_BG1K: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, k_BG1K: Tensor, v_BG1V: Tensor) -> tuple[Tensor, Tensor]:
         turn, kind = divmod(self.position, self.classes)
         slot = turn % self.rows * self.classes + kind
         index = torch.arange(slot, slot + 1, device=k_BG1K.device)
         there = slice(kind, None, self.classes), slice(min(turn + 1, self.rows))
         self.keys_BGSK.index_copy_(2, index, k_BG1K)
-        self.values_BGSK.index_copy_(2, index, v_BG1K)
-        return tuple(kept[:, :, there[0]][:, :, there[1]] for kept in (self.keys_BGSK, self.values_BGSK))  # type: ignore[return-value]
+        self.values_BGSV.index_copy_(2, index, v_BG1V)
+        return tuple(kept[:, :, there[0]][:, :, there[1]] for kept in (self.keys_BGSK, self.values_BGSV))  # type: ignore[return-value]
 
 
 class Remembered(Kept):

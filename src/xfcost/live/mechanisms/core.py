@@ -1,6 +1,6 @@
 """Twin of `mechanisms/attention.attention_core`: softmax(QKᵀ/√K + bias)V, eager or fused.
 
-B batch, G groups (windows) beside each other, H heads, N query tokens, M key tokens, K head width.
+B batch, G groups (windows) beside each other, H heads, N query tokens, M key tokens, K head width, V of values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xfcost.live.leaves import (
 
 
 class Core(nn.Module):
-    """(B, [G,] H, N, K), (B, [G,] H, M, K) twice, bias ([G,] H, N, M) -> (B, [G,] H, N, K).
+    """(B, [G,] H, N, K), (B, [G,] H, M, K), (B, [G,] H, M, V), bias ([G,] H, N, M) -> (B, [G,] H, N, V).
 
     `mask` is a leaf that masks scores (eager) or the bias (fused). Keys and values have H/J heads where each is
     `shared` by J of the queries.
@@ -65,7 +65,7 @@ class Core(nn.Module):
         """q/√K; q itself where scores are not scaled."""
         return q if self.scale is None else self.scale(q)
 
-    def _grouped(self, q_BGHNK: Tensor, k_BGHMK: Tensor, v_BGHMK: Tensor, bias: Tensor | None) -> Tensor:
+    def _grouped(self, q_BGHNK: Tensor, k_BGHMK: Tensor, v_BGHMV: Tensor, bias: Tensor | None) -> Tensor:
         """Groups stand beside samples, so that the kernel sees four dimensions.
 
         Where every head has a bias of its own, they stand beside heads, so that it is not copied per sample.
@@ -79,5 +79,5 @@ class Core(nn.Module):
             first, sizes = 1, (groups, heads)
         else:
             first, sizes = 0, (batch, groups)
-        parts = (part.flatten(first, first + 1) for part in (q_BGHNK, k_BGHMK, v_BGHMK))
+        parts = (part.flatten(first, first + 1) for part in (q_BGHNK, k_BGHMK, v_BGHMV))
         return self.attention(*parts, bias).unflatten(first, sizes)

@@ -17,6 +17,7 @@ class CrossAttention(Reading):
             place.memory_dim,
             page.inner(place.dim),
             page.heads,
+            values=page.value_inner(place.dim),
             bias=page.projection_bias,
             fused=place.fused,
             scaled=page.scaled,

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/full.py`. B batch, N tokens, D width, H heads, K head width."""
+"""Twin of `mechanisms/full.py`. B batch, N tokens, D width, H heads, K head width, V of values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TalkingHeads(Linear):
 
 
 class TalkingCore(nn.Module):
-    """P_w(softmax(P_l(QKᵀ/√K)))V: (B, H, N, K) three times -> (B, H, N, K)."""
+    """P_w(softmax(P_l(QKᵀ/√K)))V: (B, H, N, K) twice, (B, H, N, V) -> (B, H, N, V)."""
 
     def __init__(self, head_dim: int, heads: int) -> None:
         super().__init__()
@@ -63,7 +63,8 @@ class FullAttention(GroupedHeads):
             self.register_buffer("alibi_H1N", alibi(tokens, page.heads), persistent=False)
         talking = page.talking_heads
         self.core: nn.Module = TalkingCore(inner // page.heads, page.heads) if talking else core(page, place)
-        self.out = Linear(inner, place.dim, bias=page.biased_output) if page.output_projection else None
+        wide = page.value_inner(place.dim)
+        self.out = Linear(wide, place.dim, bias=page.biased_output) if page.output_projection else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         bias_HNN = self._bias()

@@ -1,0 +1,79 @@
+"""Values that are wider, or narrower, than keys: rows by hand, caches, traffic, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from xfcost.api import analyze
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.mechanisms import Cross, Full
+from xfcost.mechanisms.base import Mixer, Place
+
+
+def at(tokens: int, dim: int = 12, **more: Any) -> Place:
+    return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
+
+
+def rows(page: Mixer, spot: Place) -> dict[str, Any]:
+    return {row.path: row for row in page.operations(spot)}
+
+
+def test_full_by_hand() -> None:
+    # 10 tokens of width 12; 6 heads with keys of 2, of which two heads of queries share one; values of 5
+    found = rows(Full(heads=6, kv_heads=3, value_dim=5, causal=True), at(10))
+    columns = 6 * 2 + 3 * 2 + 3 * 5
+    assert (found["qkv"].params, found["qkv"].macs) == (12 * columns + columns, 10 * 12 * columns)
+    assert (found["scores"].macs, found["weighted_sum"].macs) == (100 * 12, 100 * 30)
+    assert (found["out"].params, found["out"].macs) == (30 * 12 + 12, 10 * 30 * 12)
+    assert found["softmax"].flops == rows(Full(heads=6, causal=True), at(10))["softmax"].flops
+    fused = rows(Full(heads=6, kv_heads=3, value_dim=5, causal=True), at(10, fused=True))["attention"]
+    assert fused.macs == 100 * 12 + 100 * 30
+    # backward: QKᵀ again, and its two gradients; the two of PV
+    assert fused.backward_macs == 3 * 100 * 12 + 2 * 100 * 30
+
+
+def test_cross_by_hand() -> None:
+    found = rows(Cross(heads=3, head_dim=2, value_dim=5), at(10, memory=Grid((7,)), memory_dim=4))
+    assert (found["q"].params, found["kv"].params) == (12 * 6 + 6, 4 * (6 + 15) + 21)
+    assert (found["scores"].macs, found["weighted_sum"].macs) == (70 * 6, 70 * 15)
+    assert found["out"].params == 15 * 12 + 12
+
+
+def test_caches_keep_both_widths() -> None:
+    own = {row.path: row for row in Full(heads=6, kv_heads=3, value_dim=5, causal=True).decoding(at(10))}
+    assert (own["cache"].cached_per_token, own["cache"].cached) == (3 * (2 + 5), 10 * 3 * (2 + 5))
+    other = Cross(heads=3, head_dim=2, value_dim=5).decoding(at(10, memory=Grid((7,)), memory_dim=4))
+    assert next(row for row in other if row.path == "cache").cached == 7 * 3 * (2 + 5)
+
+
+def test_the_bias_of_the_output_is_the_same_in_a_step() -> None:
+    for bias in (True, False):
+        page = Full(heads=2, causal=True, projection_bias=not bias, output_bias=bias)
+        step = {row.path: row.params for row in page.decoding(at(10))}
+        assert step["out"] == rows(page, at(10))["out"].params == 144 + 12 * bias
+
+
+@pytest.mark.parametrize("mixer", [Full(heads=3), Cross(heads=3)])
+def test_as_wide_as_keys_is_the_default(mixer: Mixer) -> None:
+    said = type(mixer)(heads=3, value_dim=4)
+    spot = at(10, memory=Grid((7,)), memory_dim=12)
+    assert list(mixer.operations(spot)) == list(said.operations(spot))
+
+
+def test_without_an_output_projection_values_must_fill_the_stream() -> None:
+    Full(heads=3, head_dim=2, value_dim=4, output_projection=False).check(at(10))
+    with pytest.raises(PageError, match="the heads together must be as wide as the output \\(12\\), and they are 15"):
+        Full(heads=3, value_dim=5, output_projection=False).check(at(10))
+
+
+def test_traffic_reads_both_widths() -> None:
+    # Table 3 (B): 18 cores of 8 heads, 512 queries and keys, d_k = 16, d_v = 64; plain: Q, K of d_k, V, O of d_v, and
+    # the matrix four times, in 4 bytes
+    ledger = analyze("transformer-base-dk16", memory_level="192KiB", trace=False)
+    assert ledger.total("plain_traffic_bytes") == 4 * 18 * 8 * (2 * 512 * (16 + 64) + 4 * 512**2)
+    # 49,152 elements hold ⌈49,152/160⌉ = 308 keys at a time: two passes over queries, outputs twice, and statistics
+    tiled = 512 * (16 + 64) + 2 * (512 * (16 + 2 * 64) + 4 * 512)
+    assert ledger.total("tiled_traffic_bytes") == 4 * 18 * 8 * tiled
