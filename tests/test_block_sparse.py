@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_embeddings, put_layer
+from strategies import as_yaml
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.counted import count
 from xfcost.errors import PageError
@@ -210,3 +211,13 @@ def test_bigbird_with_their_weights(
 def test_the_released_encoder(tokens: int, macs: int) -> None:
     ledger = count(place(load("bigbird-base"), Run(tokens=(tokens,))))
     assert (ledger.total("params"), ledger.total("macs")) == (127_468_800, macs)
+
+
+def test_the_released_encoder_with_full_attention(tmp_path: Path) -> None:
+    # attention_type="original_full" at 2048 tokens: 251,256,176,640 MACs
+    file = tmp_path / "full.yaml"
+    block = [{"kind": "full", "heads": 12}, {"kind": "mlp", "hidden": 3072, "act": "gelu_tanh"}]
+    stages = [{"dim": 768, "depth": 12, "block": block}]
+    file.write_text(as_yaml({"name": "full", "extends": "bigbird-base", "stages": stages}), encoding="utf-8")
+    ledger = count(place(load(str(file)), Run(tokens=(2048,))))
+    assert (ledger.total("params"), ledger.total("macs")) == (127_468_800, 251_256_176_640)

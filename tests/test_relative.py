@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cases.relative import with_memory
-from strategies import as_yaml
+from strategies import as_yaml, counted_spec
 from xfcost.counted import batched, count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
@@ -237,6 +237,25 @@ def test_the_public_code_s_parameters_and_macs(name: str) -> None:
     ours = ledger(name, "head=null", "stages.0.block.0.memory_queries=true")
     assert (ours.total("params"), ours.total("macs")) == (params, macs)
     assert macs - ledger(name, "head=null").total("macs") == of_memory_queries
+
+
+def test_the_public_code_s_default_layers(tmp_path: Path) -> None:
+    """TransfoXLConfig(), 18 layers, 128 words, a memory of 1600: 283,885,936 parameters, 164,567,711,744 MACs.
+
+    Its embedding is adaptive and not in the spec: clusters of 20,000, 20,000, 160,000 and 67,735 words, 1024, 256, 64
+    and 16 wide, each with a map to 1024. All words were of the first cluster, whose map took 128·1024² MACs.
+    """
+    clusters = {1024: 20_000, 256: 20_000, 64: 160_000, 16: 67_735}
+    embedding = sum(words * width + width * 1024 for width, words in clusters.items())
+    relative = {"kind": "relative", "heads": 16, "causal": True, "memory": 1600, "memory_queries": True}
+    spec = {
+        "input": {"kind": "vectors", "channels": 1024, "length": 128},
+        "residual": {"place": "post"},
+        "stages": [{"dim": 1024, "depth": 18, "block": [relative, {"kind": "mlp", "hidden": 4096, "act": "relu"}]}],
+    }
+    ours = counted_spec(spec, tmp_path)
+    assert ours.total("params") == 283_885_936 - embedding
+    assert ours.total("macs") == 164_567_711_744 - 128 * 1024**2
 
 
 def test_the_whole_language_models() -> None:
