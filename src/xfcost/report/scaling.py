@@ -81,7 +81,7 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
 def _subtitle(metric: str, facts: Facts, live: Sequence[Sequence[Ledger]]) -> str:
     """How the numbers came about."""
     words = [METRICS[metric].how, f"batch {facts.batch}", f"{facts.attention} attention"]
-    words += ["one token more, N with it cached"] if facts.mode == "decode" else []
+    words += ["one token more, N with it cached"] if facts.mode == "decode" and not METRICS[metric].mode else []
     timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
     if timing:
         words += [facts.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
