@@ -224,7 +224,20 @@ def test_a_full_window_grows_no_more() -> None:
     """Mistral's window is 4,096: from there on, N changes neither the cache nor the work."""
     small, large = (analyze("mistral-7b-sliding", N=n, mode="decode", trace=False) for n in (4096, 32768))
     assert small.cache == large.cache
+    assert small.cache is not None
+    assert (small.cache.bytes_per_token, small.cache.state_bytes) == (0, small.cache.bytes)
     assert small.total("macs") == large.total("macs")
+
+
+@pytest.mark.parametrize("preset", ["gpt3-175b-banded", "mistral-7b-sliding", "llama3-8b", "mamba-130m"])
+@pytest.mark.parametrize("tokens", [100, 2000, 4095, 4096])
+def test_what_a_token_more_adds_is_what_the_next_cache_has_more(preset: str, tokens: int) -> None:
+    if preset.startswith("gpt3") and tokens >= 2048:
+        tokens //= 4
+    here, next_ = (analyze(preset, N=n, mode="decode", trace=False).cache for n in (tokens, tokens + 1))
+    assert here is not None
+    assert next_ is not None
+    assert next_.bytes - here.bytes == here.bytes_per_token
 
 
 def test_prefill_is_the_forward_and_tells_its_cache() -> None:

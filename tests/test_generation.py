@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xfcost.api import analyze
+from xfcost.api import analyze, compare
 from xfcost.decoding import summed
 from xfcost.errors import SpecError, UsageError
 from xfcost.ledger import Ledger
@@ -123,6 +123,21 @@ def test_what_has_no_steps_is_told_and_counted_without_a_cache() -> None:
     assert ledger.generation.decode is None
     assert "relative" in str(ledger.generation.refused)
     assert ledger.generation.without_cache.macs > ledger.generation.prefill.macs
+    assert "the rows are of the prefill alone" in ledger.facts.notes[0]
+    assert "relative" in ledger.facts.notes[0]
+
+
+def test_a_prefill_alone_is_not_compared_with_texts() -> None:
+    comparison = compare("gpt2", "bert-base", N=8, mode="generate", new_tokens=4)
+    text, prefill = (comparison.figures[name] for name in comparison.names)
+    assert all(text[quantity] for quantity in ("macs", "flops", "mixing_macs", "generation_macs"))
+    assert {prefill[quantity] for quantity in ("macs", "flops", "mixing_macs", "generation_macs")} == {None}
+    assert prefill["generation_macs_without_cache"]
+
+
+def test_images_write_no_tokens() -> None:
+    with pytest.raises(UsageError, match="ViT-S/8 takes images, and writes no tokens"):
+        analyze("vit", mode="generate", new_tokens=3, trace=False)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +148,7 @@ def test_what_has_no_steps_is_told_and_counted_without_a_cache() -> None:
         ("gpt2", {"mode": "decode", "N": 1025}, "N can be at most 1024"),
         ("gpt2", {"mode": "generate", "N": 1000, "new_tokens": 26}, "N can be at most 1024"),
         ("swin", {"mode": "decode"}, "works token by token"),
+        ("gpt2", {"mode": "generate", "N": 1000, "new_tokens": 26}, "the last of --new-tokens 26 reads 1,025 tokens"),
     ],
 )
 def test_what_can_not_decode_is_refused_where_it_stands(spec: str, options: dict[str, object], words: str) -> None:

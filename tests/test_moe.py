@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from test_every_mechanism import example, joined, symbolic_flops, sympy
+from xfcost.api import analyze
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.layers import Geglu, Mlp, Moe, Swiglu
@@ -289,6 +290,10 @@ def test_slots_by_hand() -> None:
     page = Moe(capacity=1.25)
     assert (page.slots(7), page.computed(7)) == (3, 24)
     assert any("3 slots for each of 8 experts, 24 for 14 copies" in note for note in page.notes(at()))
+    step = analyze("switch-base-128-capacity", N="1,64", mode="decode", trace=False)
+    told = next(note for note in step.facts.notes if "capacity" in note)
+    assert "1 slot for each of 128 experts, 128 for 1 copy of a token" in told
+    assert "one token by itself is never dropped" in told
     assert rows_of(page, at())["experts_gate"].macs == 24 * 6 * 16
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from strategies import as_yaml
+from xfcost.api import analyze
 from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
@@ -157,3 +160,24 @@ def test_what_it_tells() -> None:
     assert len(notes(6, form="chunkwise", chunk=2)) == 1
     assert "one chunk holds all 5 tokens" in notes(5, form="chunkwise")[0]
     assert notes(5, form="recurrent")[0].startswith("5 sequential steps")
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 5])
+def test_what_the_only_chunk_adds_has_no_gradient(tokens: int, tmp_path: Path) -> None:
+    """Up to 4 tokens are one chunk of 4: zeros are read of it, and their queries alone learn."""
+    chunked = {"kind": "retention", "heads": 2, "form": "chunkwise", "chunk": 4}
+    spec = {
+        "name": "chunks",
+        "input": {"kind": "tokens", "vocabulary": 5, "length": tokens},
+        "embed": [{"kind": "token"}],
+        "stages": [{"dim": 8, "depth": 2, "block": [chunked]}],
+    }
+    file = tmp_path / "chunks.yaml"
+    file.write_text(as_yaml(spec), encoding="utf-8")
+    ledger = analyze(str(file), mode="train")
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, ledger.agreement
+    rows = {row.operation: row for row in ledger.rows}
+    both = [(rows[name].backward_macs, rows[name].macs) for name in ("state", "read")]
+    (state, macs), (read, _) = both
+    assert (state, read) == ((0, macs) if tokens <= 4 else (2 * macs, 2 * macs))

@@ -49,6 +49,11 @@ def test_self_attention_is_four_matrix_multiplies_and_a_block_six(attention: str
     assert text.plain in " ".join(plain_text(lambda width: report(ledger, None, width)).split())
 
 
+def test_one_sub_layer_is_no_sum() -> None:
+    (text,) = products_texts(analyze("rwkv4-169m", trace=False, settings=["stages.0.block=[{kind: rwkv_time}]"]))
+    assert text.plain.startswith("matrix multiplies of a block: 4 (")
+
+
 def test_heads_cost_nothing() -> None:
     """Multi-head attention costs what one head does: MACs, parameters; its matrices are as many as heads."""
     one, many = (analyze("gpt2", trace=False, settings=[f"**.heads={heads}"]) for heads in (1, 12))

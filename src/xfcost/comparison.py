@@ -155,6 +155,9 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures["attention_peak_bytes"] = memory["peak"]
     figures["sequential_steps"] = ledger.facts.sequential_steps
     figures["parallel_width"] = ledger.facts.parallel_width
+    if ledger.generation is not None and ledger.generation.decode is None:  # the prefill alone is no text
+        work = ("macs", *(f"macs_{kind}" for kind in MIXINGS), "mixing_macs", "flops")
+        figures |= dict.fromkeys(work)
     figures |= _of_mode(ledger)
     figures["traced_macs"] = ledger.total("traced_macs")
     figures["seconds"] = ledger.timing.seconds if ledger.timing else None

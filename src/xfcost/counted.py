@@ -184,7 +184,8 @@ def _notes(architecture: Architecture) -> Iterator[str]:
     for part, stage, _, _ in architecture.parts():
         if decodes and (isinstance(part.page, Mixer) or architecture.idle(part)):
             continue  # what they pad, cut and walk through is of all tokens
-        for note in part.page.notes(part.place):
+        here = alone(part.place) if decodes and isinstance(part.page, SubLayer) else part.place
+        for note in part.page.notes(here):
             text = f"{stage}: {note}"
             if text not in said:
                 said.add(text)

@@ -10,10 +10,11 @@ from typing import Final
 import msgspec
 
 from xfcost.counted import count
-from xfcost.errors import SpecError
+from xfcost.errors import SpecError, UsageError
 from xfcost.ledger import Ledger, Operation, without_trace
 from xfcost.modes import Cache, Generation, Step, Work
 from xfcost.spec.architecture import Architecture, Mode
+from xfcost.spec.grammar import ImageInput, VideoInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.walk import Run, place
 
@@ -74,6 +75,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
     prompt = architecture.streams[-1].grid.tokens
     last = prompt + run.new_tokens - 1
     encoder = tuple(stream.path for stream in architecture.streams[:-1])
+    _check_last(last, loaded, run, architecture)
 
     def anew(tokens: int) -> Costs:
         """A pass over all tokens so far, of the decoder alone."""
@@ -92,12 +94,29 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
     try:
         steps, cache = _steps(loaded, run, architecture, (prompt + 1, last))
     except SpecError as error:
-        return msgspec.structs.replace(prefill, generation=msgspec.structs.replace(generation, refused=str(error)))
+        refused = msgspec.structs.replace(generation, refused=str(error))
+        told = f"there are no steps, and the rows are of the prefill alone: {error}"
+        return noted(msgspec.structs.replace(prefill, generation=refused), told)
     decode = _work(steps)
     # what a trace found is of the prefill alone, and stands in the agreement
     rows = (*(under("prefill", without_trace(row)) for row in prefill.rows), *(under("decode", row) for row in steps))
     generation = msgspec.structs.replace(generation, decode=Work(macs=decode[0], flops=decode[1]))
     return msgspec.structs.replace(prefill, rows=rows, cache=cache, generation=generation)
+
+
+def _check_last(tokens: int, loaded: Loaded, run: Run, architecture: Architecture) -> None:
+    """Can the text be as long as it ends?
+
+    Raises:
+        UsageError: pixels come in, and no tokens go out.
+        SpecError: there are not so many positions.
+    """
+    if isinstance(architecture.streams[-1].input, ImageInput | VideoInput):
+        raise UsageError(f"--mode generate: {architecture.spec.name} takes images, and writes no tokens after them")
+    try:
+        place(loaded, at(tokens, architecture, run, "forward"))
+    except SpecError as error:
+        raise SpecError(f"{error}; the last of --new-tokens {run.new_tokens} reads {tokens:,} tokens") from None
 
 
 def traced_sizes(generation: Generation) -> tuple[int, ...]:

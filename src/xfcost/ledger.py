@@ -64,7 +64,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     cached: int = 0
     """Elements that it keeps of the past for the tokens to come: keys and values, or a state."""
     cached_per_token: int = 0
-    """How many of them every token of a sample adds; 0 where a state is rewritten."""
+    """How many of them a further token of a sample adds; 0 where a state is rewritten, or a window is full."""
     read: int | None = None
     """Weights that are read, where they are not all its parameters: rows looked up, experts, a table of others."""
     read_most: int | None = None

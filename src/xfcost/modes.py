@@ -11,9 +11,9 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     """Of the whole batch, with N tokens in it."""
     bytes_per_token: int
-    """What every token of a sample adds; 0 where all of it is a state of constant size."""
+    """What every further token of a sample adds; 0 where all of it is a state of constant size, or full windows."""
     state_bytes: int
-    """The part of `bytes` that is there whatever N is: states, and what was read of an encoder."""
+    """The part of `bytes` that no further token adds to: states, full windows, and what was read of an encoder."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,8 +90,8 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
             yield linear("residual_projection", "Projection of the residual stream", n, d, width)
 
     def notes(self, place: Place) -> Iterator[str]:
-        if self.chunks > 1:
-            n, hidden = self._tokens(place), self.inner(place.dim)
+        n, hidden = self._tokens(place), self.inner(place.dim)
+        if self.chunks > 1 and n > 1:
             size = ceil_div(n, self.chunks)
             yield (
                 f"feed-forward in {ceil_div(n, size)} chunks of up to {size:,} tokens: {size:,}·{hidden:,} = "

@@ -214,12 +214,17 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         if self.normalize and self.active == 1:
             yield "one expert's normalized weight is always 1: the router learns nothing from it; see `normalize`"
         if self.capacity is not None:
-            n = place.grid.total
-            slots = self.slots(n)
+            n, slots = place.grid.total, self.slots(place.grid.total)
+            each = "1 slot" if slots == 1 else f"{slots:,} slots"
+            copies = "1 copy of a token" if n * self.active == 1 else f"{n * self.active:,} copies of tokens"
+            competing = (
+                "a token whose expert is full is dropped, so that the tokens of a sample compete"
+                if n > 1
+                else "one token by itself is never dropped, as it may be where all of a sample compete"
+            )
             yield (
-                f"capacity {self.capacity:g}: {slots:,} slots for each of {self.experts:,} experts, "
-                f"{self.experts * slots:,} for {n * self.active:,} copies of tokens; all are computed and counted, "
-                "filled or not, and a token whose expert is full is dropped, so that the tokens of a sample compete"
+                f"capacity {self.capacity:g}: {each} for each of {self.experts:,} experts, "
+                f"{self.experts * slots:,} for {copies}; all are computed and counted, filled or not, and {competing}"
             )
 
 

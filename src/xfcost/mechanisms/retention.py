@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser
+from xfcost.arithmetic import Number, ceil_div, lesser, surely
 from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
@@ -196,7 +196,9 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
     yield from _within(of, "local_", **of.here)
     yield elementwise("fade", "Values by the decay to the chunk's end", "multiply", of.padded * of.values)
     macs = of.padded * of.width // of.heads * of.values
-    yield product("state", "State that every chunk adds", macs, **of.here)
+    # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
+    alone = surely(of.chunks == 1)
+    yield product("state", "State that every chunk adds", macs, backward_macs=0 if alone else None, **of.here)
     numbers = of.chunks * (of.width // of.heads) * of.values
     yield Operation(
         path="carry",
@@ -205,7 +207,7 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
         moved=numbers,
         **of.through_state,
     )
-    yield product("read", "Read the states by Q", macs, **of.through_state)
+    yield product("read", "Read the states by Q", macs, backward_macs=macs if alone else None, **of.through_state)
     yield elementwise("reach", "By the decay since the chunk's start", "multiply", of.padded * of.values)
     yield elementwise("add", "Add what the chunk gives", "add", of.padded * of.values)
 

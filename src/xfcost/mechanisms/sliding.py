@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser, round_up
+from xfcost.arithmetic import Number, ceil_div, lesser, round_up, surely
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
@@ -163,7 +163,9 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
             yield idle(linear("global_q", "Q projection of global tokens", 0, d, inner, bias=self.projection_bias))
             kv = linear("global_kv", "K, V projections for global tokens", 0, d, 2 * inner, bias=self.projection_bias)
             yield idle(kv)
-        yield cache("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
+        kept = cache("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
+        full = surely(rows == self.window)  # a token more takes the place of the oldest
+        yield msgspec.structs.replace(kept, cached_per_token=0) if full else kept
         keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
         yield from attention_core(
             queries=1,

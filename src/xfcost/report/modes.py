@@ -37,9 +37,9 @@ def cache_text(cache: Cache, facts: Facts) -> Text:
     if cache.bytes_per_token:
         text.append(f"{units.size(cache.bytes_per_token)} more per token of a sample", style="not bold")
         if cache.state_bytes:
-            text.append(f", {units.size(cache.state_bytes)} whatever N is", style="not bold")
+            text.append(f", {units.size(cache.state_bytes)} that grow no more with N", style="not bold")
     elif cache.bytes:
-        text.append("of constant size, whatever N is", style="not bold")
+        text.append("it grows no more with N", style="not bold")
     else:
         text.append("nothing is kept", style="not bold")
     return text

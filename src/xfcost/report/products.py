@@ -20,10 +20,11 @@ def products_texts(ledger: Ledger) -> Iterator[Text]:
         return
     for name, rows in blocks.items():
         groups = list(sub_layers(rows))
+        total = f"{products(rows)} = " if len(groups) > 1 else ""
         text = Text("matrix multiplies", style="bold")
         where = f" of a block ({name})" if len(blocks) > 1 else " of a block"
         parts = " + ".join(f"{sum(map(products_of, group))} ({titles(group)})" for group in groups)
-        text.append(f"{where}: {products(rows)} = {parts}", style="not bold")
+        text.append(f"{where}: {total}{parts}", style="not bold")
         yield text
 
 
