@@ -74,3 +74,9 @@ def test_masks_are_told_with_what_they_leave() -> None:
     assert f"{12 * 12 * 36:,}".replace(",", "") in text.plain.replace(",", "")
     assert "(56.2 %)" in text.plain
     assert not list(mask_texts(analyze("vit", trace=False)))
+
+
+def test_a_gated_feed_forward_of_eight_thirds_costs_what_the_plain_one_of_four_does() -> None:
+    """3·d·(8d/3) = 2·d·4d (Shazeer 2020, §2)."""
+    figures = compare("ffn-gelu", "ffn-swiglu", "ffn-geglu", N=100).figures.values()
+    assert len({(one["params"], one["macs"]) for one in figures}) == 1
