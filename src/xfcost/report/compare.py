@@ -166,10 +166,12 @@ def _figure(quantity: str, value: float | None) -> str:
 
 
 def against(ratio: float) -> str:
-    """`(16× less)`, `(1.28× more)`, `(same)`: how a figure stands to the first system's."""
+    """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: how a figure stands to the first system's."""
     if ratio == 1:
         return "(same)"
-    return f"({units.ratio(1 / ratio)} less)" if ratio < 1 else f"({units.ratio(ratio)} more)"
+    more, word = (1 / ratio, "less") if ratio < 1 else (ratio, "more")
+    text = units.ratio(more)
+    return f"(hardly {word})" if text == "1×" else f"({text} {word})"
 
 
 def figures_table(comparison: Comparison, width: int) -> Table:
