@@ -19,11 +19,15 @@ def memory_text(ledger: Ledger) -> Text:
         return Text("attention matrices: none", style="bold")
     text = Text(f"{_what_is_kept(ledger)}, {facts.dtype}, batch {facts.batch}: ", style="bold")
     text.append(
-        f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest), "
-        f"{units.size(memory['all_layers'])} in all layers ({_kept(ledger)} training), "
-        f"{units.size(memory['peak'])} peak (inference)",
+        f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest)",
         style="not bold",
     )
+    if ledger.step is None:  # a step is of inference alone
+        text.append(
+            f", {units.size(memory['all_layers'])} in all layers ({_kept(ledger)} training), "
+            f"{units.size(memory['peak'])} peak (inference)",
+            style="not bold",
+        )
     if facts.extra_tokens:
         text.append(f"; with {_extra(facts.extra_tokens)}", style="not bold")
     return text
