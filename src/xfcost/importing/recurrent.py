@@ -50,17 +50,10 @@ class Mamba(Family, frozen=True, kw_only=True):
 
     def draft(self, architecture: str) -> Draft:
         headed = architecture == "MambaForCausalLM"
-        shared = headed and self.tie_word_embeddings
         usual = -(-self.hidden_size // 16)
         rank = {} if self.time_step_rank in ("auto", usual) else {"rank": self.time_step_rank}
         page = {"kind": "mamba", "state": self.state_size, "conv": self.conv_kernel, "expand": self.expand} | rank
-        keys: dict[str, Any] = {
-            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": DEFAULT_LENGTH},
-            "residual": {"norm": "rms_norm"},
-            "embed": [token(shared=shared)],
-            "stages": [stage(self.hidden_size, self.num_hidden_layers, [page], end=None if headed else "rms_norm")],
-        }
-        return Draft(keys | ({"head": scores("rms_norm", shared=shared)} if headed else {}), [_LENGTH])
+        return _state_space(self, page, headed=headed)
 
 
 class Mamba2(Family, frozen=True, kw_only=True):
@@ -102,17 +95,22 @@ class Mamba2(Family, frozen=True, kw_only=True):
 
     def draft(self, architecture: str) -> Draft:
         headed = architecture == "Mamba2ForCausalLM"
-        shared = headed and self.tie_word_embeddings
         groups = {} if self.n_groups == 1 else {"groups": self.n_groups}
         page = {"kind": "mamba2", "state": self.state_size, "head_dim": self.head_dim} | groups
         page |= {"conv": self.conv_kernel, "expand": self.expand, "chunk": self.chunk_size}
-        keys: dict[str, Any] = {
-            "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": DEFAULT_LENGTH},
-            "residual": {"norm": "rms_norm"},
-            "embed": [token(shared=shared)],
-            "stages": [stage(self.hidden_size, self.num_hidden_layers, [page], end=None if headed else "rms_norm")],
-        }
-        return Draft(keys | ({"head": scores("rms_norm", shared=shared)} if headed else {}), [_LENGTH])
+        return _state_space(self, page, headed=headed)
+
+
+def _state_space(config: Mamba | Mamba2, page: dict[str, Any], *, headed: bool) -> Draft:
+    """Blocks of one `page` under RMS norms, with scores over the vocabulary or a norm at the end."""
+    shared = headed and config.tie_word_embeddings
+    keys: dict[str, Any] = {
+        "input": {"kind": "tokens", "vocabulary": config.vocab_size, "length": DEFAULT_LENGTH},
+        "residual": {"norm": "rms_norm"},
+        "embed": [token(shared=shared)],
+        "stages": [stage(config.hidden_size, config.num_hidden_layers, [page], end=None if headed else "rms_norm")],
+    }
+    return Draft(keys | ({"head": scores("rms_norm", shared=shared)} if headed else {}), [_LENGTH])
 
 
 class Rwkv(Family, frozen=True, kw_only=True):

@@ -1,14 +1,16 @@
-"""Mixers by causality: with an exactly causal form, with one that leaks, with none."""
+"""Mixers by causality: with an exactly causal form, with one that leaks, with none; and those that have no other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
+from xfcost.arithmetic import Number
 from xfcost.errors import PageError
-from xfcost.mechanisms.base import MultiHead, Place, tag_of
+from xfcost.grid import Grid
+from xfcost.mechanisms.base import Mixer, MultiHead, Place, tag_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -67,3 +69,17 @@ class NeverCausal(MultiHead, frozen=True, kw_only=True):
                 "(where it isn't given, a decoder's mixers are causal)",
             )
         super().check(place)
+
+
+class ReadsPast(Mixer, frozen=True):
+    """A mixer whose tokens read all tokens up to themselves, through a state or directly, and no later one."""
+
+    @property
+    def causality(self) -> Literal["exact"]:
+        return "exact"
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return range(token + 1)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return grid.total * (grid.total + 1) // 2

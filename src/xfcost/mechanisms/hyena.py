@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,14 +10,14 @@ import msgspec
 from xfcost.arithmetic import Number, ceil_log2
 from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
-from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Mixer, Place, Side, Width
+from xfcost.mechanisms.base import Place, Side, Width
+from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
 from xfcost.mechanisms.rows import depthwise, elementwise, gradients, linear
 
 
-class Hyena(Mixer, frozen=True, kw_only=True, tag="hyena"):
+class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
     """The Hyena operator (Poli et al. 2023, §3.1 to §3.3), of the public code's order o, causal by its nature.
 
     N tokens of width d are projected to o gates x₀ … and a value v; then o - 1 times v ← h∘*(v∘x) + D∘(v∘x), at last
@@ -49,10 +49,6 @@ class Hyena(Mixer, frozen=True, kw_only=True, tag="hyena"):
     """L, of hidden maps between the first and the last."""
     positions: Literal["learned", "fixed"] = "learned"
 
-    @property
-    def causality(self) -> Literal["exact"]:
-        return "exact"
-
     def label(self) -> str:
         return f"Hyena (order {self.order})"
 
@@ -68,12 +64,6 @@ class Hyena(Mixer, frozen=True, kw_only=True, tag="hyena"):
                 "features",
                 f"{self.features} is even, and beside the time stand as many cosines as sines; try {near}",
             )
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(token + 1)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * (grid.total + 1) // 2
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator
 
 import msgspec
 
 from xfcost.arithmetic import Number, ceil_div, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
-from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Mixer, Place, Side, Width
+from xfcost.mechanisms.base import Place, Side, Width
+from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.rows import depthwise, elementwise, linear, state, through_state, window
 
 
-class Mamba(Mixer, frozen=True, kw_only=True, tag="mamba"):
+class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
     """A gated block around a selective scan (Gu and Dao 2023, §3.4 and algorithm 2), causal by its nature.
 
     N tokens of width d, E = `expand`·d channels, S numbers of state for each, rank R = ⌈d/16⌉ of the step.
@@ -42,10 +41,6 @@ class Mamba(Mixer, frozen=True, kw_only=True, tag="mamba"):
     rank: Width | None = None
     """R; ⌈d/16⌉ where it isn't given."""
 
-    @property
-    def causality(self) -> Literal["exact"]:
-        return "exact"
-
     def label(self) -> str:
         return "Mamba"
 
@@ -62,12 +57,6 @@ class Mamba(Mixer, frozen=True, kw_only=True, tag="mamba"):
 
     def steps(self, place: Place) -> Number:
         return place.grid.total
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(token + 1)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * (grid.total + 1) // 2
 
     def operations(self, place: Place) -> Iterator[Operation]:
         return self._rows(place.grid.total, place.dim, self.conv - 1)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from xfcost.arithmetic import Number, ceil_div, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Heads, Length, Mixer, Place, Side, Width
+from xfcost.mechanisms.base import Heads, Length, Place, Side, Width
+from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
 from xfcost.mechanisms.rows import depthwise, elementwise, linear, move, product, state, window
 
 
-class Mamba2(Mixer, frozen=True, kw_only=True, tag="mamba2"):
+class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
     """Structured state space duality (Dao and Gu 2024, §6 and listing 1; the block of §7.1), causal by its nature.
 
     N tokens of width d, E = `expand`·d channels in h = E/P heads of P = `head_dim`, S numbers of state for each, B and
@@ -45,10 +46,6 @@ class Mamba2(Mixer, frozen=True, kw_only=True, tag="mamba2"):
     expand: Side = 2
     chunk: Length = 256
     """Q."""
-
-    @property
-    def causality(self) -> Literal["exact"]:
-        return "exact"
 
     def label(self) -> str:
         return "Mamba-2"
@@ -86,12 +83,6 @@ class Mamba2(Mixer, frozen=True, kw_only=True, tag="mamba2"):
             raise PageError(
                 "groups", f"{heads} heads don't divide into {self.groups}; it could be {divisors_text(heads)}"
             )
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(token + 1)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * (grid.total + 1) // 2
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -12,14 +12,15 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Heads, Length, Mixer, Place, Width, alone, check_heads
+from xfcost.mechanisms.base import Heads, Length, Place, Width, alone, check_heads
+from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
 from xfcost.mechanisms.rows import elementwise, linear, move, product, rotary, state, through_state
 
 CHUNK = 512
 
 
-class Retention(Mixer, frozen=True, kw_only=True, tag="retention"):
+class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
     """Gated multi-scale retention (Sun et al. 2023, RetNet, §2.1 and §2.2), causal by its nature.
 
     N tokens of width d, h heads with queries and keys of d_k = d/h and values of d_v = v/h, v = `value_dim` (2d where
@@ -46,10 +47,6 @@ class Retention(Mixer, frozen=True, kw_only=True, tag="retention"):
     """c; 512 where it isn't given."""
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
     """The paper's, or the later public code's."""
-
-    @property
-    def causality(self) -> Literal["exact"]:
-        return "exact"
 
     def input_rows(self, place: Place) -> tuple[str, ...]:
         return ("qkv", "gate_proj")
@@ -90,12 +87,6 @@ class Retention(Mixer, frozen=True, kw_only=True, tag="retention"):
 
     def steps(self, place: Place) -> Number:
         return {"parallel": 1, "chunkwise": self.chunks(place.grid)[0], "recurrent": place.grid.total}[self.form]
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(token + 1)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * (grid.total + 1) // 2
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
