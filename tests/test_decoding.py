@@ -249,3 +249,17 @@ def test_prefill_is_the_forward_and_tells_its_cache() -> None:
     assert forward.cache is None
     assert prefill.cache == decode.cache
     assert prefill.step is None
+
+
+def test_what_a_batch_asks_of_experts_is_a_bound_and_said_to_be_one() -> None:
+    """Mixtral, 2 of 8 experts: 3 samples ask for 6 at most, 5 for all 8; one asks for 2, whichever they are."""
+    steps = {
+        batch: analyze("mixtral-8x7b", N=64, batch=batch, mode="decode", trace=False).step for batch in (1, 3, 4, 5)
+    }
+    assert [(step.at_most if step else None) for step in steps.values()] == [False, True, True, True]
+    expert = 32 * 3 * 4096 * 14336 * 4  # bytes: 32 blocks, three matrices
+    one, three, four, five = (step.weight_bytes for step in steps.values() if step)
+    lookup = 4096 * 4  # a row of the embedding per sample
+    assert three - one == 4 * expert + 2 * lookup
+    assert four - three == 2 * expert + lookup
+    assert five - four == lookup

@@ -35,6 +35,7 @@ def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architectu
             weight_bytes=ledger.weights_read() * ledger.bytes_per_element,
             cache_bytes=(ledger.total("cached") or 0) * ledger.bytes_per_element,
             flops=ledger.total("flops") or 0,
+            at_most=run.batch > 1 and any(row.idle_params for row in ledger.rows),
         )
         return msgspec.structs.replace(ledger, cache=cache_of(ledger), step=step)
     if run.mode == "prefill":

@@ -54,7 +54,8 @@ class PageError(Exception):
 def nearest(name: str, known: Iterable[str]) -> str:
     """`did you mean 'window'?` where a known name is near, else the names that there are."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    lower = {word.lower(): word for word in reversed(names)}
+    near = [lower[word] for word in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)]
     if near:
         return "did you mean " + " or ".join(repr(word) for word in near) + "?"
     return "known: " + ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")

@@ -24,6 +24,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     cache_bytes: int
     """All that is cached."""
     flops: int
+    at_most: bool = False
+    """Is `weight_bytes` a bound, samples of the batch being free to ask for the same experts?"""
 
     @property
     def bytes_read(self) -> int:

@@ -43,8 +43,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "cache_bytes_per_token": ("  more per token", ""),
     "read_bytes": ("read per step", ""),
     "intensity": ("FLOPs per byte read", ""),
-    "generation_macs": ("MACs with a cache", ""),
-    "generation_macs_without_cache": ("  without", ""),
+    "generation_macs_without_cache": ("MACs without a cache", ""),
     "seconds": ("time of a forward", ""),
     "backward_macs": ("backward MACs", "bold"),
     "step_flops": ("FLOPs of a step, forward and backward", ""),
@@ -230,7 +229,8 @@ def crossover_texts(comparison: Comparison) -> Iterator[Text]:
     if not comparison.grids:
         yield Text("crossovers: not looked for, no square grid of tokens fits all systems", style="bold")
         return
-    where = f"looked for on {comparison.grids} square grids, N from {low:,} to {high:,}"
+    of = "of the prefill, " if comparison.ledgers[0].generation else ""
+    where = f"{of}looked for on {comparison.grids} square grids, N from {low:,} to {high:,}"
     yield Text(f"crossovers ({where})", style="bold")
     yield from _told(comparison.crossovers, lambda found: f"N = {found['N']:,}")
     if not comparison.crossovers:

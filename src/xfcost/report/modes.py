@@ -49,9 +49,12 @@ def step_text(step: Step) -> Text:
     """What a token has to read, and how much work there is for every byte."""
     text = Text("read per step: ", style="bold")
     intensity = "" if step.intensity is None else f"; {units.ratio(step.intensity)[:-1]} FLOPs per byte read"
+    most = "at most " if step.at_most else ""
+    shared = "; the samples' experts may be the same" if step.at_most else ""
     text.append(
-        f"{units.size(step.bytes_read)} ({units.size(step.weight_bytes)} of weights, {units.size(step.cache_bytes)} "
-        f"of cache){intensity} (a device with more FLOP/s per byte/s waits for its memory)",
+        f"{most}{units.size(step.bytes_read)} "
+        f"({units.size(step.weight_bytes)} of weights, {units.size(step.cache_bytes)} "
+        f"of cache{shared}){intensity} (a device with more FLOP/s per byte/s waits for its memory)",
         style="not bold",
     )
     return text

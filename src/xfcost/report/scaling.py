@@ -80,11 +80,14 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
 
 def _subtitle(metric: str, facts: Facts, live: Sequence[Sequence[Ledger]]) -> str:
     """How the numbers came about."""
-    words = [METRICS[metric].how, f"batch {facts.batch}", f"{facts.attention} attention"]
-    words += ["one token more, N with it cached"] if facts.mode == "decode" and not METRICS[metric].mode else []
+    chosen = METRICS[metric]
+    run = "one token more, N with it cached" if facts.mode == "decode" else "one forward"
+    how = chosen.how.replace("one forward", run)
+    words = [how, f"batch {facts.batch}", f"{facts.attention} attention"]
     timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
+    words += [facts.dtype] if timing or chosen.unit == "byte" else []
     if timing:
-        words += [facts.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
+        words += [f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
     elif any(live):
         words.append("points traced by fvcore")
     if metric == "params":

@@ -198,13 +198,14 @@ def _grid(columns: list[Column], rows: list[list[Text]]) -> Padding:
 
 def groups_table(ledger: Ledger, by: View) -> Table:
     """Totals of `--by operation|block|stage|mixing`, over all blocks."""
-    table = _plain_table(by, "params", "MACs", "share", "FLOPs", "attention entries", "traced MACs")
+    shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
+    shown |= {"cached": "cached"} if ledger.step else {}
+    shown |= {"backward_macs": "backward MACs"} if ledger.training else {}
+    table = _plain_table(by, "params", "MACs", "share", *shown.values())
     total = ledger.total("macs") or 0
     for group in grouped(ledger, by):
         style = TERMINAL[group[by]] if by == "mixing" else ""
-        cells = [
-            units.count(group[quantity]) for quantity in ("params", "macs", "flops", "attention_entries", "traced_macs")
-        ]
+        cells = [units.count(group[quantity]) for quantity in ("params", "macs", *shown)]
         table.add_row(str(group[by]), *cells[:2], units.percent(group["macs"] or 0, total), *cells[2:], style=style)
     return table
 
