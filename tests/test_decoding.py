@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from cases import CASES
 from cases.base import Case
+from modules import Holder
 from strategies import cases
 from xfcost.accounts import join
 from xfcost.api import analyze
@@ -95,14 +96,6 @@ def test_step_by_step_is_the_whole_forward(case: Case) -> None:
 
 @every_step
 def test_the_counted_step_is_the_traced_one(case: Case) -> None:
-    class Holder(nn.Module):
-        def __init__(self, it: nn.Module) -> None:
-            super().__init__()
-            self.it = it
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.it(x)
-
     rows = tuple(batched(row, BATCH) for row in case.page.decoding(case.place))
     with torch.device("meta"):
         step = STEPS[type(case.page)](case.page, case.place, BATCH, tables(case)).eval().requires_grad_(False)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from modules import Call
 from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
@@ -66,15 +66,6 @@ def test_fixed_positions_bind_no_weights_to_a_length() -> None:
     rows = list(Hyena(positions="fixed").operations(spot(5)))
     assert "positions" not in {row.path for row in rows}
     assert not any(row.bound for row in rows)
-
-
-class Call(nn.Module):
-    def __init__(self, run: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.run = run
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.run(*inputs)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from modules import Call
 from strategies import as_yaml
 from xfcost.api import analyze
 from xfcost.counted import count
@@ -72,23 +73,12 @@ def test_decays_are_told_without_rounding() -> None:
     assert decay(3).tolist() == [31 / 32, 63 / 64, 127 / 128]
 
 
-class Runs(nn.Module):
-    """A scan as one operation, or as the plain loop that it is."""
-
-    def __init__(self, run: Any) -> None:
-        super().__init__()
-        self.run = run
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.run(*inputs)
-
-
 @pytest.mark.parametrize("name", ["retention", "decayed_sums"])
 def test_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
     def traced(run: Any, steps: int) -> list[int]:
         x = (2, steps, 3 * 5)
         shapes = [x, x, (2, steps, 3 * 4), (3,)] if name == "retention" else [(2, steps, 3 * 5 * 4), (3,)]
-        found = trace(Runs(run), tuple(torch.randn(shape) for shape in shapes))
+        found = trace(Call(run), tuple(torch.randn(shape) for shape in shapes))
         assert found.unsupported == {}
         own = found.modules[""]
         return [own.macs, own.flops, own.comparisons, own.moved]

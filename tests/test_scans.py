@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from modules import Call
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.counted import count
 from xfcost.errors import PageError
@@ -58,24 +59,13 @@ def test_rwkv_by_hand() -> None:
     assert (rows["mix"].flops, rows["mix"].params) == (5 * 40, 16)
 
 
-class Runs(nn.Module):
-    """A scan as one operation, or as the plain loop that it is."""
-
-    def __init__(self, run: Any) -> None:
-        super().__init__()
-        self.run = run
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.run(*inputs)
-
-
 @pytest.mark.parametrize("name", ["selective_scan", "wkv"])
 def test_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) -> None:
     # One step more: what the last one leaves for none to read, a trace of the loop drops.
     def traced(run: Any, tokens: int) -> list[int]:
         x, few = (2, tokens, 6), (2, tokens, 3)
         shapes = [x, x, (6, 3), few, few] if name == "selective_scan" else [x, x, (6,), (6,)]
-        found = trace(Runs(run), tuple(torch.randn(shape) for shape in shapes))
+        found = trace(Call(run), tuple(torch.randn(shape) for shape in shapes))
         assert found.unsupported == {}
         own = found.modules[""]
         return [own.macs, own.flops, own.comparisons, own.moved]

@@ -12,7 +12,6 @@ from xfcost.counted import count, with_rebuilt
 from xfcost.decoding import at, told_traced, traced_sizes, with_mode
 from xfcost.errors import UsageError
 from xfcost.ledger import Ledger
-from xfcost.plan import make_plan
 from xfcost.spec.architecture import Architecture, Execution, Mode
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.walk import Run, place
@@ -78,8 +77,8 @@ def analyze(  # noqa: PLR0913 - the options of the command
     """
     loaded = load(spec_name(spec), settings_texts(settings))
     how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
+    how |= {"optimizer": optimizer, "tokens": tokens, "rate": rate, "devices": devices}
     run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, **how)
-    run = run._replace(plan=make_plan(mode, optimizer=optimizer, tokens=tokens, rate=rate, devices=devices))
     return account(loaded, run, trace=trace, device=device, progress=progress)
 
 
@@ -111,8 +110,8 @@ def compare(  # noqa: PLR0913 - the options of the command
     if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
+    how |= {"optimizer": optimizer, "tokens": tokens, "rate": rate, "devices": devices}
     run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, **how)
-    run = run._replace(plan=make_plan(mode, optimizer=optimizer, tokens=tokens, rate=rate, devices=devices))
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)

@@ -8,6 +8,7 @@ from operator import index
 from typing import Any, get_args
 
 from xfcost.errors import UsageError, nearest
+from xfcost.plan import make_plan
 from xfcost.spec.architecture import Execution, Mode
 from xfcost.spec.walk import Run
 from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
@@ -27,8 +28,11 @@ def make_run(  # noqa: PLR0913 - the options of the commands
     memory_level: Any = None,
     mode: str = "forward",
     new_tokens: Any = None,
+    **training: Any,
 ) -> Run:
     """The checked run: N (one number or one per stream) or the image's size, a batch, a dtype, an execution, a mode.
+
+    `training` is what `make_plan` takes: an optimizer, and the whole run's tokens, rate and devices.
 
     Raises:
         UsageError: any of them can't be.
@@ -52,7 +56,8 @@ def make_run(  # noqa: PLR0913 - the options of the commands
         raise UsageError("--N and --size: both say how large the input is; give one of them")
     sizes = (token_numbers(N), image_size(size))
     written = new_tokens_number(new_tokens, mode)
-    return Run(*sizes, samples, name, attention, memory_level=level, mode=mode, new_tokens=written)  # type: ignore[arg-type]
+    how: dict[str, Any] = {"memory_level": level, "mode": mode, "new_tokens": written}
+    return Run(*sizes, samples, name, attention, **how, plan=make_plan(mode, **training))  # type: ignore[arg-type]
 
 
 def new_tokens_number(given: Any, mode: str) -> int:

@@ -92,7 +92,7 @@ CURVES: Final[dict[str, Callable[[Ledger], int]]] = {
 GROWING: Final[dict[str, Callable[[Ledger], int]]] = {
     **CURVES,
     "sequential_steps": lambda ledger: ledger.facts.sequential_steps,
-    "cache_bytes": lambda ledger: (ledger.total("cached") or 0) * ledger.bytes_per_element,
+    "cache_bytes": lambda ledger: ledger.cached_bytes,
 }
 
 

@@ -33,7 +33,7 @@ def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architectu
     if run.mode == "decode":
         step = Step(
             weight_bytes=ledger.weights_read() * ledger.bytes_per_element,
-            cache_bytes=(ledger.total("cached") or 0) * ledger.bytes_per_element,
+            cache_bytes=ledger.cached_bytes,
             flops=ledger.total("flops") or 0,
             at_most=run.batch > 1 and any(row.idle_params for row in ledger.rows),
         )
@@ -47,12 +47,11 @@ def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architectu
 
 def cache_of(step: Ledger) -> Cache:
     """What the rows of a step keep."""
-    size = step.bytes_per_element
-    growing = sum((row.times_over("cached") or 0) for row in step.rows if row.cached_per_token)
+    states = step.part(row for row in step.rows if not row.cached_per_token)
     return Cache(
-        bytes=(step.total("cached") or 0) * size,
-        bytes_per_token=(step.total("cached_per_token") or 0) * size,
-        state_bytes=((step.total("cached") or 0) - growing) * size,
+        bytes=step.cached_bytes,
+        bytes_per_token=(step.total("cached_per_token") or 0) * step.bytes_per_element,
+        state_bytes=states.cached_bytes,
     )
 
 

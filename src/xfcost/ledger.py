@@ -204,6 +204,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         kept = self.part(row for row in self.rows if not row.recomputed)
         return kept.attention_memory()["all_layers"] + again.attention_memory()["peak"]
 
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes that are kept of the past."""
+        return (self.total("cached") or 0) * self.bytes_per_element
+
     def weights_read(self) -> int:
         """Weights that this pass reads: each once for the whole batch, of tables and experts those that are asked."""
         return sum((row.params if row.read is None else row.read) * row.times for row in self.rows)

@@ -87,14 +87,24 @@ def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable
     if ledger.training is not None:
         with _within_torch(ledger.facts.name):
             return timed_step(architecture, _with_versions(ledger), ledger.training.step.optimizer, device, say)
-    with _within_torch(ledger.facts.name):
-        on_meta = build(architecture)
-        predicted = peak_bytes(on_meta.model, on_meta.inputs)
-    check_room(predicted, device, ledger.facts.name)
+    predicted = _room_for(architecture, ledger.facts.name, device)
     say(f"building {ledger.facts.name} on {device} …")
     live = build(architecture, device)
     seconds, timing = time_model(live, device, predicted, say)
     return with_seconds(_with_versions(ledger), seconds, timing)
+
+
+def _room_for(architecture: Architecture, name: str, device: str) -> int:
+    """The peak of one call, walked on `meta`.
+
+    Raises:
+        DeviceError: `device` has not so many bytes free.
+    """
+    with _within_torch(name):
+        on_meta = build(architecture)
+        predicted = peak_bytes(on_meta.model, on_meta.inputs)
+    check_room(predicted, device, name)
+    return predicted
 
 
 def timed_text(
@@ -109,10 +119,7 @@ def timed_text(
     generation, timing = ledger.generation, alone.timing
     if generation is None or timing is None:
         raise TypeError("a text is timed where its mode is to generate one")
-    with _within_torch(ledger.facts.name):
-        on_meta = build(step)
-        predicted = peak_bytes(on_meta.model, on_meta.inputs)
-    check_room(predicted, device, ledger.facts.name)
+    _room_for(step, ledger.facts.name, device)
     positions = range(generation.prompt, generation.prompt + generation.new_tokens - 1)
     say(f"timing {len(positions):,} steps on {device} …")
     seconds = statistics.median(time_steps(build(step, device), device, positions)) if positions else 0.0

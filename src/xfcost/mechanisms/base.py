@@ -175,8 +175,11 @@ class Mixer(SubLayer, frozen=True):
         raise NotImplementedError
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """The tokens that `token` reads: the truth for every other view."""
-        raise NotImplementedError
+        """The tokens that `token` reads: the truth for every other view.
+
+        All of them, or, where it is causal, those up to itself; unless the page says otherwise.
+        """
+        return range(grid.total) if self.causality == "none" else range(token + 1)
 
     def steps(self, place: Place) -> Number:
         """Sequential operations: how many of its steps can only run one after the other (a recurrence's N)."""
@@ -202,7 +205,8 @@ class Mixer(SubLayer, frozen=True):
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """Query-key pairs per head that the pattern allows, in closed form: the sum of len(reads) over all tokens."""
-        raise NotImplementedError
+        n = grid.total
+        return n * n if self.causality == "none" else n * (n + 1) // 2
 
 
 class MultiHead(Mixer, frozen=True, kw_only=True):

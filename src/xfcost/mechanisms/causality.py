@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
 from xfcost.errors import PageError
-from xfcost.grid import Grid
 from xfcost.mechanisms.base import Mixer, MultiHead, Place, tag_of
 
 if TYPE_CHECKING:
@@ -72,14 +70,8 @@ class NeverCausal(MultiHead, frozen=True, kw_only=True):
 
 
 class ReadsPast(Mixer, frozen=True):
-    """A mixer whose tokens read all tokens up to themselves, through a state or directly, and no later one."""
+    """A mixer that is causal whatever its stream: tokens read those up to themselves, through a state or directly."""
 
     @property
     def causality(self) -> Literal["exact"]:
         return "exact"
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(token + 1)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * (grid.total + 1) // 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
@@ -14,7 +14,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Length, Place, alone
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product, state, through_state
+from xfcost.mechanisms.rows import elementwise, gradients, in_all, linear, move, product, state, through_state
 
 Form = Literal["parallel", "chunked", "recurrent"]
 CHUNK = 64
@@ -106,13 +106,6 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         features = self.features.function if isinstance(self.features, RandomFeatures) else "elu_plus_one"
         return f"kernel/{features}" + (f"/{self.scheme}" if self.scheme else "")
 
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(token + 1) if self.causal else range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        n = grid.total
-        return n * (n + 1) // 2 if self.causal else n * n
-
     def steps(self, place: Place) -> Number:
         return place.grid.total if self.scheme == "recurrent" else 1
 
@@ -184,11 +177,6 @@ class _Letters(NamedTuple):
     kind: EluPlusOne | RandomFeatures
 
     @property
-    def through_state(self) -> dict[str, Any]:
-        """What is true of rows that read all tokens, each alone or through a state."""
-        return {"mixing": "global", "reads": "N", "reads_tokens": self.tokens, "content_dependent": True}
-
-    @property
     def normaliser(self) -> Number:
         """FLOPs of the ε that the normalisers of all heads are given."""
         return self.padded * self.heads * COSTS["add"] if self.kind.epsilon else 0
@@ -217,7 +205,7 @@ def _feature_rows(of: _Letters, *, causal: bool) -> Iterator[Operation]:
             title=title,
             flops=_exponential(of, elements) + (of.padded * of.heads * COSTS["add"] if lowered else 0),
             comparisons=elements if lowered else 0,
-            **(of.through_state if keys and lowered else {}),
+            **(in_all(of.tokens) if keys and lowered else {}),
         )
 
 
@@ -234,17 +222,17 @@ def _normaliser(of: _Letters) -> Operation:
         title="Normaliser φ(Q)·Σφ(K)",
         macs=macs,
         flops=2 * macs + of.normaliser,
-        **of.through_state,
+        **in_all(of.tokens),
     )
 
 
 def _whole(of: _Letters) -> Iterator[Operation]:
     """One state for all tokens."""
     macs = of.padded * of.features * of.inner
-    yield product("state", "State φ(K)ᵀV", macs, **of.through_state)
+    yield product("state", "State φ(K)ᵀV", macs, **in_all(of.tokens))
     sums = of.padded * of.heads * of.features
-    yield elementwise("key_sum", "Sum of the keys' features", "sum", sums, **of.through_state)
-    yield product("read", "Read the state φ(Q)S", macs, **of.through_state)
+    yield elementwise("key_sum", "Sum of the keys' features", "sum", sums, **in_all(of.tokens))
+    yield product("read", "Read the state φ(Q)S", macs, **in_all(of.tokens))
     yield _normaliser(of)
 
 
@@ -269,7 +257,7 @@ def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: 
 
 
 def _parallel(of: _Letters) -> Iterator[Operation]:
-    yield from _within(of, 1, of.tokens, "", **of.through_state)
+    yield from _within(of, 1, of.tokens, "", **in_all(of.tokens))
 
 
 def _chunked(of: _Letters) -> Iterator[Operation]:
@@ -281,8 +269,8 @@ def _chunked(of: _Letters) -> Iterator[Operation]:
     yield product("state", "State of every chunk φ(K)ᵀV", macs, **here)
     yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, **here)
     states = of.chunks * of.features * (of.inner + of.heads)
-    yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **of.through_state)
-    yield product("read", "Read the states φ(Q)S", macs, **of.through_state)
+    yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **in_all(of.tokens))
+    yield product("read", "Read the states φ(Q)S", macs, **in_all(of.tokens))
     yield _normaliser(of)
     yield elementwise("add", "Add what the chunk gives", "add", of.padded * (of.inner + of.heads))
 
@@ -291,8 +279,8 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
     macs, sums = of.tokens * of.features * of.inner, of.tokens * of.heads * of.features
     flops = macs * (2 + COSTS["add"])
-    yield Operation(path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **of.through_state)
-    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **of.through_state)
-    yield product("read", "Read the state φ(q)S", macs, **of.through_state)
+    yield Operation(path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **in_all(of.tokens))
+    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **in_all(of.tokens))
+    yield product("read", "Read the state φ(q)S", macs, **in_all(of.tokens))
     yield _normaliser(of)
     yield move("join", "Put the tokens side by side", of.tokens * (of.inner + of.heads))

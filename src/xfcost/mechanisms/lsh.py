@@ -69,11 +69,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """Any token may share a chunk with `token`; up to R·2c of them do."""
-        return range(token + 1) if self.causal else range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        n = grid.total
-        return n * (n + 1) // 2 if self.causal else n * n
+        return super().reads(grid, token, memory)
 
     def whole(self, grid: Grid) -> bool:
         """Do all tokens fit one chunk? Attention is then full."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from xfcost.arithmetic import Number, ceil_div, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
@@ -13,7 +13,7 @@ from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Heads, Length, Place, Side, Width
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import depthwise, elementwise, linear, move, product, state, window
+from xfcost.mechanisms.rows import depthwise, elementwise, in_all, in_chunk, linear, move, product, state, window
 
 
 class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
@@ -101,7 +101,7 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         """One step of the recurrence, and one position of the convolution on its last W - 1 inputs."""
         d = place.dim
         inner, heads, numbers = self.inner(d), self.head_count(d), self.state * self.inner(d)
-        read = _Letters(place.grid.total, 1, 1, 1, heads, inner, self.state).through_state
+        read = in_all(place.grid.total)
         for row in self._before(1, d, 0):
             if row.path == "conv":
                 yield from window(self.convolved(d), self.conv)
@@ -168,16 +168,6 @@ class _Letters(NamedTuple):
     inner: Number
     state: Number
 
-    @property
-    def here(self) -> dict[str, Any]:
-        """What is true of rows that mix inside a chunk."""
-        return {"mixing": "local", "reads": "b", "reads_tokens": self.chunk, "content_dependent": True}
-
-    @property
-    def through_state(self) -> dict[str, Any]:
-        """What is true of rows that read all earlier tokens through the state."""
-        return {"mixing": "global", "reads": "N", "reads_tokens": self.tokens, "content_dependent": True}
-
 
 def _inside(of: _Letters) -> Iterator[Operation]:
     """The masked products inside the chunks."""
@@ -186,9 +176,9 @@ def _inside(of: _Letters) -> Iterator[Operation]:
     rest = of.tokens - (of.chunks - 1) * of.chunk  # tokens of the last chunk that are no padding
     yield elementwise("inputs", "Inputs Δ∘u", "multiply", of.padded * of.inner)
     yield elementwise("rates", "Exponents ΔA", "multiply", of.padded * of.heads)
-    yield elementwise("sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **of.here)
+    yield elementwise("sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **in_chunk(of.chunk))
     decays = entries * (COSTS["add"] + COSTS["exp"])
-    yield Operation(path="local_decays", title="Decays from token to token", flops=decays, **of.here)
+    yield Operation(path="local_decays", title="Decays from token to token", flops=decays, **in_chunk(of.chunk))
     yield product(
         "local_scores",
         "Products CBᵀ",
@@ -196,25 +186,27 @@ def _inside(of: _Letters) -> Iterator[Operation]:
         attention_entries=entries,
         heads=of.heads,
         pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
-        **of.here,
+        **in_chunk(of.chunk),
     )
-    yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **of.here)
-    yield product("local_weighted_sum", "Weighted sum of the inputs", of.padded * of.chunk * of.inner, **of.here)
+    yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **in_chunk(of.chunk))
+    yield product(
+        "local_weighted_sum", "Weighted sum of the inputs", of.padded * of.chunk * of.inner, **in_chunk(of.chunk)
+    )
 
 
 def _between(of: _Letters) -> Iterator[Operation]:
     """States of the chunks, carried from chunk to chunk and read."""
     fade = of.padded * of.heads * (COSTS["add"] + COSTS["exp"] + of.state * COSTS["multiply"])
-    yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **of.here)
+    yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **in_chunk(of.chunk))
     macs = of.padded * of.state * of.inner
-    yield product("state", "State that every chunk adds", macs, **of.here)
+    yield product("state", "State that every chunk adds", macs, **in_chunk(of.chunk))
     bounds = of.chunks + 1
     spans = of.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
     moved = of.heads * bounds
     title = "Decays from chunk to chunk"
-    yield Operation(path="spans", title=title, flops=spans, moved=moved, **of.through_state)
+    yield Operation(path="spans", title=title, flops=spans, moved=moved, **in_all(of.tokens))
     states = bounds * of.state * of.inner
-    yield product("carry", "States before the chunks", bounds * states, moved=states, **of.through_state)
-    yield product("read", "Read the states by C", macs, **of.through_state)
+    yield product("carry", "States before the chunks", bounds * states, moved=states, **in_all(of.tokens))
+    yield product("read", "Read the states by C", macs, **in_all(of.tokens))
     reach = of.padded * (of.heads * COSTS["exp"] + of.inner * COSTS["multiply"])
     yield Operation(path="reach", title="By the decay since the chunk's start", flops=reach)

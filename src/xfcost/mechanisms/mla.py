@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
-from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Width
@@ -84,13 +83,6 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
     def latent(self) -> Number:
         """c + d_r: what a cache keeps of a token."""
         return self.kv_rank + self.rope_dim
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(token + 1) if self.causal else range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        n = grid.total
-        return n * (n + 1) // 2 if self.causal else n * n
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, h = place.grid.total, place.dim, self.heads

@@ -101,13 +101,12 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         """Where it attends, the memory's tokens; those up to its own it reads too, through the state."""
         if self.attend is not None:
             return range(memory.total if memory else 0)
-        return range(grid.total) if self.bidirectional else range(token + 1)
+        return super().reads(grid, token, memory)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        n = grid.total
         if self.attend is not None:
-            return n * (memory.total if memory else 0)
-        return n * n if self.bidirectional else n * (n + 1) // 2
+            return grid.total * (memory.total if memory else 0)
+        return super().pairs(grid, memory)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         if self.attend is not None:

@@ -15,7 +15,7 @@ from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Heads, Length, Place, Width, alone, check_heads
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import elementwise, linear, move, product, rotary, state, through_state
+from xfcost.mechanisms.rows import elementwise, in_all, in_chunk, linear, move, product, rotary, state, through_state
 
 CHUNK = 512
 
@@ -143,16 +143,6 @@ class _Letters(NamedTuple):
     width: Number
     values: Number
 
-    @property
-    def through_state(self) -> dict[str, Any]:
-        """What is true of rows that read all tokens, each alone or through a state."""
-        return {"mixing": "global", "reads": "N", "reads_tokens": self.tokens, "content_dependent": True}
-
-    @property
-    def here(self) -> dict[str, Any]:
-        """What is true of rows that mix inside a chunk."""
-        return {"mixing": "local", "reads": "b", "reads_tokens": self.chunk, "content_dependent": True}
-
 
 def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
     """(QKᵀ∘D)V in every chunk, or of all tokens."""
@@ -175,7 +165,7 @@ def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
 def _parallel(of: _Letters) -> Iterator[Operation]:
     entries = of.heads * of.tokens * of.tokens
     yield elementwise("decays", "Decays D", "multiply", entries, once=True)
-    yield from _within(of, "", **of.through_state)
+    yield from _within(of, "", **in_all(of.tokens))
 
 
 def _chunkwise(of: _Letters) -> Iterator[Operation]:
@@ -184,21 +174,23 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
     yield move("pad", "Pad to whole chunks", more * of.padded * (2 * of.width + of.values))
     tables = of.heads * of.chunk * (of.chunk + 1)
     yield elementwise("decays", "Decays D, and since the chunk's start", "multiply", tables, once=True)
-    yield from _within(of, "local_", **of.here)
+    yield from _within(of, "local_", **in_chunk(of.chunk))
     yield elementwise("fade", "Values by the decay to the chunk's end", "multiply", of.padded * of.values)
     macs = of.padded * of.width // of.heads * of.values
     # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
     alone = surely(of.chunks == 1)
-    yield product("state", "State that every chunk adds", macs, backward_macs=0 if alone else None, **of.here)
+    yield product(
+        "state", "State that every chunk adds", macs, backward_macs=0 if alone else None, **in_chunk(of.chunk)
+    )
     numbers = of.chunks * (of.width // of.heads) * of.values
     yield Operation(
         path="carry",
         title="States before the chunks",
         flops=numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=numbers,
-        **of.through_state,
+        **in_all(of.tokens),
     )
-    yield product("read", "Read the states by Q", macs, backward_macs=macs if alone else None, **of.through_state)
+    yield product("read", "Read the states by Q", macs, backward_macs=macs if alone else None, **in_all(of.tokens))
     yield elementwise("reach", "By the decay since the chunk's start", "multiply", of.padded * of.values)
     yield elementwise("add", "Add what the chunk gives", "add", of.padded * of.values)
 
@@ -211,5 +203,5 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
         macs=2 * numbers,
         flops=4 * numbers + numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=of.tokens * of.values,
-        **of.through_state,
+        **in_all(of.tokens),
     )

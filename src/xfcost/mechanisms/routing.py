@@ -105,11 +105,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """What may be read: any token can be in any cluster."""
-        return range(token + 1) if self.causal else range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        n = grid.total
-        return n * (n + 1) // 2 if self.causal else n * n
+        return super().reads(grid, token, memory)
 
     def order_key(self, place: Place) -> str:
         if self.window is None:

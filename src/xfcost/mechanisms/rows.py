@@ -182,6 +182,16 @@ def window(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Ope
         yield move("window", "Last inputs of the convolution, and the new one", moved, cached=kept)
 
 
+def in_all(tokens: Number) -> dict[str, Any]:
+    """What is true of rows that read all N tokens, each alone or through a state, by what is in them."""
+    return {"mixing": "global", "reads": "N", "reads_tokens": tokens, "content_dependent": True}
+
+
+def in_chunk(tokens: Number) -> dict[str, Any]:
+    """What is true of rows that read the tokens of their chunk, by what is in them."""
+    return {"mixing": "local", "reads": "b", "reads_tokens": tokens, "content_dependent": True}
+
+
 def through_state(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation]:
     """The rows of one token alone, told that those which read all N tokens read `tokens`, through a state."""
     for row in rows:

@@ -65,12 +65,6 @@ class RwkvTime(Shifted, frozen=True, kw_only=True, tag="rwkv_time"):
     def steps(self, place: Place) -> Number:
         return place.grid.total
 
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(token + 1)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return grid.total * (grid.total + 1) // 2
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         yield from self.shift(place, uses=3)

@@ -76,11 +76,7 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """A soft permutation mixes all blocks: nothing is left out."""
-        return range(token + 1) if self.causal else range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        n = grid.total
-        return n * (n + 1) // 2 if self.causal else n * n
+        return super().reads(grid, token, memory)
 
     def order_key(self, place: Place) -> str:
         return "sinkhorn/sortcut" if self.sortcut else "sinkhorn"

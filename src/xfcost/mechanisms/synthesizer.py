@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -71,13 +71,6 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
     def order_key(self, place: Place) -> str:
         given = "/fixed" if not self.trainable else "/factor" if self.factor else ""
         return f"synthesizer/{self.form}{given}"
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return range(token + 1) if self.causal else range(grid.total)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        n = grid.total
-        return n * (n + 1) // 2 if self.causal else n * n
 
     def factors(self, grid: Grid) -> tuple[Number, Number]:
         """a and b, whose product is N."""
