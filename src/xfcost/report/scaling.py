@@ -32,7 +32,7 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
         subtitle=_subtitle(metric, facts, live),
-        value_label=chosen.label + (f" ({facts.dtype})" if metric == "attention-memory" else ""),
+        value_label=chosen.label + (f" ({facts.dtype})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
         lines=lines,
         points=points,
@@ -85,9 +85,8 @@ def _subtitle(metric: str, facts: Facts, live: Sequence[Sequence[Ledger]]) -> st
     how = chosen.how.replace("one forward", run)
     words = [how, f"batch {facts.batch}", f"{facts.attention} attention"]
     timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
-    words += [facts.dtype] if timing or chosen.unit == "byte" else []
     if timing:
-        words += [f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
+        words += [facts.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
     elif any(live):
         words.append("points traced by fvcore")
     if metric == "params":
