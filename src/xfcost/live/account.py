@@ -22,8 +22,8 @@ from xfcost.live.trace import traced_rows
 from xfcost.live.training import timed_step, walked
 from xfcost.spec.architecture import Architecture
 
-# What torch says of a tensor whose bytes it can't number, or can't have.
-_TOO_LARGE: Final = ("overflow", "can't allocate memory")
+# What torch says of a tensor whose bytes it can't number.
+_TOO_LARGE: Final = "overflow"
 
 
 def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
@@ -68,7 +68,7 @@ def _within_torch(name: str) -> Iterator[None]:
         yield
     except RuntimeError as error:
         first = str(error).partition("\n")[0]
-        if not any(words in first for words in _TOO_LARGE):
+        if _TOO_LARGE not in first:
             raise
         raise DeviceError(
             f"{name} is too large to be laid out here, even on `meta` ({first}); take a smaller --N, "

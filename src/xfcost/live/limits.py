@@ -45,23 +45,25 @@ def read_text(path: str) -> str | None:
 
 def tightest() -> Limit:
     """The limit that leaves this process the fewest bytes."""
-    return min((Limit(_available(), "free memory"), *cgroup_limits(read_text), *_address_space()))
+    space = address_space_left()
+    return min((Limit(_available(), "free memory"), *cgroup_limits(read_text), *([space] if space else [])))
 
 
 def _available() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _address_space() -> Iterator[Limit]:
-    """What RLIMIT_AS (`ulimit -v`) leaves, where there is such a limit."""
+def address_space_left() -> Limit | None:
+    """What RLIMIT_AS (`ulimit -v`) leaves; None where there is no such limit."""
     if sys.platform == "win32":
-        return
+        return None
     import resource
 
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if most != resource.RLIM_INFINITY:
-        used = int(psutil.Process().memory_info().vms)
-        yield Limit(max(most - used, 0), f"the limit of the address space (ulimit -v, {most:,} bytes)")
+    if most == resource.RLIM_INFINITY:
+        return None
+    used = int(psutil.Process().memory_info().vms)
+    return Limit(max(most - used, 0), f"the limit of the address space (ulimit -v, {most:,} bytes)")
 
 
 def cgroup_limits(read: Read) -> Iterator[Limit]:
