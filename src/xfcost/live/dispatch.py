@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from xfcost.ledger import RUN, Operation
 from xfcost.live.dispatch_costs import Costs, costs_of
 from xfcost.live.dispatch_functions import WHOLE
+from xfcost.live.meta import quick_layer_norm
 from xfcost.live.recurrence import in_few_steps
 from xfcost.live.rows import rows_by_path
 
@@ -40,7 +41,12 @@ class Dispatched(NamedTuple):
 def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
     """One forward of `model(*inputs)`, every operation counted for the module that ran it."""
     watch = _Watch()
-    with _running_modules(model, watch), _Conventions(watch), in_few_steps(watch.loop), watch, torch.no_grad():
+    with ExitStack() as stack:
+        if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
+            stack.enter_context(quick_layer_norm())
+        for context in (_running_modules(model, watch), _Conventions(watch), in_few_steps(watch.loop), watch):
+            stack.enter_context(context)
+        stack.enter_context(torch.no_grad())
         model(*inputs)
     return Dispatched(watch.costs, watch.unknown)
 
