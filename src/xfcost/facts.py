@@ -45,11 +45,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the join of two accounts found: `exact` only where every row agrees on every quantity."""
+    """What joining other accounts with the counted one found: `exact` only where every row agrees on every quantity."""
 
     exact: bool
+    accounts: tuple[str, ...] = ()
+    """Those that were joined: traced, dispatched."""
     differences: tuple[dict[str, Any], ...] = ()
-    """{path, quantity, counted, traced}"""
+    """{path, quantity, counted, and the account that differs: traced or dispatched}"""
     uncounted: tuple[str, ...] = ()
     """Work that no named operation owns, or that no handle knows."""
 

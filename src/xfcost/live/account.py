@@ -9,14 +9,16 @@ from importlib.metadata import version
 from typing import Final
 
 import msgspec
+from torch import Tensor, nn
 
 from xfcost.accounts import join, with_seconds
 from xfcost.counted import count
 from xfcost.errors import DeviceError
 from xfcost.facts import Agreement
-from xfcost.ledger import Ledger
+from xfcost.ledger import RUN, Ledger
 from xfcost.live.build import build
 from xfcost.live.clock import check_device, time_model, time_steps
+from xfcost.live.dispatch import dispatched_rows
 from xfcost.live.memory import check_addressable, check_room, peak_bytes
 from xfcost.live.trace import traced_rows
 from xfcost.live.training import timed_step, walked
@@ -27,7 +29,7 @@ _TOO_LARGE: Final = "overflow"
 
 
 def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
-    """`ledger` joined with the trace of the real model on `meta`.
+    """`ledger` joined with the real model on `meta`: its trace, and the operations that its dispatcher sees.
 
     Raises:
         DeviceError: a tensor of the model would be larger than torch can address, even on `meta`.
@@ -35,9 +37,14 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
     check_addressable(ledger)
     with _within_torch(ledger.facts.name):
         live = build(architecture)
-        rows, loose = traced_rows(live.model, live.inputs, live.rows)
-        joined = join(_with_versions(ledger), rows, loose)
+        joined = reconciled(_with_versions(ledger), live.model, live.inputs, live.rows)
         return joined if ledger.training is None else walked(live, joined)
+
+
+def reconciled(ledger: Ledger, model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]) -> Ledger:
+    """`ledger` joined with the traced and the dispatched account of `model`; `rows` are those of `Live`."""
+    dispatched = dispatched_rows(model, inputs, rows)
+    return join(join(ledger, *traced_rows(model, inputs, rows)), *dispatched, account="dispatched", quantities=RUN)
 
 
 def with_traced(ledger: Ledger, step: Architecture) -> Ledger:
@@ -51,6 +58,7 @@ def with_traced(ledger: Ledger, step: Architecture) -> Ledger:
     loose = (f"decode at {tokens}: {text}" for text in found.uncounted)
     agreement = Agreement(
         exact=ours.exact and found.exact,
+        accounts=ours.accounts,
         differences=(*ours.differences, *differences),
         uncounted=(*ours.uncounted, *loose),
     )

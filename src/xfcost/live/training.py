@@ -16,7 +16,7 @@ from xfcost.live.backward import Walked, walk
 from xfcost.live.build import Live, build
 from xfcost.live.clock import peak_on_cuda, time_calls, timing_of
 from xfcost.live.memory import check_room
-from xfcost.live.trace import row_path
+from xfcost.live.rows import row_path
 from xfcost.live.updates import Stepping, peak_of_steps
 from xfcost.spec.architecture import Architecture
 from xfcost.training import with_kept
@@ -87,7 +87,7 @@ def by_rows(live: Live, found: Walked) -> tuple[dict[str, list[int]], dict[str, 
             blocks[path].append(found.backward[name])
             kept[path] += found.kept[name]
     loose = [
-        f"{name or 'the model itself'}: {macs} backward_macs outside the leaves of any page"
+        f"{name or 'the model itself'}: {macs} backward_macs outside the leaves of any mechanism"
         for name, macs in found.backward.items()
         if macs and name not in owned
     ]
