@@ -145,6 +145,11 @@ def check_room(needed: int, device: str, name: str, what: str = "one forward") -
         )
 
 
+def on_cpu(device: str) -> bool:
+    """Are its tensors in the process's own memory, on the C library's heap?"""
+    return device.partition(":")[0] == "cpu"
+
+
 def limit_of(device: str) -> Limit:
     """What limits a run on `device` now; memory that host and device share is the host's."""
     if device.startswith("cuda"):
