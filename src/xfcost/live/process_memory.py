@@ -30,7 +30,7 @@ _PASSES: Final = 4
 # Edges of freed blocks that the thread's cache holds, by measurement (glibc 2.36, torch 2.13, benchmarks/memory.py):
 # a training step makes more small objects, the nodes of autograd, which take such edges.
 _EDGES_FORWARD: Final = 8
-_EDGES_TRAINING: Final = 40
+_EDGES_TRAINING: Final = 20
 # How many times as many edges may be held in the worst run that was measured.
 _WORST: Final = 4
 # Code of kernels and buffers of MKL and oneDNN that are first touched by the run itself: 14 to 20 MB were measured.
@@ -38,7 +38,7 @@ _FIRST_USE: Final = 32 * 2**20
 
 
 class HeapBytes(TorchDispatchMode):
-    """Storage of tensors as it comes and goes, taken from simulated heaps; `live` bytes and their `peak` with workspace."""
+    """Storage of tensors as it comes and goes, taken from simulated heaps; `live` bytes, and the `peak` with workspace."""
 
     def __init__(self, *heaps: Heap) -> None:
         super().__init__()
