@@ -88,10 +88,10 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
         UsageError: an input is no tensor, or a module is one that can't be traced (scripted, or without its shapes).
     """
     _check_traceable(model, inputs)
-    analysis = _Analysis(model, inputs)
+    analysis = _Analysis(model, tuple(tensor.detach().clone() for tensor in inputs))
     with ExitStack() as stack:
         stack.enter_context(_collector_paused())
-        stack.enter_context(unchanged(model, inputs))
+        stack.enter_context(unchanged(model))
         stack.enter_context(_every_result_read(model))
         stack.enter_context(_without_fast_path())
         if any(tensor.is_meta for tensor in inputs):
@@ -130,11 +130,11 @@ def _check_traceable(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
 
 
 def _or_named(kind: str, handle: Handle) -> Handle:
-    """`handle`, or the operation's name where the trace recorded no shapes for it."""
+    """`handle`, or the operation's name where the trace recorded no shapes for it; nothing for sizes."""
 
     def count(inputs: list[Value], outputs: list[Value]) -> Counts:
         try:
-            return handle(inputs, outputs)
+            return Counter() if is_shape_arithmetic(outputs[0].node()) else handle(inputs, outputs)
         except ShapeMissingError:
             return not_counted(f"{kind} without a shape")
 

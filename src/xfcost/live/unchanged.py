@@ -6,33 +6,42 @@ All of it is put back, whether the run ends well or not.
 from __future__ import annotations
 
 import random
+import warnings
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 
 @contextmanager
-def unchanged(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[None]:
-    """Let `model(*inputs)` run, and leave all as it was: what its tensors hold, its attributes and hooks, random states.
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Let `model` run, and leave all as it was: what its tensors hold, its attributes and hooks, random states.
 
-    Buffers are swapped for copies meanwhile, for a batch norm writes into them where torch doesn't say so. Of
-    parameters and inputs, which may be large, a copy is made only of those that an operation is about to write into.
+    Copies stand in for its buffers meanwhile, and for embedding tables whose rows are held to a norm. Other parameters
+    are not copied, for they may fill the memory; no module of torch writes into them.
+
+    Warns:
+        UserWarning: the model wrote into a parameter all the same.
     """
+    versions = {name: _version(parameter) for name, parameter in model.named_parameters()}
     attributes = _Attributes(model)
-    with _random_states_kept(_cuda_devices((*model.parameters(), *inputs))):
-        _swap_buffers(model)
-        try:
-            watch = _WritesUndone((*model.parameters(), *inputs))
-            with watch if watch.watched else nullcontext():
-                yield
-        finally:
-            attributes.put_back()
+    try:
+        _stand_in(model)
+        with _random_states_kept(sorted({one.device.index for one in model.parameters() if one.is_cuda})):
+            yield
+    finally:
+        attributes.put_back()
+        written = [name for name, one in model.named_parameters() if _version(one) != versions.get(name)]
+        if written:
+            warnings.warn(f"the model changes its own parameters when it runs, and the trace ran it: {written}", stacklevel=2)
+
+
+def _version(parameter: Tensor) -> int:
+    """How often a tensor was written into."""
+    return parameter._version  # noqa: SLF001 - autograd's own, and the only one
 
 
 class _Attributes:
@@ -58,64 +67,23 @@ class _Attributes:
                 container.extend(content)
 
 
-def _swap_buffers(model: nn.Module) -> None:
-    """A copy in the place of every buffer; one that several modules share stays shared."""
+def _stand_in(model: nn.Module) -> None:
+    """Put a copy in the place of every tensor that a module of torch may write into; shared ones stay shared."""
     copies: dict[int, Tensor] = {}
     for module in model.modules():
-        for name, buffer in module._buffers.items():  # noqa: SLF001 - setattr would run a module's own
-            if buffer is not None and not buffer.is_meta:
-                module._buffers[name] = copies.setdefault(id(buffer), buffer.detach().clone())  # noqa: SLF001
-
-
-class _WritesUndone(TorchDispatchMode):
-    """What stood in a tensor before an operation wrote into it is kept, and put back at the end."""
-
-    def __init__(self, tensors: tuple[Tensor, ...]) -> None:
-        super().__init__()
-        self.watched: dict[int, list[Tensor]] = {}
-        for tensor in tensors:
-            if _has_memory(tensor):
-                self.watched.setdefault(_memory(tensor), []).append(tensor.detach())
-        self.before: list[tuple[Tensor, Tensor]] = []
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        with torch.no_grad():
-            for tensor, values in self.before:
-                tensor.copy_(values)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func._schema.is_mutable:  # noqa: SLF001 - the only place where torch says so
-            for place, argument in enumerate(func._schema.arguments):  # noqa: SLF001
-                given = args[place] if place < len(args) else kwargs.get(argument.name)
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    self._keep(given)
-        return func(*args, **kwargs)
-
-    def _keep(self, written: Any) -> None:
-        for tensor in written if isinstance(written, list | tuple) else [written]:
-            if isinstance(tensor, Tensor) and _has_memory(tensor):
-                self.before += [(one, one.clone()) for one in self.watched.pop(_memory(tensor), ())]
-
-
-def _has_memory(tensor: Tensor) -> bool:
-    return tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_nested
-
-
-def _memory(tensor: Tensor) -> int:
-    """What tells the memory of a tensor from others', whichever view of it one holds."""
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001
-
-
-def _cuda_devices(tensors: tuple[Tensor, ...]) -> list[int]:
-    return sorted({tensor.device.index for tensor in tensors if tensor.is_cuda})
+        for buffer in module.buffers(recurse=False):
+            copies[id(buffer)] = buffer if buffer.is_meta else buffer.detach().clone()
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            copies[id(module.weight)] = nn.Parameter(module.weight.detach().clone(), module.weight.requires_grad)
+    for module in model.modules():
+        for tensors in (module._buffers, module._parameters):  # noqa: SLF001 - setattr may be a module's own
+            tensors.update({name: copies[id(one)] for name, one in tensors.items() if id(one) in copies})
 
 
 @contextmanager
 def _random_states_kept(devices: list[int]) -> Iterator[None]:
     """Of torch on the CPU and on `devices`, of Python and of numpy."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - whoever draws from it draws the same after
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - it is the global one that is kept
     try:
         with torch.random.fork_rng(devices):
             yield
