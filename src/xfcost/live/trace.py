@@ -182,18 +182,26 @@ def _every_result_read(model: nn.Module) -> Iterator[None]:
     Caches are such results, written for tokens to come, and so is whatever a model works out in vain.
     """
 
-    def read(*_: Any) -> None:
+    def read(_: nn.Module, inputs: Any, __: Any) -> Any:
         graph = torch._C._get_tracing_state().graph()  # noqa: SLF001 - the graph before anything is dropped of it
-        values = [value for node in graph.nodes() for value in node.outputs()]
-        for value in values:
+        for value in [value for node in _all_nodes(graph) for value in node.outputs()]:
             if value.type().kind() == "TensorType" and not value.uses():
                 graph.registerOutput(value)
+        return inputs  # in place of an answer that the tracer may not know: everything is read already
 
     hook = model.register_forward_hook(read)
     try:
         yield
     finally:
         hook.remove()
+
+
+def _all_nodes(block: Any) -> Iterator[Any]:
+    """Those of a block and of the blocks in it: while a trace runs, each module that is called has one."""
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from _all_nodes(inner)
 
 
 @contextmanager
