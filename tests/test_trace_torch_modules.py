@@ -5,7 +5,6 @@ MACs are held to torch's own counter on `meta` (with the fast path off), FLOPs t
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 
 import pytest
@@ -184,7 +183,9 @@ def einsum(equation: str) -> Callable[..., Tensor]:
         pytest.param(torch.inner, (A, (4, 3)), id="inner"),
         pytest.param(torch.inner, ((2, 5, 3), (4, 3)), id="inner of higher ranks"),
         pytest.param(lambda *a: torch.linalg.multi_dot(a), (A, B, C), id="multi_dot"),
-        pytest.param(lambda *a: torch.linalg.multi_dot(a), ((9, 2), (2, 8), (8, 3), (3, 7)), id="multi_dot, best order"),
+        pytest.param(
+            lambda *a: torch.linalg.multi_dot(a), ((9, 2), (2, 8), (8, 3), (3, 7)), id="multi_dot, best order"
+        ),
         pytest.param(lambda *a: torch.linalg.multi_dot(a), ((3,), B, C, (5,)), id="multi_dot between vectors"),
         pytest.param(lambda *a: torch.linalg.multi_dot(a), (A, B), id="multi_dot of two"),
         pytest.param(torch.chain_matmul, (A, B, C, D), id="chain_matmul"),
@@ -212,10 +213,14 @@ def test_macs_of_functions_are_those_of_torchs_own_counter(function, shapes, dev
         pytest.param(torch.addmv, ((2,), A, (3,)), 6, 2, id="addmv"),
         pytest.param(torch.addbmm, ((2, 4), (5, 2, 3), (5, 3, 4)), 5 * 24, 8, id="addbmm"),
         pytest.param(
-            lambda a, b, c: torch.empty_like(a).baddbmm_(b, c), ((7, 2, 4), (7, 2, 3), (7, 3, 4)), 168, 56, id="in place"
+            lambda a, b, c: torch.empty_like(a).baddbmm_(b, c),
+            ((7, 2, 4), (7, 2, 3), (7, 3, 4)),
+            168,
+            56,
+            id="in place",
         ),
         # torch multiplies and sums: 7·3 of each
-        pytest.param(lambda a, b: torch.linalg.vecdot(a, b), ((7, 3), (7, 3)), 0, 42, id="vecdot"),
+        pytest.param(torch.linalg.vecdot, ((7, 3), (7, 3)), 0, 42, id="vecdot"),
         # per output (7·5): 3·4 MACs to four numbers, 4 with the second vector; added into zeros, then the bias
         pytest.param(nn.Bilinear(3, 4, 5), ((7, 3), (7, 4)), 35 * (12 + 4), 70, id="bilinear"),
         pytest.param(nn.Bilinear(3, 4, 5, bias=False), ((7, 3), (7, 4)), 35 * 16, 35, id="bilinear without bias"),

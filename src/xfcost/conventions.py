@@ -48,7 +48,7 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "sum": 1,  # per element that enters
     "variance": 4,  # per element that enters, and for the standard deviation: mean, subtract, square, sum
     "norm": 2,  # length of a vector, per element that enters: square, add
-    "cosine_similarity": 6,  # per pair of elements that enter: three products (of both, of each with itself), three sums
+    "cosine_similarity": 6,  # per pair of elements that enter: their product, both squares, three sums
     "distance": 3,  # of vectors, per pair of elements: subtract, power, add
     "logsumexp": 4,  # per element that enters: maximum, subtract, exponential, sum
     "cumsum": 1,

@@ -111,7 +111,9 @@ def _is_of_sizes(value: Value) -> bool:
 
 # What puts values together and takes them apart again; of the others in torch's own namespace, whatever gives a tensor
 # or has a body of its own (a call, a loop, a branch of scripted code; a function of autograd) is work.
-_GLUE: Final = frozenset(f"prim::{name}" for name in "Constant NumToTensor ListUnpack TupleUnpack TupleIndex data".split())
+_GLUE: Final = frozenset(
+    f"prim::{name}" for name in ["Constant", "NumToTensor", "ListUnpack", "TupleUnpack", "TupleIndex", "data"]
+)
 
 
 def is_glue(node: Any) -> bool:

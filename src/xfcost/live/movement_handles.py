@@ -67,8 +67,8 @@ index_copy index_copy_ scatter scatter_ slice_scatter select_scatter diagonal_sc
 MOVEMENTS: Final[dict[str, Handle]] = {
     **{f"aten::{name}": moved for name in _MOVES.split()},
     **{f"aten::{name}": scattered for name in _WRITES.split()},
-    **{f"aten::{name}": scatter_add for name in "scatter_add scatter_add_ index_add index_add_ col2im".split()},
-    **{f"aten::{name}": index_put for name in "index_put index_put_".split()},
-    **{f"aten::{name}": placed for name in "max_unpool2d max_unpool3d".split()},
+    **{f"aten::{name}": scatter_add for name in ["scatter_add", "scatter_add_", "index_add", "index_add_", "col2im"]},
+    **{f"aten::{name}": index_put for name in ["index_put", "index_put_"]},
+    **{f"aten::{name}": placed for name in ["max_unpool2d", "max_unpool3d"]},
     "aten::embedding_bag": embedding_bag,
 }

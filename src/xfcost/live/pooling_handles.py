@@ -76,6 +76,6 @@ POOLING: Final[dict[str, Handle]] = {
     **{f"aten::max_pool{rank}d_with_indices": max_pool for rank in (1, 2, 3)},
     **{f"aten::adaptive_avg_pool{rank}d": adaptive_average_pool(rank) for rank in (1, 2, 3)},
     **{f"aten::adaptive_max_pool{rank}d": adaptive_max_pool(rank) for rank in (1, 2, 3)},
-    **{f"aten::{name}": sort for name in "sort argsort topk".split()},
+    **{f"aten::{name}": sort for name in ["sort", "argsort", "topk"]},
     **{f"aten::{name}": choice for name in _CHOICES.split()},
 }

@@ -76,8 +76,8 @@ def _fourier(times: int, n: int) -> Counts:
 def torch_recurrence(gates: int, work: int) -> Handle:
     """`nn.LSTM`, `nn.GRU`, `nn.RNN`: in every layer and direction, each token meets each of its matrices once.
 
-    The tokens of all samples are (N, B, …), (B, N, …) or, packed, (all of them, …). A layer's parameters are its maps of
-    the input (gates·h, in) and of the state (gates·h, h), their biases, and the state's projection (p, h).
+    The tokens of all samples are (N, B, …), (B, N, …) or, packed, (all of them, …). A layer's parameters are its maps
+    of the input (gates·h, in) and of the state (gates·h, h), their biases, and the state's projection (p, h).
     """
 
     def handle(inputs: list[Value], outputs: list[Value]) -> Counts:

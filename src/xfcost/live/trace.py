@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from fvcore.nn.jit_analysis import JitModelAnalysis
 from torch import Tensor, nn
-from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
 
 from xfcost.errors import UsageError
 from xfcost.ledger import MEASURED, Operation
@@ -78,7 +78,8 @@ class Traced(NamedTuple):
             lines.append(f"never called: {', '.join(self.uncalled)}")
         return "\n".join(lines)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
@@ -125,7 +126,7 @@ def _check_traceable(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         place = f"{name or 'the model itself'} ({type(module).__name__})"
         if isinstance(module, torch.jit.ScriptModule):
             raise UsageError(f"trace: {place} is scripted; pass the module that it was scripted from")
-        if isinstance(module, LazyModuleMixin) and module.has_uninitialized_params():
+        if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
             raise UsageError(f"trace: {place} has no shapes yet; run the model once, then trace it")
 
 

@@ -10,6 +10,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,7 +37,9 @@ def unchanged(model: nn.Module) -> Iterator[None]:
         attributes.put_back()
         written = [name for name, one in model.named_parameters() if _version(one) != versions.get(name)]
         if written:
-            warnings.warn(f"the model changes its own parameters when it runs, and the trace ran it: {written}", stacklevel=2)
+            warnings.warn(
+                f"the model changes its own parameters when it runs, and the trace ran it: {written}", stacklevel=2
+            )
 
 
 def _version(parameter: Tensor) -> int:
@@ -69,7 +72,7 @@ class _Attributes:
 
 def _stand_in(model: nn.Module) -> None:
     """Put a copy in the place of every tensor that a module of torch may write into; shared ones stay shared."""
-    copies: dict[int, Tensor] = {}
+    copies: dict[int, Any] = {}
     for module in model.modules():
         for buffer in module.buffers(recurse=False):
             copies[id(buffer)] = buffer if buffer.is_meta else buffer.detach().clone()
