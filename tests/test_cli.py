@@ -69,7 +69,14 @@ class TestAnalyze:
         assert told["totals"]["attention_entries"] == 12 * 6 * 785**2
         assert told["totals"]["attention_bytes"] == 12 * 6 * 785**2 * 4
         assert told["totals"]["attention_peak_bytes"] == 6 * 785**2 * 4
-        assert told["agreement"] == {"exact": True, "differences": [], "uncounted": []}
+        assert told["agreement"] == {
+            "exact": True,
+            "accounts": ["traced", "dispatched"],
+            "differences": [],
+            "uncounted": [],
+        }
+        assert told["totals"]["dispatched_macs"] == 22_405_742_592
+        assert told["totals"]["dispatched_flops"] == told["totals"]["flops"]
         assert told["timing"] is None
         assert set(told["by_mixing"]) == {"per-token", "local", "global"}
         for quantity in ("params", "macs", "flops", "attention_entries"):
