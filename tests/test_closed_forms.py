@@ -20,8 +20,8 @@ QUANTITIES = {"parameters": "params", "MACs": "macs", "entries": "attention_entr
 MARK = re.compile(r"[·²³]|\b[A-Z]\(")
 BETWEEN = re.compile(r"; |: |, | and (?=\d)|(?<=MACs) and ")
 NAMED = re.compile(
-    r"(?:closed form )?"
-    r"(?:(?P<first>parameters|MACs|entries) (?P<after>.*)|(?P<before>.*?) (?P<last>parameters|MACs|entries)\b(?: \(.*\)|[^·²³]*))"
+    r"(?:closed form )?(?:(?P<first>parameters|MACs|entries) (?P<after>.*)"
+    r"|(?P<before>.*?) (?P<last>parameters|MACs|entries)\b(?: \(.*\)|[^·²³]*))"
 )
 
 # Sentences with formulas in them that give no number of the row by themselves. A row may not join them unread, and one
@@ -145,10 +145,16 @@ def test_every_sentence_with_a_formula_is_read_or_listed() -> None:
     assert sorted({sentence.preset for sentence in SENTENCES if unread(sentence)}) == sorted(UNREAD)
 
 
+def test_layers_heads_queries_keys_are_multiplied() -> None:
+    spoken = {preset for preset, row in EXACT.items() if "layers × heads × queries × keys" in row["source"]}
+    assert len(spoken) >= 80
+    assert {(preset, "attention_entries") for preset in spoken} <= COVERED
+
+
 def test_enough_is_read() -> None:
     # So that a change of the prose's habits can not empty the test above.
     assert len(PRINTED) >= 150
-    assert len(BY_HAND) >= 100
+    assert len(BY_HAND) >= 190
     assert {form.quantity for form in PRINTED} == set(QUANTITIES.values())
     assert {form.preset for form in [*PRINTED, *BY_HAND]} <= set(preset_names())
 
