@@ -18,24 +18,36 @@ from xfcost.layers import (
     ClassToken,
     Concatenate,
     Context,
+    Conv,
+    Dense,
     DistillationToken,
+    Fold,
     FoldAxis,
     Fourier,
+    Geglu,
     LanguageModel,
+    LocalRelationDoor,
     MaskedLanguageModel,
     MemoryTokens,
     Mlp,
+    Moe,
+    Norm,
+    NormLayer,
     Patch,
     PatchMerging,
+    Pixels,
+    Pool,
     Pooler,
+    PoolingAttention,
     Position,
     Projection,
     Shift,
+    Swiglu,
     Token,
     TokenType,
     Upsample,
 )
-from xfcost.live.build import TWINS
+from xfcost.live.layers import TWINS as LAYERS
 from xfcost.mechanisms.base import Place, SubLayer, tag_of
 
 DIM = 6
@@ -62,7 +74,7 @@ class Try(NamedTuple):
         noise = torch.Generator().manual_seed(1)
         if isinstance(self.layer, Token):
             return (torch.randint(11, (2, self.grid.total), generator=noise),)
-        shape = (2, DIM, *self.grid.sides) if isinstance(self.layer, Patch) else (2, self.grid.total, DIM)
+        shape = (2, DIM, *self.grid.sides) if isinstance(self.layer, Patch | Pixels) else (2, self.grid.total, DIM)
         shapes = [shape] if self.other is None else [shape, (2, self.other[0].total, self.other[1])]
         return tuple(torch.randn(one, generator=noise, dtype=torch.float64) for one in shapes)
 
@@ -102,6 +114,14 @@ TRIED = [
     Try(Token(scale="sqrt_dim"), ROW),
     Try(TokenType(), ROW),
     *(Try(Mlp(hidden=9, act=act), ROW) for act in ("gelu", "relu", "silu")),
+    *(Try(layer(hidden=5, bias=bias), ROW) for layer in (Swiglu, Geglu) for bias in (False, True)),
+    Try(Norm(), ROW),
+    Try(NormLayer(), ROW),
+    Try(Fold(), Grid((12,))),
+    *(Try(Pixels(), grid) for grid in (ODD, VOLUME)),
+    Try(Dense(), ROW),
+    Try(Dense(norm="layer_norm", act="none", bias=False), ROW),
+    Try(LocalRelationDoor(size=3, share=2, stride=2, norm="layer_norm", act="relu"), ODD),
     *(Try(Classifier(classes=4, pool=pool), Grid((3, 5), 1)) for pool in ("class_token", "mean", "none")),
     Try(Classifier(classes=4, norm_after_pool=True), ODD),
     Try(Classifier(classes=4, pool=DISTILLED, norm="none"), Grid((3, 5), 2)),
@@ -117,7 +137,7 @@ TRIED = [
 def test_a_layer_gives_what_its_reference_says(tried: Try) -> None:
     torch.manual_seed(0)
     place, inputs = tried.place, tried.inputs()
-    module = scattered(TWINS[type(tried.layer)](tried.layer, place).double().eval())
+    module = scattered(LAYERS[type(tried.layer)](tried.layer, place).double().eval())
     weights, stand = given(module), Stand(place.grid.sides, place.grid.extra, DIM, tried.out_dim)
     copies = [one.clone() for one in inputs]
     smooth = [one for one in (*inputs, *copies) if one.is_floating_point()]
@@ -141,7 +161,17 @@ def test_a_layer_gives_what_its_reference_says(tried: Try) -> None:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
+# Their references stand in test_conv_doors.py, test_pooling_attention.py and test_moe.py.
+ELSEWHERE = {Conv, Pool, PoolingAttention, Moe}
+
+
+def test_every_layer_has_a_reference() -> None:
+    known = {type(tried.layer) for tried in TRIED}
+    assert not known & ELSEWHERE
+    assert known | ELSEWHERE == set(LAYERS)
+
+
 def test_what_is_tried_stands_where_it_may() -> None:
     for tried in TRIED:
-        if not isinstance(tried.layer, Patch):
+        if not isinstance(tried.layer, Patch | Pixels):
             tried.layer.check(tried.place)

@@ -14,6 +14,7 @@ import math
 import torch
 from torch import Tensor
 
+from references.local_relation import reference as mixer
 from references.plain import ACTS, Options, Place, Weights, layer_norm, linear, numbered, spots
 
 # From the last axis of the grid backwards.
@@ -179,6 +180,42 @@ def token_type(options: Options, place: Place, weights: Weights, x: Tensor) -> T
 
 def mlp(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     return linear(weights.fc2, ACTS[options.act](linear(weights.fc1, x)))
+
+
+def swiglu(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """(silu(x G) ⊙ x U) D (Shazeer 2020, equation 6)."""
+    return linear(weights.down, ACTS["silu"](linear(weights.gate, x)) * linear(weights.up, x))
+
+
+def geglu(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """(gelu(x G) ⊙ x U) D (Shazeer 2020, equation 6)."""
+    return linear(weights.down, ACTS["gelu"](linear(weights.gate, x)) * linear(weights.up, x))
+
+
+def norm(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    return layer_norm(weights.norm, x)
+
+
+def fold(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """Tokens on a grid stand in raster order, as they stood in the sequence."""
+    return x
+
+
+def pixels(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """Every position's channels, in raster order."""
+    return torch.stack([x[(slice(None), slice(None), *spot)] for spot in spots(tuple(x.shape[2:]))], 1)
+
+
+def dense(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """act(norm(x W + b))."""
+    y = linear(weights.linear, x)
+    return ACTS[options.act](y if options.norm == "none" else layer_norm(weights.norm, y))
+
+
+def local_relation(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+    """The mixer of that name, then a norm and an activation."""
+    y = mixer(options, place, weights.inner, x)
+    return ACTS[options.act](y if options.norm == "none" else layer_norm(weights.norm, y))
 
 
 def classifier(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
