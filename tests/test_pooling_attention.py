@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from cases.inducing import multihead, normed
+from references.inducing import multihead, normed
 from strategies import as_yaml
 from test_every_mechanism import LargestTensor, exponent
 from xfcost.comparison import compared
