@@ -100,6 +100,9 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
         what = _phases(ledger.generation) if ledger.generation else _runs(timing, _what_runs(ledger))
         where = f"on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
         yield Text(f"time: {units.seconds(timing.seconds)} {what} {where}")
+        if process := timing.process_memory:
+            sizes = [units.size(held) for held in (process.predicted, process.low, process.high)]
+            yield Text("memory of the process: about {} more than before the run, between {} and {}".format(*sizes))
 
 
 def _what_runs(ledger: Ledger) -> str:
