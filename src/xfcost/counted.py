@@ -140,6 +140,7 @@ def facts(architecture: Architecture) -> Facts:
         dtype=architecture.dtype,
         attention=architecture.attention,
         mode=architecture.mode,
+        logits=architecture.logits,
         memory_level=architecture.memory_level,
         source=architecture.source,
         paper=spec.paper,

@@ -56,6 +56,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "dtype": facts.dtype,
         "attention": facts.attention,
         "mode": facts.mode,
+        "logits": facts.logits,
         "memory_level": facts.memory_level,
         "sequential_steps": facts.sequential_steps,
         "parallel_width": facts.parallel_width,
