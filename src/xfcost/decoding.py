@@ -177,6 +177,7 @@ def _steps(
             "params": 0,
             "idle_params": 0,
             "attention_entries": 0,
+            "matrix": None,
             "pairs": None,
         }
         if row.cached or any(costs):
