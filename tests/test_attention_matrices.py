@@ -1,113 +1,44 @@
-"""Attention matrices as rows declare them, beside the tensors that the leaves of the real modules return.
-
-Storages are told apart by what they are, never by what a row says of them: what a leaf returns in a storage of its own,
-which of those live on when another leaf returns, which autograd saves, which log-sum-exps the fused kernel hands out.
-"""
+"""Attention matrices as rows declare them, beside the tensors of the real modules (`held.py`)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 from cases import CASES
 from cases.base import Case
+from held import NoKernel, Returned, Saved, Statistics, made, watched
 from strategies import cases, examples, place_for
-from xfcost.counted import batched
+from xfcost.api import analyze
+from xfcost.counted import batched, count
+from xfcost.grid import Grid
 from xfcost.ledger import Operation
-from xfcost.live.build import TWINS
-from xfcost.live.kernels import KernelOnMeta
-from xfcost.live.leaves import Fused
-from xfcost.live.trace import row_path
+from xfcost.live.build import build
 from xfcost.matrices import Matrix
 from xfcost.mechanisms.base import Mixer, Place, tag_of
+from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.relative import Relative
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 BATCH = 2
 DTYPES = (torch.float32, torch.bfloat16)
-MATH = 0  # torch.nn.attention.SDPBackend.MATH
-KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+every_case = pytest.mark.parametrize("case", list(cases()), ids=str)
+every_fused_case = pytest.mark.parametrize("case", [case for case in cases() if case.place.fused], ids=str)
 
 
-class Returned(NamedTuple):
-    """What one leaf returned in one call: its row, and the storages of its own."""
-
-    path: str
-    storages: tuple[tuple[int, int, int], ...]
-    """(identity, elements, bytes of an element)"""
-    alive: tuple[int, ...]
-    """Identities of the storages of all leaves that are alive when it returns."""
-
-
-def made(page: Mixer, place: Place, dtype: torch.dtype, device: str = "cpu") -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """The module and its inputs."""
-    torch.manual_seed(0)
-    shapes = [(BATCH, place.grid.total, place.dim)]
-    shapes += [(BATCH, place.memory.total, place.memory_dim)] if place.memory else []
-    with torch.device(device):
-        module = TWINS[type(page)](page, place).to(dtype).eval()
-        return module, tuple(torch.randn(shape).to(dtype) for shape in shapes)
-
-
-@contextmanager
-def watched(module: nn.Module) -> Iterator[list[Returned]]:
-    """Every call of a leaf, in order."""
-    calls: list[Returned] = []
-    known = [(StorageWeakRef(tensor.untyped_storage()), -1) for tensor in (*module.parameters(), *module.buffers())]
-
-    def numbered(storage: torch.UntypedStorage) -> int | None:
-        """Its number among all storages, the same for as long as it lives."""
-        return next((n for ref, n in known if not ref.expired() and ref.cdata == storage._cdata), None)
-
-    def hook(path: str) -> Callable[..., None]:
-        def after(_: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            given = {one.untyped_storage()._cdata for one in tree_iter((args, kwargs)) if isinstance(one, Tensor)}
-            own = []
-            for one in tree_iter(output):
-                if not isinstance(one, Tensor) or not one.is_floating_point():
-                    continue
-                storage = one.untyped_storage()
-                if storage._cdata not in given and numbered(storage) is None:
-                    own.append((len(known), storage.nbytes() // one.element_size(), one.element_size()))
-                    known.append((StorageWeakRef(storage), len(known)))
-            calls.append(Returned(path, tuple(own), tuple(n for ref, n in known if n >= 0 and not ref.expired())))
-
-        return after
-
-    handles = [
-        leaf.register_forward_hook(hook(str(row_path(f"it.{name}", {"it": "it"})).removeprefix("it.")), with_kwargs=True)
-        for name, leaf in module.named_modules()
-        if next(leaf.children(), None) is None
-    ]
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def of_batch(page: Mixer, place: Place) -> dict[str, Operation]:
-    return {row.path: batched(row, BATCH) for row in page.operations(place)}
-
-
-def sizes(calls: list[Returned]) -> dict[int, int]:
-    return {number: elements for call in calls for number, elements, _ in call.storages}
+def of_batch(case: Case) -> dict[str, Operation]:
+    """The rows of two samples by their paths."""
+    return {row.path: batched(row, BATCH) for row in case.page.operations(case.place)}
 
 
 def called(case: Case, dtype: torch.dtype) -> list[Returned]:
     """The calls of all leaves on the CPU; on `meta` where the CPU has no such operation in this dtype."""
     for device in ("cpu", "meta"):
-        module, inputs = made(case.page, case.place, dtype, device)
+        module, inputs = made(case.page, case.place, dtype, BATCH, device)
         try:
             with watched(module) as calls, torch.no_grad():
                 module(*inputs)
@@ -117,110 +48,45 @@ def called(case: Case, dtype: torch.dtype) -> list[Returned]:
     raise AssertionError(case)
 
 
-every_case = pytest.mark.parametrize("case", list(cases()), ids=str)
-every_fused_case = pytest.mark.parametrize("case", [case for case in cases() if case.place.fused], ids=str)
+def given_and_alive(calls: list[Returned], rows: dict[str, Operation]) -> tuple[Counter[str], Counter[str]]:
+    """By row: entries that its leaves return in all, and the most of those that matrices' rows return alive at once."""
+    elements = {number: size for call in calls for number, size, _ in call.storages}
+    matrices = {number for call in calls if rows[call.path].matrix_entries for number, *_ in call.storages}
+    given, alive = Counter[str](), Counter[str]()
+    for call in calls:
+        given[call.path] += sum(size for _, size, _ in call.storages)
+        alive[call.path] = max(alive[call.path], sum(elements[number] for number in matrices & {*call.alive}))
+    return given, alive
 
 
 @every_case
 def test_matrices_are_as_large_and_as_many_at_once_as_the_leaves_return_them(case: Case) -> None:
+    rows = of_batch(case)
     for dtype in DTYPES:
         calls = called(case, dtype)
-        rows = of_batch(case.page, case.place)
-        elements = sizes(calls)
-        matrices = {n for call in calls if (rows[call.path].matrix or (0,))[0] for n, *_ in call.storages}
-        given: Counter[str] = Counter()
-        alive: Counter[str] = Counter()
-        for call in calls:
-            given[call.path] += sum(elements[n] for n, *_ in call.storages)
-            alive[call.path] = max(alive[call.path], sum(elements[n] for n in call.alive if n in matrices))
+        given, alive = given_and_alive(calls, rows)
         for path, row in rows.items():
-            if row.matrix is not None and row.matrix.entries:
-                assert {size for call in calls if call.path == path for *_, size in call.storages} == {dtype.itemsize}
-                assert (given[path], alive[path]) == (row.matrix.entries, row.matrix.alive), (path, dtype)
-            elif row.matrix is not None:  # fused: while it runs
+            if row.matrix is not None:
                 assert alive[path] == row.matrix.alive, (path, dtype)
+            if row.matrix_entries:
+                assert given[path] == row.matrix_entries, (path, dtype)
+                sizes = {size for call in calls if call.path == path for *_, size in call.storages}
+                assert sizes == {dtype.itemsize}
 
 
 @every_case
 def test_autograd_keeps_those_matrices_that_are_declared_as_kept(case: Case) -> None:
-    module, inputs = made(case.page, case.place, torch.bfloat16, "meta")
-    held: list[torch.UntypedStorage] = []
-    saved: set[int] = set()
-    statistics: list[int] = []
-    running: list[nn.Module] = []  # the fused kernel, while it runs
-
-    def keep(tensor: Tensor) -> Tensor:
-        if running and tensor.dtype == torch.float32:
-            statistics.append(tensor.numel())
-        saved.add(tensor.untyped_storage()._cdata)
-        held.append(tensor.untyped_storage())  # alive, so that its identity stays its own
-        return tensor
-
-    produced: dict[str, set[tuple[int, int]]] = {}
-    rows = of_batch(case.page, case.place)
-
-    def hook(path: str) -> Callable[..., None]:
-        def after(_: nn.Module, args: Any, output: Any) -> None:
-            given = {one.untyped_storage()._cdata for one in tree_iter(args) if isinstance(one, Tensor)}
-            for one in tree_iter(output):
-                if isinstance(one, Tensor) and one.untyped_storage()._cdata not in given:
-                    storage = one.untyped_storage()
-                    held.append(storage)
-                    produced.setdefault(path, set()).add((storage._cdata, storage.nbytes() // one.element_size()))
-
-        return after
-
-    for name, leaf in module.named_modules():
-        if isinstance(leaf, Fused):
-            leaf.register_forward_pre_hook(lambda leaf, _: running.append(leaf))
-            leaf.register_forward_hook(lambda *_: running.clear())
-        if next(leaf.children(), None) is None:
-            leaf.register_forward_hook(hook(str(row_path(f"it.{name}", {"it": "it"})).removeprefix("it.")))
-    inputs = tuple(tensor.requires_grad_() for tensor in inputs)
-    with KernelOnMeta(products=True), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        module(*inputs)
+    rows = of_batch(case)
+    saved = Saved(*made(case.page, case.place, torch.bfloat16, BATCH, "meta"))
     for path, row in rows.items():
-        if row.matrix is not None:
-            kept = sum(elements for storage, elements in produced.get(path, ()) if storage in saved)
-            assert (kept if row.matrix.entries else 0) == row.matrix.kept, path
-    if case.place.fused:
-        assert sum(statistics) == sum(row.matrix.statistics for row in rows.values() if row.matrix is not None)
-
-
-class Statistics(TorchDispatchMode):
-    """The log-sum-exps that fused kernels of the CPU hand out: (numbers, bytes of each)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[int, int]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func.overloadpacket is KERNEL:
-            self.found.append((result[1].numel(), result[1].element_size()))
-        return result
-
-
-class NoKernel(TorchFunctionMode):
-    """How many queries of all heads meet no kernel on the CPU, by torch's own choice (values of another width, say)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.queries = 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        if func is F.scaled_dot_product_attention:
-            mask, causal = given.get("attn_mask"), given.get("is_causal", False)
-            grouped = {"scale": given.get("scale"), "enable_gqa": given.get("enable_gqa", False)}
-            choice = torch._fused_sdp_choice(*args[:3], mask, 0.0, causal, **grouped)
-            self.queries += args[0].shape[:-1].numel() if choice == MATH else 0
-        return func(*args, **given)
+        if row.matrix_entries:
+            assert saved.of(path) == row.matrix_kept, path
+    assert saved.statistics == sum(row.matrix_statistics for row in rows.values())
 
 
 def statistics_of(case: Case, dtype: torch.dtype) -> tuple[list[tuple[int, int]], int] | None:
     """What the CPU's kernels handed out, and the queries that met none; None where it can't run this dtype."""
-    module, inputs = made(case.page, case.place, dtype)
+    module, inputs = made(case.page, case.place, dtype, BATCH)
     try:
         with Statistics() as seen, NoKernel() as none, torch.no_grad():
             module(*inputs)
@@ -231,8 +97,7 @@ def statistics_of(case: Case, dtype: torch.dtype) -> tuple[list[tuple[int, int]]
 
 @every_fused_case
 def test_statistics_are_those_that_the_kernel_hands_out(case: Case) -> None:
-    rows = [row.matrix for row in of_batch(case.page, case.place).values() if row.matrix is not None]
-    declared = sum(matrix.statistics for matrix in rows)
+    declared = sum(row.matrix_statistics for row in of_batch(case).values())
     for dtype in (*DTYPES, torch.float64):
         answer = statistics_of(case, dtype)
         if answer is None:
@@ -241,7 +106,6 @@ def test_statistics_are_those_that_the_kernel_hands_out(case: Case) -> None:
         assert sum(numbers for numbers, _ in found) + without == declared
         each = Matrix(0, 0, statistics=1).kept_bytes(dtype.itemsize)
         assert {size for _, size in found} <= {each}
-        assert each == max(4, dtype.itemsize)
 
 
 def test_most_mechanisms_meet_the_kernel_on_the_cpu() -> None:
@@ -252,3 +116,112 @@ def test_most_mechanisms_meet_the_kernel_on_the_cpu() -> None:
             met |= {type(case.page)} if found else set()
     fused = {mechanism for mechanism, known in CASES.items() if known.fused}
     assert len(met) > len(fused) / 2, {tag_of(mechanism) for mechanism in fused - met}
+
+
+@pytest.mark.parametrize(
+    ("preset", "run", "settings"),
+    [
+        ("vit", Run(tokens=(16,), batch=2), ("stages.0.depth=2",)),
+        ("swin", Run(tokens=(64,)), ()),
+        ("gpt2", Run(tokens=(9,), mode="decode"), ("stages.0.depth=2", "stages.0.dim=96")),
+        ("transformer-xl-enwik8", Run(tokens=(6,), dtype="bfloat16"), ("stages.0.depth=1",)),
+        ("t5-small", Run(tokens=(7, 5)), ()),
+    ],
+    ids=str,
+)
+def test_the_peak_of_a_whole_model_is_what_is_alive_in_it(preset: str, run: Run, settings: tuple[str, ...]) -> None:
+    architecture = place(load(preset, settings), run)
+    ledger, live = count(architecture), build(architecture, "cpu")
+    with watched(live.model, live.rows) as calls, torch.no_grad():
+        live.model(*live.inputs)
+    _, alive = given_and_alive(calls, {row.path: row for row in ledger.rows})
+    assert ledger.attention_memory()["peak"] == max(alive.values()) * ledger.bytes_per_element
+
+
+# Operations that mix, and give arrays whose size does not follow the width: none of them a matrix, and why.
+NO_MATRICES = {
+    "one number per query, or per key": {"logsumexp", "normaliser", "local_normaliser", "key_sum", "sums"},
+    "features, of a number that the page fixes": {"k_features"},
+    "values or contexts, of a width that the page fixes": {
+        "weighted_sum", "attention", "spatial_weighted_sum", "recurrence", "fade",
+    },
+    "a hidden layer over pairs, l times as large as their energies": {"add", "tanh"},
+    "keys of every window with their positions": {"spatial_add_positions"},
+    "channels, of a width that the page fixes": {
+        "conv", "conv1", "conv2", "gate_spatial", "pool_q", "pool_k", "pool_v", "spatial_pool", "squeeze_pool",
+        "squeeze_scale",
+    },
+}  # fmt: skip
+
+
+def returned_sizes(page: Mixer, place: Place, batch: int) -> dict[str, int]:
+    """Elements that the leaves of every row return in storages of their own."""
+    module, inputs = made(page, place, torch.float32, batch, "meta")
+    with watched(module) as calls, torch.no_grad():
+        module(*inputs)
+    found: Counter[str] = Counter()
+    for call in calls:
+        found[call.path] += sum(elements for _, elements, _ in call.storages)
+    return found
+
+
+def wider(page: Mixer) -> Mixer:
+    """`page` with every width of its own doubled."""
+    fields = [name for name in page.__struct_fields__ if name.endswith("_dim") and isinstance(getattr(page, name), int)]
+    return msgspec.structs.replace(page, **{name: 2 * getattr(page, name) for name in fields})
+
+
+@pytest.mark.parametrize(
+    ("page", "fused"), list(examples()), ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}"
+)
+def test_no_matrix_stays_undeclared(page: Mixer, *, fused: bool) -> None:
+    """What an operation that mixes gives, twice as much for two samples and as much at twice the width."""
+    grid = min((grid for grid in CASES[type(page)].grids if grid.total > 5), key=lambda grid: grid.total)
+    place = place_for(page, grid, fused=fused)
+    broad = place_for(page, grid, fused=fused, dim=2 * place.dim)
+    one, two = (returned_sizes(page, place, batch) for batch in (1, 2))
+    wide = returned_sizes(wider(page), broad, 1)
+    like_matrices = {path for path, size in one.items() if size and (two[path], wide[path]) == (2 * size, size)}
+    rows = {row.path: row for row in page.operations(place)}
+    declared = {path for path, row in rows.items() if row.matrix_entries}
+    mixing = {path for path in like_matrices if rows[path].mixes}
+    assert mixing - declared <= set().union(*NO_MATRICES.values())
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_what_a_traced_step_of_training_keeps_of_gpt2(attention: str) -> None:
+    """12 layers of 12 heads: 16² softmax outputs of 2 bytes, or 16 log-sum-exps of 4."""
+    ledger = analyze("gpt2", N=16, dtype="bfloat16", attention=attention, mode="train")  # type: ignore[arg-type]
+    assert ledger.training is not None
+    kept = 12 * 12 * (16 * 16 * 2 if attention == "eager" else 16 * 4)
+    assert ledger.training.step.attention_kept_bytes == kept == ledger.totals()["attention_bytes"]
+    if attention == "eager":
+        assert ledger.total("kept_bytes", lambda row: row.operation == "softmax") == kept
+
+
+def test_statistics_of_gpt2_in_bfloat16_by_hand() -> None:
+    """12 layers · 12 heads · 1024 queries · 8 samples · 4 bytes = 4.5 MiB, as in float32."""
+    bytes_ = [
+        analyze("gpt2", batch=8, dtype=dtype, attention="fused", trace=False).totals()["attention_bytes"]
+        for dtype in ("bfloat16", "float32", "float64")
+    ]
+    assert bytes_ == [4_718_592, 4_718_592, 2 * 4_718_592]
+
+
+def test_scores_by_position_are_held_beside_those_by_content() -> None:
+    """Transformer-XL, causal: h·n·m by position, by content, their sum; Conformer's by distance, h·n·(2n-1)."""
+    rows = {row.path: row for row in Relative(heads=2, causal=True, memory=3).operations(spot(5))}
+    assert [rows[path].matrices_alive for path in ("position_scores", "scores", "add_bias", "softmax")] == [
+        80, 160, 240, 240,
+    ]  # fmt: skip
+    rows = {row.path: row for row in Relative(heads=2).operations(spot(5))}
+    assert (rows["position_scores"].attention_entries, rows["position_scores"].matrix_entries) == (0, 2 * 5 * 9)
+    assert rows["softmax"].matrices_alive == 2 * 5 * 9 + 2 * 50
+    # along two axes of 3 and 4 keys, then for all 12 pairs
+    rows = {row.path: row for row in Pooling(heads=2, bias="decomposed").operations(spot(3, 4))}
+    assert rows["position_scores"].matrix_entries == 2 * 12 * (3 + 4)
+    assert rows["spread"].matrices_alive == 2 * 12 * (3 + 4) + 2 * 12 * 12
+
+
+def spot(*sides: int) -> Place:
+    return Place(grid=Grid(sides), dim=8, out_dim=8)

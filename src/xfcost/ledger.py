@@ -112,6 +112,26 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.path.rpartition(".")[2]
 
     @property
+    def matrix_entries(self) -> int:
+        """Entries of the attention matrix that it gives."""
+        return self.matrix.entries if self.matrix else 0
+
+    @property
+    def matrix_statistics(self) -> int:
+        """Log-sum-exps of a fused kernel, which it gives in place of a matrix."""
+        return self.matrix.statistics if self.matrix else 0
+
+    @property
+    def matrices_alive(self) -> int:
+        """Entries of all attention matrices that are alive at once when it has run."""
+        return self.matrix.alive if self.matrix else 0
+
+    @property
+    def matrix_kept(self) -> int:
+        """How many of its matrix' entries training keeps, statistics apart."""
+        return self.matrix.kept if self.matrix else 0
+
+    @property
     def active_params(self) -> int:
         """The parameters that one token uses: of experts, those it is sent to; all others (tables, routers) whole."""
         return self.params - self.idle_params

@@ -23,7 +23,7 @@ from xfcost.mechanisms.full import Full
 
 
 class TalkingHeads(Linear):
-    """The heads of every pair of tokens, mixed: (B, H, N, M) -> (B, H, N, M). No matrix is turned round, and so copied."""
+    """The heads of every pair of tokens, mixed, no matrix being copied for it: (B, H, N, M) -> (B, H, N, M)."""
 
     def forward(self, pairs_BHNM: Tensor) -> Tensor:
         weight_BHH = self.weight.expand(len(pairs_BHNM), -1, -1)
