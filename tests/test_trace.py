@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from modules import Call
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.live.leaves import GeluQuick
-from xfcost.live.trace import Traced, row_path, trace, traced_rows
+from xfcost.live.rows import row_path
+from xfcost.live.trace import Traced, trace, traced_rows
 
 on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
 
@@ -289,7 +290,7 @@ def test_work_belongs_to_the_module_that_does_it_and_to_no_other() -> None:
 def test_work_outside_a_leaf_is_reported() -> None:
     inputs = (torch.empty(1, 5, 3, device="meta"),)
     _, loose = traced_rows(nn.Sequential(Nested(adds=True).to("meta")), inputs, {"0": "x"})
-    assert loose == ["0: 15 flops outside the leaves of any page"]
+    assert loose == ["0: 15 flops outside the leaves of any mechanism"]
     rows, loose = traced_rows(nn.Sequential(Nested(adds=False).to("meta")), inputs, {"0": "x"})
     assert loose == []
     assert [(row.path, row.macs) for row in rows] == [("x.first", 120), ("x.second_0", 120)]
@@ -299,14 +300,14 @@ def test_a_leaf_that_stands_in_no_page_is_reported() -> None:
     # 3·3 MACs and 3 adds of the bias that no row owns: 21 FLOPs.
     rows, loose = traced_rows(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), (torch.ones(1, 3),), {"0": "x"})
     assert [(row.path, row.macs) for row in rows] == [("x", 9)]
-    assert loose == ["1: 12 params, 9 macs, 21 flops outside the leaves of any page"]
+    assert loose == ["1: 12 params, 9 macs, 21 flops outside the leaves of any mechanism"]
 
 
 def test_parameters_outside_a_leaf_are_reported() -> None:
     model = nn.Sequential(nn.Sequential(nn.Linear(3, 3)))
     model[0].scale = nn.Parameter(torch.ones(3))
     _, loose = traced_rows(model, (torch.ones(1, 3),), {"0": "x"})
-    assert loose == ["0: 3 params outside the leaves of any page"]
+    assert loose == ["0: 3 params outside the leaves of any mechanism"]
 
 
 def test_repeated_blocks_are_one_row_and_must_be_alike() -> None:

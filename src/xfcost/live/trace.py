@@ -23,6 +23,7 @@ from xfcost.live.decoding.kept import Kept
 from xfcost.live.graph import Counts, Handle, ShapeMissingError, Value, is_glue, is_shape_arithmetic, not_counted
 from xfcost.live.handles import COUNTED, FREE
 from xfcost.live.meta import traceable_meta
+from xfcost.live.rows import rows_by_path
 from xfcost.live.unchanged import unchanged
 
 
@@ -233,48 +234,16 @@ def traced_rows(
 ) -> tuple[list[Operation], list[str]]:
     """The traced account of a built spec: rows by path, and what no row owns.
 
-    `rows` maps the path of a page's module to the path of its row. Repeated blocks become one row: their costs must be
-    alike, and `times` is how many were found. What differs, stands outside a leaf or is unsupported comes as text.
+    `rows` maps the path of a mechanism's module to the path of its row. What differs between repeated blocks, stands
+    outside a leaf or is unsupported comes as text.
     """
     traced = trace(model, inputs)
-    found: dict[str, list[ModuleCosts]] = {}
     loose = [
         f"{operation} ran {times} time(s) and no handle knows it" for operation, times in traced.unsupported.items()
     ]
-    for name, costs in traced.modules.items():
-        path = row_path(name, rows) if costs.leaf else None
-        if path is not None:
-            found.setdefault(path, []).append(costs)
-        elif any(getattr(costs, quantity) for quantity in MEASURED):
-            there = [f"{work} {quantity}" for quantity in MEASURED if (work := getattr(costs, quantity))]
-            loose.append(f"{name or 'the model itself'}: {', '.join(there)} outside the leaves of any page")
-    for path, repeated in found.items():
-        if len(set(repeated)) > 1:
-            loose.append(f"{path}: repeated blocks differ: {sorted(set(repeated))}")
-    return [_row(path, repeated) for path, repeated in found.items()], loose
-
-
-def _row(path: str, repeated: list[ModuleCosts]) -> Operation:
-    costs = {quantity: getattr(repeated[0], quantity) for quantity in MEASURED}
-    return Operation(path=path, title=path.rpartition(".")[2], times=len(repeated), **costs)
-
-
-# Modules inside a page's twin whose names say nothing of an operation.
-_TRANSPARENT: Final = frozenset(("inner", "core"))
-
-
-def row_path(module: str, rows: dict[str, str]) -> str | None:
-    """The row of a leaf: the row of the nearest page around it, then the leaf's own name; None for no page's module.
-
-    Modules between the two give their names to it, `inner` and `core` apart: `….inner.local.scores` is `local_scores`.
-    """
-    prefix = module
-    while prefix and prefix not in rows:
-        prefix = prefix.rpartition(".")[0]
-    if not prefix:
-        return None
-    if prefix == module:
-        return rows[prefix]
-    *around, leaf = module[len(prefix) + 1 :].split(".")
-    names = [name for name in around if name not in _TRANSPARENT]
-    return f"{rows[prefix]}.{'_'.join([*names, leaf])}"
+    leaves = {name for name, costs in traced.modules.items() if costs.leaf}
+    costs = {
+        name: {quantity: getattr(each, quantity) for quantity in MEASURED} for name, each in traced.modules.items()
+    }
+    found, outside = rows_by_path(costs, leaves, rows)
+    return found, [*loose, *outside]
