@@ -13,15 +13,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import xf
 from strategies import as_yaml, counted_spec
 from test_against_transformers import scrambled
-from xfcost.accounts import join
 from xfcost.comparison import compared
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import Mlp
+from xfcost.live.account import reconciled
 from xfcost.live.build import Live, SubLayerModel, Twins, build
 from xfcost.live.probe import probe
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import ClassAttention, Full
 from xfcost.mechanisms.base import Place, Residual
 from xfcost.report.remarks import memory_text
@@ -269,7 +268,7 @@ def test_the_trace_agrees_however_they_join(attention: str, where: str, tmp_path
     residual = "none" if where == "none" else {"place": where, "layer_scale": 0.1, "factor": 0.5}
     architecture = placed(tmp_path, cait_spec(residual=residual), batch=2, attention=attention)
     live: Live = build(architecture)
-    ledger = join(count(architecture), *traced_rows(*live))
+    ledger = reconciled(count(architecture), *live)
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
 

@@ -10,11 +10,10 @@ from textwrap import dedent
 
 import pytest
 
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.ledger import Ledger, Operation
+from xfcost.live.account import reconciled
 from xfcost.live.build import build
-from xfcost.live.trace import traced_rows
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
@@ -28,7 +27,7 @@ def counted(name: str, run: Run | None = None, settings: tuple[str, ...] = ()) -
 def both(name: str, run: Run | None = None, settings: tuple[str, ...] = ()) -> Ledger:
     """Counted and traced, asserted to agree exactly."""
     architecture = place(load(name, settings), run or Run())
-    ledger = join(count(architecture), *traced_rows(*build(architecture)))
+    ledger = reconciled(count(architecture), *build(architecture))
     assert ledger.agreement is not None
     assert (ledger.agreement.differences, ledger.agreement.uncounted) == ((), ())
     assert ledger.agreement.exact

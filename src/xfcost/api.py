@@ -125,8 +125,23 @@ def compare(  # noqa: PLR0913 - the options of the command
 def account(
     loaded: Loaded, run: Run, *, trace: bool = True, device: str | None = None, progress: Progress | None = None
 ) -> Ledger:
-    """The ledger of one loaded spec."""
+    """The ledger of one loaded spec.
+
+    Raises:
+        XfcostError: bad input; a DeviceError where memory runs out, with bytes.
+    """
     say = progress or (lambda text: None)
+    if not trace and device is None:
+        return _account(loaded, run, trace=trace, device=device, say=say)
+    from xfcost.live.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(loaded.spec.name, f"running it on {device}" if device else "tracing it"):
+        return _account(loaded, run, trace=trace, device=device, say=say)
+
+
+def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: Progress) -> Ledger:
+    """Counted, then traced and timed where that is asked for."""
     if device is not None:
         from xfcost.live.clock import check_device
 

@@ -29,6 +29,9 @@ MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved", "cached")
 LEARNING: Final = ("backward_macs", "traced_backward_macs", "kept_bytes")
 TRAFFIC: Final = ("plain_traffic_bytes", "tiled_traffic_bytes")
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
+# What the dispatcher sees of an operation: what ran, and not what it holds.
+RUN: Final = ("macs", "flops", "comparisons", "moved")
+DISPATCHED: Final = tuple(f"dispatched_{quantity}" for quantity in RUN)
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +105,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     traced_moved: int | None = None
     traced_cached: int | None = None
     traced_backward_macs: int | None = None
+    dispatched_macs: int | None = None
+    dispatched_flops: int | None = None
+    dispatched_comparisons: int | None = None
+    dispatched_moved: int | None = None
     kept_bytes: int | None = None
     """Activations that autograd keeps for it, in all blocks together: what an earlier row keeps already is not here."""
     seconds: float | None = None
@@ -157,8 +164,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def without_trace(row: Operation) -> Operation:
-    """`row` as counted, without the figures of a trace."""
-    return msgspec.structs.replace(row, **dict.fromkeys(TRACED))
+    """`row` as counted, without the figures of the other accounts."""
+    return msgspec.structs.replace(row, **dict.fromkeys((*TRACED, *DISPATCHED)))
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -237,7 +244,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         bytes_ = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
         of_params = {"active_params": self.total("active_params"), "bound_params": self.bound_params}
         learning = {name: self.total(name) for name in LEARNING} if self.training else {}
-        return counted | of_params | bytes_ | {name: self.total(name) for name in TRACED} | learning
+        return counted | of_params | bytes_ | {name: self.total(name) for name in (*TRACED, *DISPATCHED)} | learning
 
     def by_stage(self) -> list[dict[str, Any]]:
         """What leaves every stage (tokens, grid, width, blocks), and what it costs: parameters, MACs."""

@@ -11,7 +11,7 @@ import msgspec
 
 from xfcost import units
 from xfcost.comparison import Comparison
-from xfcost.ledger import COUNTED, LEARNING, TRACED, Ledger, Operation
+from xfcost.ledger import COUNTED, DISPATCHED, LEARNING, TRACED, Ledger, Operation
 from xfcost.report.output import Format, View, json_text
 from xfcost.report.training import training_object
 
@@ -21,7 +21,8 @@ _FIELDS: Final = (
     "matrix_entries", "matrix_statistics", "matrices_alive", "matrix_kept", "comparisons", "moved",
     "cached", "cached_per_token", "read",
     "plain_traffic_bytes", "tiled_traffic_bytes", "heads", "pairs", "shared",
-    "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "traced_cached", "seconds",
+    "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "traced_cached",
+    "dispatched_macs", "dispatched_flops", "dispatched_comparisons", "dispatched_moved", "seconds",
 )  # fmt: skip
 
 
@@ -34,7 +35,7 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
 def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:
     """One plain dict per group: its totals over all blocks. By mixing, all three kinds."""
     result = []
-    quantities = (*COUNTED, "active_params", *TRACED, *(LEARNING if ledger.training else ()))
+    quantities = (*COUNTED, "active_params", *TRACED, *DISPATCHED, *(LEARNING if ledger.training else ()))
     for name, rows in ledger.by(by).items():
         part = ledger.part(rows)
         result.append({by: name} | {quantity: part.total(quantity) for quantity in quantities})
