@@ -154,8 +154,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         talk = {"scores": ("proj_l", "before the softmax"), "softmax": ("proj_w", "after the softmax")}
         for row in rows:
             # No tile of one head is worth telling the traffic of: every head waits for all of them.
-            scored = row.path == "scores" and row.matrix is not None
-            own = row.matrix._replace(kept=row.attention_entries) if scored and row.matrix else row.matrix
+            own = matrix(row.attention_entries, kept=True) if row.path == "scores" else row.matrix  # proj_l keeps them
             yield msgspec.structs.replace(row, core=None, matrix=own)
             if row.path in talk:
                 path, where = talk[row.path]

@@ -148,15 +148,15 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     mixing: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
     yield gradients(msgspec.structs.replace(project, once=True), 1)  # sinusoids are fixed
-    made, pairs_ = heads * queries * encodings, heads * queries * keys
-    kernel_s = fused and not masked and not terms  # it keeps the bias that it is given
-    kept = {"heads": heads, "attention_entries": 0 if by_distance else made, "matrix": matrix(made, kept=kernel_s)}
+    made, entries = heads * queries * encodings, heads * queries * keys
+    own = matrix(made, kept=fused and not masked and not terms)  # a fused kernel keeps its bias
+    kept = {"heads": heads, "attention_entries": 0 if by_distance else made, "matrix": own}
     yield from _position_scores(queries, encodings, inner, share, mixing, kept)
     yield from terms
-    beside = pairs_ if terms else made
+    beside = entries if terms else made
     if masked and fused:
-        yield Operation(path="mask", title="Mask", matrix=matrix(pairs_, beside, kept=True), **mixing)
-        beside += pairs_
+        yield Operation(path="mask", title="Mask", matrix=matrix(entries, beside, kept=True), **mixing)
+        beside += entries
     yield from attention_core(
         queries=queries,
         keys=keys,
