@@ -30,7 +30,6 @@ from cases.window import kept
 from compared import answers_of, scattered
 from modules import Holder
 from strategies import answers, as_yaml, cases, examples, place_for, spec_of
-from xfcost.accounts import join
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
 from xfcost.facts import Facts
@@ -39,9 +38,10 @@ from xfcost.layers import SUBLAYERS, Moe, Swiglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import MIXINGS, Ledger, Operation
+from xfcost.live.account import reconciled
 from xfcost.live.build import TWINS, SubLayerModel, Twins, build
 from xfcost.live.probe import Probed, kind_of, probe
-from xfcost.live.trace import row_path, traced_rows
+from xfcost.live.rows import row_path
 from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
 from xfcost.mechanisms.base import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.mechanisms.orders import ORDERS
@@ -226,7 +226,7 @@ def joined(page: SubLayer, place: Place, batch: int, residual: Residual | str) -
             .requires_grad_(requires_grad=False)
         )
     inputs = tuple(tensor.float() for tensor in example(place, batch, "meta"))
-    return join(counted, *traced_rows(model, inputs, {"it": "it"}))
+    return reconciled(counted, model, inputs, {"it": "it"})
 
 
 @every_case
