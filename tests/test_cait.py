@@ -282,7 +282,7 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
         assert any(
             "a fused kernel has no place for them: this attention runs eager" in note for note in ledger.facts.notes
         )
-    assert memory_text(fused).plain.startswith("attention matrices, and statistics where fused, float32")
+    assert memory_text(fused).plain.startswith("attention matrices, float32, and float32 statistics where fused")
     assert memory_text(eager).plain.startswith("attention matrices, float32")
     # nor is it told what a tiled kernel would move, for there is none
     told = count(placed(tmp_path, cait_spec(), memory_level=2**20))

@@ -237,7 +237,10 @@ def test_prefill_is_the_forward_and_tells_its_cache() -> None:
         analyze("gpt2", N=64, mode=mode, trace=False)  # type: ignore[arg-type]
         for mode in ("forward", "prefill", "decode")
     )
-    assert prefill.rows == forward.rows
+    # all but the head's logits, of one position in place of 64 (tests/test_generation_executed.py)
+    assert [row for row in prefill.rows if row.path not in {"head.last", "head.linear"}] == [
+        row for row in forward.rows if row.path != "head.linear"
+    ]
     assert forward.cache is None
     assert prefill.cache == decode.cache
     assert prefill.step is None

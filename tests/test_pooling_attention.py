@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from cases.inducing import multihead, normed
+from references.inducing import multihead
+from references.plain import normed
 from strategies import as_yaml
 from test_every_mechanism import LargestTensor, exponent
 from xfcost.comparison import compared
@@ -109,16 +110,19 @@ def test_outputs_and_gradients_are_the_papers_formula(page: PoolingAttention, gr
     x = tokens(grid).requires_grad_()
     parts: Any = module
     seeds = parts.seeds.weight.repeat(2, 1, 1)
+    kind = "none" if page.residual == "none" else page.residual.norm
     place_ = page.residual if page.residual == "none" else page.residual.place
     if place_ == "pre":
-        read = multihead(parts.inner, normed(parts.seeds_norm, seeds), normed(parts.tokens_norm, x), page.heads)
+        read = multihead(
+            parts.inner, normed(kind, parts.seeds_norm, seeds), normed(kind, parts.tokens_norm, x), page.heads
+        )
     else:
         read = multihead(parts.inner, seeds, x, page.heads)
     plain = {
         "none": lambda: read,
         "pre": lambda: seeds + read,
-        "post": lambda: normed(parts.norm, seeds + read),
-        "res_post": lambda: seeds + normed(parts.norm, read),
+        "post": lambda: normed(kind, parts.norm, seeds + read),
+        "res_post": lambda: seeds + normed(kind, parts.norm, read),
     }[place_]()
     ours = module(x)
     torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)

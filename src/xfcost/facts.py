@@ -19,6 +19,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "float32"
     attention: str = "eager"
     mode: str = "forward"
+    logits: str | None = None
+    """The positions whose logits are computed, `last` or `all`; None where no head predicts the next token."""
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for, where that was asked."""
     source: str = ""

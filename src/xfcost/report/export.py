@@ -17,7 +17,8 @@ from xfcost.report.training import training_object
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
-    "times", "params", "active_params", "bound", "macs", "flops", "attention_entries", "comparisons", "moved",
+    "times", "params", "active_params", "bound", "macs", "flops", "attention_entries",
+    "matrix_entries", "matrix_statistics", "matrices_alive", "matrix_kept", "comparisons", "moved",
     "cached", "cached_per_token", "read",
     "plain_traffic_bytes", "tiled_traffic_bytes", "heads", "pairs", "shared",
     "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "traced_cached",
@@ -57,6 +58,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "dtype": facts.dtype,
         "attention": facts.attention,
         "mode": facts.mode,
+        "logits": facts.logits,
         "memory_level": facts.memory_level,
         "sequential_steps": facts.sequential_steps,
         "parallel_width": facts.parallel_width,

@@ -14,35 +14,33 @@ from xfcost.modes import Generation
 
 
 def memory_text(ledger: Ledger) -> Text:
-    """Attention matrices in bytes: per head, per layer, all layers, peak."""
+    """Attention matrices in bytes: of a head, kept per layer and in all layers by training, alive at once."""
     memory, facts = ledger.attention_memory(), ledger.facts
-    if not memory["all_layers"]:
+    if not memory["peak"]:
         return Text("attention matrices: none", style="bold")
-    text = Text(f"{_what_is_kept(ledger)}, {facts.dtype}, batch {facts.batch}: ", style="bold")
-    text.append(
-        f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest)",
-        style="not bold",
-    )
+    text = Text(f"{_what_is_held(ledger)}, batch {facts.batch}: ", style="bold")
+    text.append(f"{units.size(memory['per_head'])} per head", style="not bold")
     if ledger.step is None:  # a step is of inference alone
         text.append(
-            f", {units.size(memory['all_layers'])} in all layers ({_kept(ledger)} training), "
-            f"{units.size(memory['peak'])} peak (inference)",
+            f", {units.size(memory['per_layer'])} per layer (the largest), {units.size(memory['all_layers'])} in all "
+            f"layers ({_kept(ledger)} training)",
             style="not bold",
         )
+    text.append(f", {units.size(memory['peak'])} peak (alive at once in inference)", style="not bold")
     if facts.extra_tokens:
         text.append(f"; with {_extra(facts.extra_tokens)}", style="not bold")
     return text
 
 
-def _what_is_kept(ledger: Ledger) -> str:
+def _what_is_held(ledger: Ledger) -> str:
     """Whole matrices; a number per query where a fused kernel runs; or both, where only some have such a kernel."""
-    rows = [row for row in ledger.rows if row.attention_entries]
-    fused = [row for row in rows if row.operation.rpartition("_")[2] == "attention"]
-    if not fused:
-        return "attention matrices"
-    if len(fused) == len(rows):
-        return "attention statistics (fused: no matrix is kept)"
-    return "attention matrices, and statistics where fused"
+    matrices = [row.matrix for row in ledger.rows if row.matrix is not None]
+    dtype, of_kernel = ledger.facts.dtype, "float64" if ledger.facts.dtype == "float64" else "float32"
+    if not any(matrix.statistics for matrix in matrices):
+        return f"attention matrices, {dtype}"
+    if any(matrix.entries for matrix in matrices):
+        return f"attention matrices, {dtype}, and {of_kernel} statistics where fused"
+    return f"attention statistics (fused: no matrix is kept), {of_kernel}"
 
 
 def _kept(ledger: Ledger) -> str:
