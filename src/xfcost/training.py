@@ -45,7 +45,7 @@ def inputs_without_gradient(architecture: Architecture) -> set[str]:
 
 
 def _first_products(stream: Stream) -> Iterator[str]:
-    for part in _in_order(stream):
+    for part in stream.parts():
         products = products_of_input(part)
         if products is not None:
             yield from (f"{part.path}.{path}" for path in products)
@@ -64,15 +64,6 @@ def products_of_input(part: Part) -> list[str] | None:
     named = page.input_rows(place)
     takers = {*(learned[:1] if named is None else named), "residual_projection"}
     return [row.path for row in rows if row.path in takers]
-
-
-def _in_order(stream: Stream) -> Iterator[Part]:
-    """The parts of a stream, each where it first runs."""
-    yield from stream.embed
-    for stage in stream.stages:
-        yield from stage.enter
-        for block in stage.blocks:
-            yield from block.parts
 
 
 def planned(ledger: Ledger, plan: Plan) -> Ledger:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
+
+import msgspec
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Embed
 from xfcost.ledger import Operation
+from xfcost.lettering import Units, tiled_in_letters
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, NormKind, Place, Width
-from xfcost.mechanisms.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
+from xfcost.mechanisms.conv_kernel import Kernel, Paddings, Sides, along, check_mean, kernel_of, left_out, pooling
 from xfcost.mechanisms.rows import convolution, elementwise, norm
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+_Door = TypeVar("_Door", "Conv", "Pool")
 
 
 class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
@@ -27,13 +37,13 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
 
     anywhere: ClassVar[bool] = True
 
-    size: Sides
+    size: Annotated[Sides, Letter("W", least=2)]
     stride: Sides = 1
     padding: Paddings | None = None
     """Before and after, along every axis; half the kernel where it isn't given, none where kernels don't overlap."""
     channels: Width | None = None
     """d'; the stage's width where it isn't given."""
-    groups: Width = 1
+    groups: Annotated[Width, Letter(None)] = 1
     bias: bool = True
     norm: NormKind = "none"
     act: ActKind | Literal["none"] = "none"
@@ -55,8 +65,10 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         width = place.out_dim if self.channels is None else self.channels
         return Grid(self.kernel(place).out(place.grid.sides)), width
 
-    def order_key(self, place: Place) -> str:
-        return f"conv{self.kernel(place).suffix}"
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """Kernels that don't overlap are N patches of side P."""
+        page, spot = super().in_letters(place)
+        return _in_patches(page, place, spot) if not self.kernel(place).overlaps else (page, spot)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)
@@ -89,7 +101,7 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     anywhere: ClassVar[bool] = True
 
     form: Literal["max", "mean"] = "max"
-    size: Sides = 2
+    size: Annotated[Sides, Letter("W", least=2)] = 2
     stride: Sides = 2
     padding: Paddings | None = None
 
@@ -111,11 +123,22 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.kernel(place).out(place.grid.sides)), place.dim
 
-    def order_key(self, place: Place) -> str:
-        return f"pool{self.kernel(place).suffix}"
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """Kernels that don't overlap are N patches of side P."""
+        page, spot = super().in_letters(place)
+        return _in_patches(page, place, spot) if not self.kernel(place).overlaps else (page, spot)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from left_out(self.kernel(place), place.grid)
+
+
+def _in_patches(page: _Door, place: Place, spot: Place) -> tuple[_Door, Place]:
+    """`page` with its kernel as a patch, on the grid of N patches that it cuts."""
+    units, rank = Units(), len(place.grid.sides)
+    sizes = [side if side == 1 else units.number(int(side), "P") for side in along(page.size, rank)]
+    steps = [side if side == 1 else units.number(int(side), "P") for side in along(page.stride, rank)]
+    grid = tiled_in_letters(page.out(place)[0], steps, place.grid)
+    return msgspec.structs.replace(page, size=sizes, stride=steps), msgspec.structs.replace(spot, grid=grid)

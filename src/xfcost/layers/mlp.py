@@ -54,9 +54,6 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         if self.extra_alone and self.width(place) != place.dim:
             raise PageError("out_width", "the grid's tokens pass by and stay as wide as they are; leave it out")
 
-    def order_key(self, place: Place) -> str:
-        return "mlp/class_token" if self.extra_alone else "mlp"
-
     @property
     def widens(self) -> bool:
         return self.out_width is not None

@@ -11,6 +11,7 @@ from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.layers.base import Enter
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import reading
 from xfcost.mechanisms.base import Heads, Joining, Place, Residual, Width, check_heads, check_output
 from xfcost.mechanisms.rows import elementwise, norm
@@ -36,10 +37,10 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
 
     pools: ClassVar[bool] = True
 
-    count: Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+    count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")]
     """k."""
     heads: Heads
-    head_dim: Width | None = None
+    head_dim: Annotated[Width | None, Letter("dₖ")] = None
     """d_k; d'/h where it isn't given."""
     projection_bias: bool = True
     output_projection: bool = True

@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, Mixer, Place, Side, alone
 from xfcost.mechanisms.rows import convolution, depthwise, elementwise, linear, move, window
 from xfcost.mechanisms.taps import Taps
@@ -25,7 +26,7 @@ Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 class Convolve(Mixer, frozen=True, kw_only=True):
     """What mixes by taps along a sequence, or around a token of any grid."""
 
-    size: Side = 3
+    size: Annotated[Side, Letter("W")] = 3
     """W, odd unless it is causal."""
     dilation: Dilation = 1
     """δ: how far apart the taps stand."""
@@ -107,9 +108,6 @@ class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]
         if width != d:
             yield linear("residual_projection", "Projection of the residual stream", n, d, width)
-
-    def order_key(self, place: Place) -> str:
-        return f"conv/{len(place.grid.sides)}/{'gated' if self.act == 'glu' else 'plain'}"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from xfcost.arithmetic import Number, surely
+from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.causality import NeverCausal
@@ -37,9 +38,9 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
 
     because: ClassVar[str] = "a query and a key are made of their neighbours, later ones among them"
 
-    size: Side = 3
+    size: Annotated[Side, Letter("W")] = 3
     """W, odd."""
-    kv_stride: Side = 2
+    kv_stride: Annotated[Side, Letter("R", least=2)] = 2
     """R."""
 
     def check(self, place: Place) -> None:
@@ -59,9 +60,6 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
 
     def label(self) -> str:
         return "Convolutional-projection attention"
-
-    def order_key(self, place: Place) -> str:
-        return f"conv_attention/{len(place.grid.sides)}"
 
     def kernel(self, grid: Grid, stride: int = 1) -> Kernel:
         """Around every token, or every `stride`-th along each axis."""
@@ -91,7 +89,7 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
             heads=self.heads,
             inner=inner,
             mixing="global",
-            reads="N" if surely(self.kv_stride == 1) else f"N/{power('R', len(grid.sides))}",
+            reads="N" if self.kv_stride == 1 else f"N/{power('R', len(grid.sides))}",
             pairs=None,  # a key is made of several tokens, and makes no pair of tokens
             fused=place.fused,
             scaled=False,

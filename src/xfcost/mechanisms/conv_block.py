@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from xfcost.arithmetic import Number, ceil_div, surely
+from xfcost.arithmetic import Number, ceil_div
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Mixer, Place, Side
@@ -45,7 +45,7 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
 
     def projects(self, place: Place) -> bool:
         """Is the shortcut a convolution?"""
-        return self.stride > 1 or not surely(place.dim == place.out_dim)
+        return self.stride > 1 or place.dim != place.out_dim
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return receptive(self.kernels(grid), grid, [token])

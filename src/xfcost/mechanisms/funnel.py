@@ -62,9 +62,6 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
     def label(self) -> str:
         return "Pooled relative attention" if self.stride > 1 else "Relative attention"
 
-    def order_key(self, place: Place) -> str:
-        return "funnel" if self.pool == "mean" else f"funnel/{self.pool}"
-
     def pools(self, grid: Grid) -> Number:
         """1 where the sequence is pooled, 0 where it isn't or is too short to be."""
         return lesser(1, grid.total - lesser(grid.total, self._shortest)) if self.stride > 1 else 0

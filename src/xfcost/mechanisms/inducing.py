@@ -10,6 +10,7 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import reading
 from xfcost.mechanisms.base import NormKind, Place, check_output
 from xfcost.mechanisms.causality import NeverCausal
@@ -43,7 +44,7 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
 
     because: ClassVar[str] = "every point reads all tokens, later ones too"
 
-    points: Points
+    points: Annotated[Points, Letter("k")]
     """k."""
     induce: Literal["mab", "attention"] = "mab"
     """How the points read: by a whole MAB, or by its attention MH(I, X, X) alone (as in the package isab-pytorch)."""

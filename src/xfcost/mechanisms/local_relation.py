@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Mixer, Place, Side, Width
 from xfcost.mechanisms.neighbours import Neighbours, WindowSide
 from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
@@ -35,9 +36,9 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     no keys: the public kernel sets their similarity to -100 before it adds the prior.
     """
 
-    size: WindowSide = 7
+    size: Annotated[WindowSide, Letter("W")] = 7
     """W, odd."""
-    share: Width = 8
+    share: Annotated[Width, Letter("dₖ")] = 8
     """m: channels per weight."""
     stride: Side = 1
     """s. A residual takes each s-th position of x."""
@@ -70,10 +71,6 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
 
     def label(self) -> str:
         return "Local relation"
-
-    def order_key(self, place: Place) -> str:
-        rank = len(place.grid.sides)
-        return "local_relation" if rank == 2 else f"local_relation/{rank}"  # noqa: PLR2004 - H×W
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.windows(grid).tokens(token)

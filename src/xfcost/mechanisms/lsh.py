@@ -7,11 +7,12 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, lesser, round_up, surely
+from xfcost.arithmetic import Number, lesser, round_up
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import ApproximatelyCausal
 from xfcost.mechanisms.rows import choose, elementwise, gradients, linear, move, product, sort
@@ -43,11 +44,13 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
     chooses: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens are hashed and sorted too, and move the chunks' borders"
 
-    rounds: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 4
+    rounds: Annotated[int, msgspec.Meta(ge=1, le=1024), Letter("r")] = 4
     """R, rounds of hashing."""
-    bucket: Length = 64
+    bucket: Annotated[Length, Letter("b")] = 64
     """c, tokens of a chunk."""
-    buckets: Buckets | Annotated[list[Buckets], msgspec.Meta(min_length=2, max_length=8)] | None = None
+    buckets: Annotated[
+        Buckets | Annotated[list[Buckets], msgspec.Meta(min_length=2, max_length=8)] | None, Letter("k")
+    ] = None
     """b, or the factors of b; 2N/c where it isn't given."""
     projection_bias: bool = False
 
@@ -73,7 +76,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
 
     def whole(self, grid: Grid) -> bool:
         """Do all tokens fit one chunk? Attention is then full."""
-        return surely(grid.total <= self.bucket)
+        return grid.total <= self.bucket
 
     def padded(self, grid: Grid) -> Number:
         """P, the tokens with padding up to whole chunks."""
@@ -84,9 +87,6 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         if self.buckets is None:
             return [2 * (self.padded(grid) // self.bucket)]
         return list(self.buckets) if isinstance(self.buckets, list) else [self.buckets]
-
-    def order_key(self, place: Place) -> str:
-        return "lsh/whole" if self.whole(place.grid) else "lsh" if self.buckets is None else "lsh/buckets"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, grid = place.grid.total, place.dim, place.grid

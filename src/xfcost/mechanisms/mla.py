@@ -10,6 +10,7 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Width
 from xfcost.mechanisms.causality import Causal
@@ -43,13 +44,13 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
     writing N tokens' keys and values out again would take N·c·h·(d_h + d_v).
     """
 
-    kv_rank: Width
+    kv_rank: Annotated[Width, Letter("k")]
     """c, the width of the latent of keys and values."""
-    rope_dim: Width
+    rope_dim: Annotated[Width, Letter("dₖ")]
     """d_r, the turned columns of a query and of the key that all heads share."""
-    q_rank: Width | None = None
+    q_rank: Annotated[Width | None, Letter("k")] = None
     """c_q, the width of the queries' latent; without it they are projected straight from the stream."""
-    value_dim: Width | None = None
+    value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """d_v; d_h where it isn't given."""
     projection_bias: bool = False
     """Biases of q_down, kv_down and out; the projections out of latents have none."""

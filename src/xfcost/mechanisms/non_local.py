@@ -11,6 +11,7 @@ from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Mixer, NormKind, Place, Side, Width
 from xfcost.mechanisms.pooled_keys import PooledKeys
@@ -35,7 +36,7 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
 
     width: Width | None = None
     """d'; half the width where it isn't given."""
-    pool: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)] = 1
+    pool: Annotated[Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)], Letter("W", least=2)] = 1
     """Positions along every axis (or along each) of which a key and a value are made; 1 pools nothing."""
     projection_bias: bool = True
     norm: NormKind = "batch_norm"
@@ -59,9 +60,6 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
 
     def label(self) -> str:
         return "Non-local block"
-
-    def order_key(self, place: Place) -> str:
-        return f"non_local{self.keys(place.grid).suffix}"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.keys(grid).covered(grid)

@@ -10,6 +10,7 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Share
 from xfcost.mechanisms.causality import Causal
@@ -43,7 +44,7 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
     The memory is no token of the input: `reads` and `pairs` tell the segment's own tokens, the rows' `reads` all keys.
     """
 
-    memory: Kept = 0
+    memory: Annotated[Kept, Letter("m")] = 0
     """m."""
     memory_queries: bool = False
     """Are queries of the memory projected too and dropped, as the public code does: m·d·h·d_k MACs more?"""

@@ -11,6 +11,7 @@ from xfcost.arithmetic import Number
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Mixer, Place, Side, Width
 from xfcost.mechanisms.pooled_keys import PooledKeys
@@ -37,13 +38,13 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     `residual: {norm: none}`.
     """
 
-    reduction: Width = 8
+    reduction: Annotated[Width, Letter(None)] = 8
     """r: queries and keys are d/r wide."""
-    value_reduction: Width = 8
+    value_reduction: Annotated[Width, Letter(None)] = 8
     """s: values are d/s wide."""
     output_projection: bool = True
     """v, from d/s back to d."""
-    pool: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)] = 1
+    pool: Annotated[Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)], Letter("W", least=2)] = 1
     """Positions along every axis (or along each) that share a key and a value; 1 pools nothing."""
 
     def keys(self, grid: Grid) -> PooledKeys:
@@ -71,9 +72,6 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
 
     def label(self) -> str:
         return "SAGAN self-attention"
-
-    def order_key(self, place: Place) -> str:
-        return f"sagan{self.keys(place.grid).suffix}"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.keys(grid).covered(grid)

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, common_divisor, surely
+from xfcost.arithmetic import Number, ceil_div, common_divisor
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.conv_kernel import Kernel
 from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, power
+from xfcost.polynomial import lettered
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_reduction"):
@@ -42,7 +47,7 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
 
     because: ClassVar[str] = "a key stands for a patch of tokens, later ones among them"
 
-    reduction: Side = 1
+    reduction: Annotated[Side, Letter("R", least=2)] = 1
     """R."""
     pooled: Side | None = None
     """P, the pooled grid's side."""
@@ -75,12 +80,7 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
 
     @property
     def _reduces(self) -> bool:
-        return self.pooled is not None or not surely(self.reduction == 1)
-
-    def order_key(self, place: Place) -> str:
-        if self.pooled is not None:
-            return "spatial_reduction/pooled"
-        return "spatial_reduction" if self._reduces else "spatial_reduction/full"
+        return self.pooled is not None or self.reduction != 1
 
     def kernel(self, grid: Grid) -> Kernel:
         """The patches' convolution."""
@@ -108,6 +108,12 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.total * (prod(self._in_patches(grid)) + grid.extra)
+
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """k is all that a grid is pooled to, not a side of it."""
+        page, spot = super().in_letters(place)
+        pooled = self.pooled and lettered(self.pooled, "k", root=len(place.grid.sides))
+        return msgspec.structs.replace(page, pooled=pooled), spot
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -12,9 +12,14 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, gradients, linear, product
+from xfcost.polynomial import lettered
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
@@ -44,9 +49,9 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
 
     form: Literal["dense", "random", "factorized_dense", "factorized_random"] = "dense"
     trainable: bool = True
-    factor: Length | None = None
+    factor: Annotated[Length | None, Letter("k")] = None
     """a, which divides N; the divisor nearest below √N where it isn't given."""
-    rank: Rank | None = None
+    rank: Annotated[Rank | None, Letter("k")] = None
     """k of factorized_random; 8 where it isn't given."""
 
     def check(self, place: Place) -> None:
@@ -68,15 +73,15 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         name = f"Synthesizer ({self.form.replace('_', ' ')}{'' if self.trainable else ', fixed'})"
         return f"Causal {name}" if self.causal else name
 
-    def order_key(self, place: Place) -> str:
-        given = "/fixed" if not self.trainable else "/factor" if self.factor else ""
-        return f"synthesizer/{self.form}{given}"
-
     def factors(self, grid: Grid) -> tuple[Number, Number]:
         """a and b, whose product is N."""
         n = grid.total
         a = self.factor or root_divisor(n)
         return a, n // a
+
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        page, spot = super().in_letters(place)
+        return msgspec.structs.replace(page, rank=lettered(self.rank or RANK, "k")), spot
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -1,0 +1,98 @@
+"""Structs and grids in letters: the same numbers, each knowing which letter it is."""
+
+from __future__ import annotations
+
+import types
+from functools import cache
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from xfcost.grid import Grid
+from xfcost.letters import Letter
+from xfcost.polynomial import Lettered, lettered, like, share
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+# A volume of this many axes is a video: its frames stay as they are while its images grow, as `--N` has it.
+_VIDEO = 3
+
+
+class Units:
+    """How much of each letter a number is: the first number of a letter is the letter, others are so many times it."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, int] = {}
+
+    def number(self, number: Any, letter: str) -> Any:
+        """`number` in `letter`; one already in letters, None and zero as they are."""
+        if not number or isinstance(number, Lettered):
+            return number
+        return lettered(number, letter, of=share(number, self._first.setdefault(letter, number)))
+
+    def struct(self, struct: _Struct) -> _Struct:
+        """`struct` with every field in the letter of its annotation, and structs inside it likewise."""
+        found = {name: self._value(getattr(struct, name), hint) for name, hint in _hints(type(struct)).items()}
+        return msgspec.structs.replace(struct, **found)
+
+    def _value(self, value: Any, hint: Any) -> Any:
+        if isinstance(value, msgspec.Struct):
+            return self.struct(value)
+        letter = _letter(hint, listed=isinstance(value, list))
+        if letter is None or letter.name is None or value is None or isinstance(value, bool | str | float):
+            return value
+        if isinstance(value, list):
+            return [self._from(one, letter) for one in value]
+        return self._from(value, letter)
+
+    def _from(self, number: int, letter: Letter) -> Any:
+        return number if number < letter.least or letter.name is None else self.number(number, letter.name)
+
+
+def grid_in_letters(grid: Grid, letter: str = "N", extra: str | None = None, *, even: bool = False) -> Grid:
+    """`grid` of N tokens: its sides are √N on a plane; of a volume, the first stays and the others are √N.
+
+    `even`: all three sides of a volume are ∛N. `extra` is the letter of the extra tokens, which else are a constant.
+    """
+    kept = grid.sides[:-2] if len(grid.sides) >= _VIDEO and not even else ()
+    growing = grid.sides[len(kept) :]
+    sides = tuple(lettered(side, letter, of=share(side, growing[-1]), root=len(growing)) for side in growing)
+    more = lettered(grid.extra, extra) if extra and grid.extra else grid.extra
+    return Grid((*kept, *sides), more)
+
+
+def tiled_in_letters(out: Grid, steps: Any, grid: Grid) -> Grid:
+    """The `grid` that is cut into N tiles, the tokens of `out`: along each axis as many times as long as a step is."""
+    tiles = grid_in_letters(out)
+    each = steps if isinstance(steps, list) else [steps] * len(out.sides)
+    longer = zip(grid.sides, tiles.sides, each, strict=True)
+    return Grid(tuple(like(side, tile * step) for side, tile, step in longer), grid.extra)
+
+
+@cache
+def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """The fields that may have a letter or a struct in them, and their types."""
+    hints = get_type_hints(struct, include_extras=True)
+    return {name: hints[name] for name in struct.__struct_fields__ if _interesting(hints[name])}
+
+
+def _interesting(hint: Any) -> bool:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return True
+    return any(isinstance(one, Letter) or _interesting(one) for one in get_args(hint))
+
+
+def _letter(hint: Any, *, listed: bool) -> Letter | None:
+    """The letter of a value, a list or one number, under a type that may be a union of both."""
+    if get_origin(hint) is Annotated:
+        inner, *notes = get_args(hint)
+        return next((note for note in reversed(notes) if isinstance(note, Letter)), None) or _letter(
+            inner, listed=listed
+        )
+    if get_origin(hint) in {Union, types.UnionType}:
+        fits = (one for one in get_args(hint) if _lists(one) == listed)
+        return next((found for one in fits if (found := _letter(one, listed=listed))), None)
+    return _letter(get_args(hint)[0], listed=False) if get_origin(hint) is list else None
+
+
+def _lists(hint: Any) -> bool:
+    return get_origin(hint) is list or (get_origin(hint) is Annotated and _lists(get_args(hint)[0]))
