@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import gcd, isqrt
 from typing import Any
 
-from xfcost.polynomial import Lettered, extreme, logarithm, root_of, scaled
+from xfcost.lettered import Lettered, extreme, logarithm, root_of, scaled
 
 # A whole number: an int in every count that users see, lettered where an order is worked out.
 Number = Any
@@ -54,7 +54,7 @@ def common_divisor(a: Number, b: Number) -> Number:
 def root_divisor(value: Number) -> Number:
     """The largest divisor of `value` that is not above its square root; in letters, the root."""
     side = next(side for side in range(isqrt(value), 0, -1) if value % side == 0)
-    return Lettered(side, value.form.root()) if isinstance(value, Lettered) else side
+    return root_of(value, side) if isinstance(value, Lettered) else side
 
 
 def rounded(value: Number, factor: float) -> Number:

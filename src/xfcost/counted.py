@@ -13,11 +13,11 @@ from xfcost.errors import UsageError
 from xfcost.facts import Facts
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import COUNTED, Ledger, Operation
+from xfcost.lettered import lettered
 from xfcost.mechanisms.base import Mixer, SubLayer, alone
 from xfcost.mechanisms.rows import idle
 from xfcost.orders import order
 from xfcost.orders import orders as orders_of
-from xfcost.polynomial import lettered
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import TokenInput
 from xfcost.spec.load import Loaded
@@ -46,24 +46,29 @@ def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
         table = Operation(path=f"shared.{name}", title=title, params=rows * columns, bound=bound, read=0, shared=name)
         told = _order_of_table(name, architecture) if orders else None
         yield msgspec.structs.replace(table, stage="shared", block="shared", order=told)
-    raw = None
-    starts = {next(stream.parts()).path: _raw_letter(stream) for stream in architecture.streams}
+    letters = _letters_of_doors(architecture) if orders else {}
     for part, stage, block, times in architecture.parts():
-        raw, rows = starts.get(part.path, raw), tuple(_of_part(part, architecture))
-        known = _orders(part, architecture, raw) if orders else {}
-        raw = None if any(row.params or row.shared for row in rows) else raw
+        rows = _of_part(part, architecture)
+        known = _orders(part, architecture, letters.get(part.path)) if orders else {}
         for row in rows:
             placed = _placed(row, part, architecture, stage=stage, block=block, times=times)
             yield _with_traffic(msgspec.structs.replace(placed, order=known.get(row.path)), architecture)
 
 
-def _raw_letter(stream: Stream) -> str:
-    """What the width of the input is in orders, until something learned takes its place."""
-    return "V" if isinstance(stream.input, TokenInput) else "C"
+def _letters_of_doors(architecture: Architecture) -> dict[str, str]:
+    """What the width is at the doors of a model where the input comes in as it is: channels, or the vocabulary."""
+    letters = {}
+    for stream in architecture.streams:
+        letter = "V" if isinstance(stream.input, TokenInput) else "C"
+        for part in stream.embed:
+            letters[part.path] = letter
+            if any(row.params or row.shared for row in part.page.operations(part.place)):
+                break
+    return letters
 
 
 def _orders(part: Part, architecture: Architecture, raw: str | None) -> dict[str, str]:
-    """The orders of a part's rows: its own formulas once more, in letters; `raw` is that of an input as it is."""
+    """The orders of a part's rows: its own formulas once more, in letters; `raw` is that of the input's own width."""
     page, spot = part.page.in_letters(part.place)
     if raw is not None:
         spot = msgspec.structs.replace(spot, dim=lettered(part.place.dim, raw))

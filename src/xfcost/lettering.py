@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -9,8 +10,9 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 import msgspec
 
 from xfcost.grid import Grid
+from xfcost.lettered import Lettered, lettered, like
 from xfcost.letters import Letter
-from xfcost.polynomial import Lettered, lettered, like, share
+from xfcost.polynomial import share
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 # A volume of this many axes is a video: its frames stay as they are while its images grow, as `--N` has it.
@@ -31,18 +33,19 @@ class Units:
 
     def struct(self, struct: _Struct) -> _Struct:
         """`struct` with every field in the letter of its annotation, and structs inside it likewise."""
-        found = {name: self._value(getattr(struct, name), hint) for name, hint in _hints(type(struct)).items()}
+        found = {}
+        for name in struct.__struct_fields__:
+            value = getattr(struct, name)
+            if isinstance(value, msgspec.Struct):
+                found[name] = self.struct(value)
+            elif isinstance(value, int | list) and not isinstance(value, bool):
+                found[name] = self._value(value, _letter(_hint(type(struct), name), listed=isinstance(value, list)))
         return msgspec.structs.replace(struct, **found)
 
-    def _value(self, value: Any, hint: Any) -> Any:
-        if isinstance(value, msgspec.Struct):
-            return self.struct(value)
-        letter = _letter(hint, listed=isinstance(value, list))
-        if letter is None or letter.name is None or value is None or isinstance(value, bool | str | float):
+    def _value(self, value: Any, letter: Letter | None) -> Any:
+        if letter is None or letter.name is None:
             return value
-        if isinstance(value, list):
-            return [self._from(one, letter) for one in value]
-        return self._from(value, letter)
+        return [self._from(one, letter) for one in value] if isinstance(value, list) else self._from(value, letter)
 
     def _from(self, number: int, letter: Letter) -> Any:
         return number if number < letter.least or letter.name is None else self.number(number, letter.name)
@@ -69,16 +72,11 @@ def tiled_in_letters(out: Grid, steps: Any, grid: Grid) -> Grid:
 
 
 @cache
-def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    """The fields that may have a letter or a struct in them, and their types."""
-    hints = get_type_hints(struct, include_extras=True)
-    return {name: hints[name] for name in struct.__struct_fields__ if _interesting(hints[name])}
-
-
-def _interesting(hint: Any) -> bool:
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return True
-    return any(isinstance(one, Letter) or _interesting(one) for one in get_args(hint))
+def _hint(struct: type[msgspec.Struct], field: str) -> Any:
+    """The type of a field, with its annotations; of the others none is looked at."""
+    owner = next(one for one in struct.__mro__ if field in one.__dict__.get("__annotations__", {}))
+    alone = types.SimpleNamespace(__annotations__={field: owner.__annotations__[field]})
+    return get_type_hints(alone, vars(sys.modules[owner.__module__]), include_extras=True)[field]
 
 
 def _letter(hint: Any, *, listed: bool) -> Letter | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xfcost.ledger import Operation
-from xfcost.polynomial import form_of
+from xfcost.lettered import form_of
 
 
 def orders(rows: Iterable[Operation]) -> dict[str, str]:

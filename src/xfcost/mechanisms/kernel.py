@@ -12,11 +12,11 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.lettered import lettered
 from xfcost.letters import Letter
 from xfcost.mechanisms.base import Length, Place, alone
 from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, gradients, in_all, linear, move, product, state, through_state
-from xfcost.polynomial import lettered
 
 if TYPE_CHECKING:
     from typing_extensions import Self

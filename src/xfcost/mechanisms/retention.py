@@ -12,12 +12,12 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.lettered import lettered
 from xfcost.letters import Letter
 from xfcost.mechanisms.base import Heads, Length, Place, Width, alone, check_heads
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
 from xfcost.mechanisms.rows import elementwise, in_all, in_chunk, linear, move, product, rotary, state, through_state
-from xfcost.polynomial import lettered
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -12,12 +12,12 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Mixing, Operation
+from xfcost.lettered import lettered
 from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import ApproximatelyCausal
 from xfcost.mechanisms.rows import gradients, linear, move, product, sort, unit_length
-from xfcost.polynomial import lettered
 
 if TYPE_CHECKING:
     from typing_extensions import Self

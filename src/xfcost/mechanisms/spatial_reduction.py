@@ -13,13 +13,13 @@ from xfcost.arithmetic import Number, ceil_div, common_divisor
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
+from xfcost.lettered import lettered
 from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.conv_kernel import Kernel
 from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, power
-from xfcost.polynomial import lettered
 
 if TYPE_CHECKING:
     from typing_extensions import Self

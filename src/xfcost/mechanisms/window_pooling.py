@@ -12,11 +12,11 @@ from xfcost.arithmetic import Number, ceil_div
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
+from xfcost.lettered import lettered
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.conv_kernel import along
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.rows import move, power
-from xfcost.polynomial import lettered
 
 if TYPE_CHECKING:
     from typing_extensions import Self
