@@ -74,7 +74,7 @@ def tiled_in_letters(out: Grid, steps: Any, grid: Grid) -> Grid:
 @cache
 def _hint(struct: type[msgspec.Struct], field: str) -> Any:
     """The type of a field, with its annotations; of the others none is looked at."""
-    owner = next(one for one in struct.__mro__ if field in one.__dict__.get("__annotations__", {}))
+    owner = next(one for one in struct.__mro__ if field in vars(one).get("__annotations__", {}))
     alone = types.SimpleNamespace(__annotations__={field: owner.__annotations__[field]})
     return get_type_hints(alone, vars(sys.modules[owner.__module__]), include_extras=True)[field]
 

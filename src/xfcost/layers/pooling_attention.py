@@ -70,6 +70,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
         n, k, d = place.grid.total, self.count, place.out_dim
         joining = self.residual
         yield Operation(path="seeds", title="Learned queries", params=k * d)
+        normed = joining != "none" and joining.place == "pre" and joining.norm != "none"
         if joining != "none" and joining.place == "pre":
             for row in norm(joining.norm, "seeds_norm", k, d):
                 yield msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
@@ -87,6 +88,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
             fused=place.fused,
             output=self.output_projection,
             learned=True,
+            of_input="neither" if normed else "memory",
         )
         if joining == "none":
             return

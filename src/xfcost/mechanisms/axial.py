@@ -16,7 +16,7 @@ from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.axes import AXES, Axis, check_axis, line, side_of
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.mechanisms.rows import elementwise, linear, of_input
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,9 +60,6 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
         if self.axis != "all":
             check_axis("axis", self.axis, grid)
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "row_qkv", "column_qkv", "time_qkv")
-
     def label(self) -> str:
         name = "Axial attention" if self.axis == "all" else f"{self.axis.capitalize()} attention"
         return f"Masked {name[0].lower()}{name[1:]}" if self.causal else name
@@ -100,7 +97,7 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
         n, d, side = place.grid.tokens, place.dim, side_of(axis, place.grid)
         inner = self.inner(d)
         core: dict[str, Any] = {"queries": side, "keys": side, "groups": n // side, "heads": self.heads, "inner": inner}
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        yield of_input(linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias))
         yield from attention_core(
             **core,
             mixing="global",

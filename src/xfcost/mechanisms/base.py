@@ -114,13 +114,6 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
         return self.operations(alone(place))
 
-    def input_rows(self, place: Place) -> tuple[str, ...] | None:
-        """Products of what comes in itself; None is the first row with parameters.
-
-        Where nothing was learned before (pixels, vectors) their backward pass has no gradient of it to work out.
-        """
-        return None
-
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """Itself and its place in letters, for orders: N tokens of width d, fields as they are annotated.
 

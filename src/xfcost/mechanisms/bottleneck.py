@@ -162,7 +162,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def operations(self, place: Place) -> Iterator[Operation]:
         spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         kernel = ones(grid)
-        yield from normed(("conv1", "norm1"), "1×1 convolution", kernel, spot.grid, place.dim, width)
+        yield from normed(("conv1", "norm1"), "1×1 convolution", kernel, spot.grid, place.dim, width, of_input=True)
         yield elementwise("act1", "Activation", "relu", spot.grid.tokens * width)
         yield from self._mixing(place)
         yield elementwise("act2", "Activation", "relu", grid.tokens * width)

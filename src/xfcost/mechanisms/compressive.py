@@ -39,12 +39,6 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     def label(self) -> str:
         return "Causal compressive attention" if self.causal else "Compressive attention"
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        """Learned compressions stand before the segment where they are laid together."""
-        if self.function != "conv" or self.compressed(place) == 0:
-            return super().input_rows(place)
-        return () if self.memory_queries else ("q",)
-
     @property
     def past(self) -> Number:
         return self.memory + self.compressed_memory
@@ -52,6 +46,9 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     def compressed(self, place: Place) -> Number:
         """⌊n/c⌋, the positions that a segment adds to the compressed memory."""
         return place.grid.total // self.compression
+
+    def learned_past(self, place: Place) -> bool:
+        return self.function == "conv" and self.compressed(place) > 0
 
     def before(self, place: Place) -> Iterator[Operation]:
         made, c, d = self.compressed(place), self.compression, place.dim

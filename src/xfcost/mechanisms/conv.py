@@ -14,7 +14,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, Mixer, Place, Side, alone
-from xfcost.mechanisms.rows import convolution, depthwise, elementwise, linear, move, window
+from xfcost.mechanisms.rows import convolution, depthwise, elementwise, linear, move, of_input, window
 from xfcost.mechanisms.taps import Taps
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
     def shortcut(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]
         if width != d:
-            yield linear("residual_projection", "Projection of the residual stream", n, d, width)
+            yield of_input(linear("residual_projection", "Projection of the residual stream", n, d, width))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]

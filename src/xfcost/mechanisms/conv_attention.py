@@ -14,7 +14,7 @@ from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.rows import depthwise, elementwise, linear, move, norm, power
+from xfcost.mechanisms.rows import depthwise, elementwise, linear, move, norm, of_input, power
 
 
 class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"):
@@ -54,9 +54,6 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
                 f"kernels of {self.size} at every {self.kv_stride} positions leave some that no key reads; "
                 f"expected at most {self.size // 2 + 1}",
             )
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q_conv", "k_conv", "v_conv")
 
     def label(self) -> str:
         return "Convolutional-projection attention"
@@ -100,7 +97,7 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
         """Of Q, K or V, which are to stand on `grid`."""
         what, d = name.upper(), place.dim
         kernel = self.kernel(place.grid).sides
-        yield depthwise(f"{name}_conv", f"{what} depthwise convolution", grid.tokens, kernel, d, bias=False)
+        yield of_input(depthwise(f"{name}_conv", f"{what} depthwise convolution", grid.tokens, kernel, d, bias=False))
         yield from norm("batch_norm", f"{name}_norm", grid.tokens, d)
         if grid.extra:
             yield move(f"{name}_join", f"{what}: join the extra tokens", grid.total * d)

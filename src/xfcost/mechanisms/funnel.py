@@ -12,7 +12,7 @@ from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.relative import relative_core
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.mechanisms.rows import elementwise, linear, of_input
 
 
 class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
@@ -55,9 +55,6 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
                 "stride", f"{self.stride} pools a sequence, and {place.grid.shape_text()} tokens stand here; use 1"
             )
         super().check(place)
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q", "kv")
 
     def label(self) -> str:
         return "Pooled relative attention" if self.stride > 1 else "Relative attention"
@@ -110,8 +107,8 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
         grid, d, inner = place.grid, place.dim, self.inner(place.dim)
         queries, keys = self.queries(grid), self.keys(grid)
         yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place)
-        yield linear("q", "Q projection", queries, d, inner, bias=False)
-        yield linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        yield of_input(linear("q", "Q projection", queries, d, inner, bias=False))
+        yield of_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
         yield from relative_core(
             queries=queries,
             keys=keys,

@@ -16,7 +16,7 @@ from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.band import Band, band_pairs
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.rows import linear, move
+from xfcost.mechanisms.rows import linear, move, of_input
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,9 +53,6 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
     """One query, key and value projection for all four parts?"""
     share_output: bool = True
     """One output projection for both kinds of tokens?"""
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "long_qkv", "l2g_kv", "global_qkv", "g2l_kv")
 
     def label(self) -> str:
         return "Global-local attention"
@@ -114,12 +111,12 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
     def _projections(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
         if self.share_projections or not g:
-            yield linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias)
+            yield of_input(linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias))
             return
-        yield linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias)
-        yield linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias)
-        yield linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias)
-        yield linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias)
+        yield of_input(linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias))
+        yield of_input(linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias))
+        yield of_input(linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias))
+        yield of_input(linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias))
         yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner)
 
     def _global(self, place: Place, inner: Number) -> Iterator[Operation]:

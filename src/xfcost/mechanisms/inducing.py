@@ -57,9 +57,6 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
         super().check(place)
         check_output(self.inner(place.dim), place.dim, projected=self.output_projection)
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("induced_kv", "q")
-
     def label(self) -> str:
         return f"Induced attention ({self.points} points)"
 
@@ -83,7 +80,14 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
         }
         yield Operation(path="points", title="Inducing points", params=k * d)
         yield from reading(
-            queries=k, keys=n, reads="N", learned=True, prefix="induced_", what="points read tokens", **shared
+            queries=k,
+            keys=n,
+            reads="N",
+            learned=True,
+            of_input="memory",
+            prefix="induced_",
+            what="points read tokens",
+            **shared,
         )
         if self.induce == "mab":
             yield from self._rest_of_mab(d)

@@ -90,4 +90,4 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
         paths = ("project_conv", "project_norm")
         yield from normed(paths, "Projecting convolution", one, out_grid, inside, place.out_dim)
         if self.adds(place):
-            yield elementwise("add", "Residual add", "add", out_grid.tokens * place.out_dim)
+            yield elementwise("add", "Residual add", "add", out_grid.tokens * place.out_dim, role="add")

@@ -15,7 +15,7 @@ from xfcost.ledger import Operation
 from xfcost.letters import Letter
 from xfcost.mechanisms.base import Mixer, Place, Side, Width
 from xfcost.mechanisms.neighbours import Neighbours, WindowSide
-from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
+from xfcost.mechanisms.rows import elementwise, gradients, linear, move, of_input, product
 
 
 class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
@@ -66,9 +66,6 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return (place.grid if self.stride == 1 else self.windows(place.grid).out), place.dim
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q", "k", "weighted_sum")
-
     def label(self) -> str:
         return "Local relation"
 
@@ -81,14 +78,16 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def operations(self, place: Place) -> Iterator[Operation]:
         d, groups, windows = place.dim, self.groups(place.dim), self.windows(place.grid)
         leaving, filled = windows.out.tokens, groups * self.share
-        yield linear("q", "Queries, one number per group", leaving, d, groups, bias=False)
-        yield linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False)
+        yield of_input(linear("q", "Queries, one number per group", leaving, d, groups, bias=False))
+        yield of_input(linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False))
         yield windows.gather("gather_keys", "Gather the windows' keys", groups)
         yield windows.gather("gather_values", "Gather the windows' values", filled)
         yield from self._prior(windows, d)
         yield from self._weights(windows, groups)
         macs = leaving * windows.places * filled
-        yield product("weighted_sum", "Weighted sum AV", macs, content_dependent=True, **windows.mixing)
+        yield product(
+            "weighted_sum", "Weighted sum AV", macs, content_dependent=True, takes_input=True, **windows.mixing
+        )
         yield linear("out", "Output projection", leaving, d, d, bias=False)
 
     def _prior(self, windows: Neighbours, width: Number) -> Iterator[Operation]:

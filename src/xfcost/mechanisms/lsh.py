@@ -15,7 +15,7 @@ from xfcost.ledger import Operation
 from xfcost.letters import Letter
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import ApproximatelyCausal
-from xfcost.mechanisms.rows import choose, elementwise, gradients, linear, move, product, sort
+from xfcost.mechanisms.rows import choose, elementwise, gradients, linear, move, of_input, product, sort
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
@@ -64,9 +64,6 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
                     f"it could be {count - 1} or {count + 1}",
                 )
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("query_key", "value")
-
     def label(self) -> str:
         return "LSH attention"
 
@@ -94,8 +91,8 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         copies = padded if whole else self.rounds * padded  # tokens in all rounds
         if padded != n:
             yield move("pad", "Pad to whole chunks", padded * d)
-        yield linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias)
-        yield linear("value", "V projection", padded, d, inner, bias=self.projection_bias)
+        yield of_input(linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias))
+        yield of_input(linear("value", "V projection", padded, d, inner, bias=self.projection_bias))
         if not whole:
             yield from self._sorted(grid, inner)
         yield _normalised(copies, self.heads, inner)

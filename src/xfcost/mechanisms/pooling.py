@@ -19,7 +19,7 @@ from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.conv_kernel import Kernel, along, pooling
 from xfcost.mechanisms.decomposed import decomposed_rows
 from xfcost.mechanisms.pooled_axes import PooledReads, pooled_axes
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, power
+from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, of_input, power
 
 # One number for every axis, or one each (of two axes or three).
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
@@ -247,7 +247,9 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
     def shortcut(self, place: Place) -> Iterator[Operation]:
         grid, width = place.grid, self.width(place)
         if width != place.dim:
-            yield linear("residual_projection", "Projection of the residual stream", grid.total, place.dim, width)
+            yield of_input(
+                linear("residual_projection", "Projection of the residual stream", grid.total, place.dim, width)
+            )
         kernel = self.skip(grid)
         if kernel is not None:
             made = prod(kernel.out(grid.sides))

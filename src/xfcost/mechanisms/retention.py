@@ -17,7 +17,18 @@ from xfcost.letters import Letter
 from xfcost.mechanisms.base import Heads, Length, Place, Width, alone, check_heads
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import elementwise, in_all, in_chunk, linear, move, product, rotary, state, through_state
+from xfcost.mechanisms.rows import (
+    elementwise,
+    in_all,
+    in_chunk,
+    linear,
+    move,
+    of_input,
+    product,
+    rotary,
+    state,
+    through_state,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,9 +63,6 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
     """c; 512 where it isn't given."""
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
     """The paper's, or the later public code's."""
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "gate_proj")
 
     def label(self) -> str:
         return "Retention" if self.form == "parallel" else f"{self.form.capitalize()} retention"
@@ -97,14 +105,14 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         values = self.values(d)
-        yield linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False)
+        yield of_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
         yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d)
         yield rotary(n, 2 * d)
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
         letters = _Letters(n, chunks * chunk, chunks, chunk, self.heads, d, values)
         yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](letters)
         yield elementwise("norm", "Norm of every head", self.norm, n * values)
-        yield linear("gate_proj", "Gate projection", n, d, values, bias=False)
+        yield of_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
         yield Operation(path="gate", title="Gate", flops=n * values * (COSTS["silu"] + COSTS["multiply"]))
         yield linear("out", "Output projection W_O", n, values, d, bias=False)
 

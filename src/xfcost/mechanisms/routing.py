@@ -17,7 +17,7 @@ from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import ApproximatelyCausal
-from xfcost.mechanisms.rows import gradients, linear, move, product, sort, unit_length
+from xfcost.mechanisms.rows import gradients, linear, move, of_input, product, sort, unit_length
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -81,9 +81,6 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         if self.local_heads and self.local_window is None and self.window is None:
             raise PageError("local_heads", "local heads read blocks, whose size is missing; give `local_window`")
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "qv", "local_qkv")
-
     def label(self) -> str:
         return "Routing attention"
 
@@ -122,7 +119,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         projected = linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.shared_qk:
             projected = linear("qv", "Q = K, V projections", n, d, 2 * inner, bias=self.projection_bias)
-        yield projected
+        yield of_input(projected)
         yield from self._assigned(place.grid, width)
         yield from self._attended(place, width)
         if self.local_heads:
@@ -194,7 +191,9 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         """The local heads: blocks, each beside its neighbours."""
         n, block, around = place.grid.total, self.block(), 2 if self.causal else 3
         inner, padded = self.local_heads * width, round_up(place.grid.total, block)
-        yield linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
+        yield of_input(
+            linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
+        )
         yield move("local_cut", "Pad queries to whole blocks", padded * inner * lesser(1, padded - n))
         yield move(
             "local_look", "Blocks of keys, values and their neighbours", 2 * (padded + (around - 1) * block) * inner

@@ -129,6 +129,11 @@ def gradients(row: Operation, operands: int) -> Operation:
     return msgspec.structs.replace(row, backward_macs=operands * row.macs)
 
 
+def of_input(row: Operation) -> Operation:
+    """`row`, which multiplies what comes into its page as it is; of a page with several such rows each says so."""
+    return msgspec.structs.replace(row, takes_input=True)
+
+
 def power(letter: str, rank: int) -> str:
     """`W`, `W²`, `W³`: tokens of a window or kernel along `rank` axes."""
     return letter + {1: "", 2: "²", 3: "³"}.get(rank, f"^{rank}")

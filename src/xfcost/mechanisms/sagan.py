@@ -15,7 +15,7 @@ from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Mixer, Place, Side, Width
 from xfcost.mechanisms.pooled_keys import PooledKeys
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.mechanisms.rows import elementwise, linear, of_input
 
 
 class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
@@ -67,9 +67,6 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
             )
         self.keys(place.grid).check(place.grid)
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("f", "g", "h")
-
     def label(self) -> str:
         return "SAGAN self-attention"
 
@@ -82,9 +79,9 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, n, d = place.grid, place.grid.total, place.dim
         inner, values, keys = d // self.reduction, d // self.value_reduction, self.keys(grid)
-        yield linear("f", "f, queries", n, d, inner, bias=False)
-        yield linear("g", "g, keys", n, d, inner, bias=False)
-        yield linear("h", "h, values", n, d, values, bias=False)
+        yield of_input(linear("f", "f, queries", n, d, inner, bias=False))
+        yield of_input(linear("g", "g, keys", n, d, inner, bias=False))
+        yield of_input(linear("h", "h, values", n, d, values, bias=False))
         if keys.pools:
             yield keys.row("pool_keys", "Max-pool keys", grid, inner)
             yield keys.row("pool_values", "Max-pool values", grid, values)

@@ -16,7 +16,7 @@ from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.band import Band, band_pairs
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.grouped import Grouped
-from xfcost.mechanisms.rows import cache, idle, linear, move
+from xfcost.mechanisms.rows import cache, idle, linear, move, of_input
 
 
 class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
@@ -85,9 +85,6 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
                 "only causal windows share keys and values among heads here; write causal: true, or leave it out",
             )
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "global_q", "global_kv")
-
     def label(self) -> str:
         kind = "Dilated sliding-window" if self.dilation > 1 else "Sliding-window"
         causal = "causal " if self.causal else ""
@@ -141,8 +138,10 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         yield move("pad", "Pad to whole windows", 0 if p == place.grid.total else p * d)
         yield from self.projections(p, d)
         if self.own_projections:
-            yield linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias)
-            yield linear("global_kv", "K, V projections for global tokens", p if g else 0, d, 2 * inner, bias=bias)
+            yield of_input(linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias))
+            yield of_input(
+                linear("global_kv", "K, V projections for global tokens", p if g else 0, d, 2 * inner, bias=bias)
+            )
         yield from self._local(place, p, inner)
         if g:
             yield from self._global(place, p, inner)

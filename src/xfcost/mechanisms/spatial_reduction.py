@@ -19,7 +19,7 @@ from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, power
+from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, of_input, power
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -72,9 +72,6 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
                 f"it could be at most {min(place.grid.sides)}",
             )
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q", "kv") if not self._reduces else ("q", "reduce")
-
     def label(self) -> str:
         return "Linear spatial-reduction attention" if self.pooled else "Spatial-reduction attention"
 
@@ -118,10 +115,11 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner, keys = self.inner(d), self.reduced(place.grid).total
-        yield linear("q", "Q projection", n, d, inner, bias=self.projection_bias)
+        yield of_input(linear("q", "Q projection", n, d, inner, bias=self.projection_bias))
         if self._reduces:
             yield from self._reduction(place)
-        yield linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        yield kv if self._reduces else of_input(kv)
         yield from attention_core(
             queries=n,
             keys=keys,
@@ -145,14 +143,15 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
         keys = self.reduced(grid).tokens
         if self.pooled is not None:
             yield self._pool(grid, d)
-            yield linear("reduce", "1×1 convolution", keys, d, d)
+            yield of_input(linear("reduce", "1×1 convolution", keys, d, d))
             yield from norm("layer_norm", "norm", keys, d)
             yield elementwise("act", "Activation", "gelu", keys * d)
             return
         kernel = self.kernel(grid)
         reads = power("R", len(grid.sides))
         row = convolution("reduce", "Reduce patches", outputs=keys, kernel=kernel.sides, width=d, out_width=d)
-        yield msgspec.structs.replace(row, mixing="local", reads=reads, reads_tokens=prod(kernel.sides))
+        reach = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides)}
+        yield msgspec.structs.replace(row, takes_input=True, **reach)
         yield from norm("layer_norm", "norm", keys, d)
 
     def _pool(self, grid: Grid, width: Number) -> Operation:

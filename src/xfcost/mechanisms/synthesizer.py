@@ -16,7 +16,7 @@ from xfcost.lettered import lettered
 from xfcost.letters import Letter
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, gradients, linear, product
+from xfcost.mechanisms.rows import elementwise, gradients, linear, of_input, product
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -66,9 +66,6 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         if self.factor is not None and n % self.factor:
             raise PageError("factor", f"{self.factor} does not divide the {n} tokens; it could be {divisors_text(n)}")
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("value", "hidden")
-
     def label(self) -> str:
         name = f"Synthesizer ({self.form.replace('_', ' ')}{'' if self.trainable else ', fixed'})"
         return f"Causal {name}" if self.causal else name
@@ -89,7 +86,7 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         reach: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
         reach["content_dependent"] = alone = "dense" in self.form
         kept = {"attention_entries": self.heads * n * n, "heads": self.heads, "pairs": self.pairs(place.grid)}
-        yield linear("value", "Values", n, d, inner, bias=self.projection_bias)
+        yield of_input(linear("value", "Values", n, d, inner, bias=self.projection_bias))
         yield from self._of_tokens(place, inner, kept) if alone else self._of_tables(n, kept, reach)
         once = not alone
         if self.causal:
@@ -102,7 +99,7 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
         """B out of every token alone."""
         n = place.grid.total
-        yield linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias)
+        yield of_input(linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias))
         yield elementwise("relu", "ReLU", "relu", n * inner)
         if self.form == "dense":
             row = self._per_head("synthesis", "Weights W₂·relu(W₁x)", n, inner, n)

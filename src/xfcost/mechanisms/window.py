@@ -18,7 +18,7 @@ from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
 from xfcost.mechanisms.cosine import scaled_cosine
 from xfcost.mechanisms.position_bias import log_cpb, relative_table
-from xfcost.mechanisms.rows import linear, move, power
+from xfcost.mechanisms.rows import linear, move, of_input, power
 
 
 class Window(Mixer, frozen=True, kw_only=True, tag="window"):
@@ -67,9 +67,6 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     def biased_output(self) -> bool:
         """Has W_O a bias?"""
         return self.projection_bias if self.output_bias is None else self.output_bias
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "qv", "k")
 
     def label(self) -> str:
         return "SW-MSA" if self.shift else "W-MSA"
@@ -126,10 +123,10 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     def _projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
         if self.key_bias:
-            yield linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias)
+            yield of_input(linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias))
             return
-        yield linear("qv", "Q, V projections", tokens, width, 2 * width)
-        yield linear("k", "K projection", tokens, width, width, bias=False)
+        yield of_input(linear("qv", "Q, V projections", tokens, width, 2 * width))
+        yield of_input(linear("k", "K projection", tokens, width, width, bias=False))
 
     def _biases(self, grid: Grid) -> Iterator[Operation]:
         window = self.window(grid)

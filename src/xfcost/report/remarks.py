@@ -36,7 +36,7 @@ def memory_text(ledger: Ledger) -> Text:
 def _what_is_kept(ledger: Ledger) -> str:
     """Whole matrices; a number per query where a fused kernel runs; or both, where only some have such a kernel."""
     rows = [row for row in ledger.rows if row.attention_entries]
-    fused = [row for row in rows if row.operation.rpartition("_")[2] == "attention"]
+    fused = [row for row in rows if row.fused]
     if not fused:
         return "attention matrices"
     if len(fused) == len(rows):
