@@ -29,7 +29,7 @@ every_example = pytest.mark.parametrize(
 
 
 def awkward(page: Mixer) -> list[Grid]:
-    """Of its case's grids the least with more than 6 tokens, for every number of axes, with extra tokens and without."""
+    """The least of its grids of more than 6 tokens, for every number of axes, with extra tokens and without."""
     shapes: dict[tuple[int, bool], Grid] = {}
     for grid in sorted(CASES[type(page)].grids, key=lambda grid: grid.tokens):
         if grid.tokens > 6:

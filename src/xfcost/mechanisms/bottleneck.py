@@ -181,7 +181,8 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
             yield conv
         else:
             for row in self.instead.operations(spot):
-                yield msgspec.structs.replace(row, path=f"spatial_{row.path}")
+                # what comes into it has passed conv1
+                yield msgspec.structs.replace(row, path=f"spatial_{row.path}", takes_input=None)
         yield normed_
 
     def notes(self, place: Place) -> Iterator[str]:
