@@ -211,7 +211,7 @@ def test_a_video_s_backward_pass_is_torch_s(axis: str, tmp_path: Path) -> None:
         "embed: [{kind: pixels}]\n"
         "residual: none\n"
         "stages:\n"
-        "  - dim: 12\n"
+        "  - dim: 12\n    depth: 1\n"
         f"    block: [{{kind: axial, axis: {axis}, heads: 2}}]\n",
         encoding="utf-8",
     )
