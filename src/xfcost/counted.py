@@ -48,9 +48,8 @@ def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
         yield msgspec.structs.replace(table, stage="shared", block="shared", order=told)
     letters = _letters_of_doors(architecture) if orders else {}
     for part, stage, block, times in architecture.parts():
-        rows = _of_part(part, architecture)
         known = _orders(part, architecture, letters.get(part.path)) if orders else {}
-        for row in rows:
+        for row in _of_part(part, architecture):
             placed = _placed(row, part, architecture, stage=stage, block=block, times=times)
             yield _with_traffic(msgspec.structs.replace(placed, order=known.get(row.path)), architecture)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from functools import cache
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -63,12 +63,24 @@ def grid_in_letters(grid: Grid, letter: str = "N", extra: str | None = None, *, 
     return Grid((*kept, *sides), more)
 
 
-def tiled_in_letters(out: Grid, steps: Any, grid: Grid) -> Grid:
-    """The `grid` that is cut into N tiles, the tokens of `out`: along each axis as many times as long as a step is."""
-    tiles = grid_in_letters(out)
-    each = steps if isinstance(steps, list) else [steps] * len(out.sides)
-    longer = zip(grid.sides, tiles.sides, each, strict=True)
-    return Grid(tuple(like(side, tile * step) for side, tile, step in longer), grid.extra)
+class Patches(NamedTuple):
+    """Disjoint kernels in letters: their sides and strides, P or 1 each, and the grid of N of them."""
+
+    sides: list[int]
+    stride: list[int]
+    grid: Grid
+
+
+def patches_in_letters(size: int | list[int], stride: int | list[int], grid: Grid, out: Grid) -> Patches:
+    """The `grid` that kernels cut into N patches, the tokens of `out`: as many strides long as there are of them."""
+    units = Units()
+    sides, steps = (
+        [units.number(side, "P") if side > 1 else 1 for side in (each if isinstance(each, list) else [each] * rank)]
+        for each, rank in ((size, len(grid.sides)), (stride, len(grid.sides)))
+    )
+    longer = zip(grid.sides, grid_in_letters(out).sides, steps, strict=True)
+    cut = Grid(tuple(like(side, patch * step) for side, patch, step in longer), grid.extra)
+    return Patches(sides, steps, cut)
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -12,17 +12,14 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Embed
 from xfcost.ledger import Operation
-from xfcost.lettering import Units, tiled_in_letters
+from xfcost.lettering import patches_in_letters
 from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, NormKind, Place, Width
-from xfcost.mechanisms.conv_kernel import Kernel, Paddings, Sides, along, check_mean, kernel_of, left_out, pooling
+from xfcost.mechanisms.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
 from xfcost.mechanisms.rows import convolution, elementwise, norm
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-_Door = TypeVar("_Door", "Conv", "Pool")
 
 
 class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
@@ -68,7 +65,11 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """Kernels that don't overlap are N patches of side P."""
         page, spot = super().in_letters(place)
-        return _in_patches(page, place, spot) if not self.kernel(place).overlaps else (page, spot)
+        if self.kernel(place).overlaps:
+            return page, spot
+        patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
+        sizes = msgspec.structs.replace(page, size=patches.sides, stride=patches.stride)
+        return sizes, msgspec.structs.replace(spot, grid=patches.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)
@@ -126,19 +127,14 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """Kernels that don't overlap are N patches of side P."""
         page, spot = super().in_letters(place)
-        return _in_patches(page, place, spot) if not self.kernel(place).overlaps else (page, spot)
+        if self.kernel(place).overlaps:
+            return page, spot
+        patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
+        sizes = msgspec.structs.replace(page, size=patches.sides, stride=patches.stride)
+        return sizes, msgspec.structs.replace(spot, grid=patches.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from left_out(self.kernel(place), place.grid)
-
-
-def _in_patches(page: _Door, place: Place, spot: Place) -> tuple[_Door, Place]:
-    """`page` with its kernel as a patch, on the grid of N patches that it cuts."""
-    units, rank = Units(), len(place.grid.sides)
-    sizes = [side if side == 1 else units.number(int(side), "P") for side in along(page.size, rank)]
-    steps = [side if side == 1 else units.number(int(side), "P") for side in along(page.stride, rank)]
-    grid = tiled_in_letters(page.out(place)[0], steps, place.grid)
-    return msgspec.structs.replace(page, size=sizes, stride=steps), msgspec.structs.replace(spot, grid=grid)

@@ -13,7 +13,7 @@ from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Embed, Takes
 from xfcost.ledger import Operation
-from xfcost.lettering import tiled_in_letters
+from xfcost.lettering import patches_in_letters
 from xfcost.letters import Letter
 from xfcost.mechanisms.base import NormKind, Place, Side
 from xfcost.mechanisms.rows import linear, norm
@@ -55,7 +55,8 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """N patches of side P."""
         page, spot = super().in_letters(place)
-        return page, msgspec.structs.replace(spot, grid=tiled_in_letters(self.out(place)[0], page.size, place.grid))
+        patches = patches_in_letters(self.size, self.size, place.grid, self.out(place)[0])
+        return page, msgspec.structs.replace(spot, grid=patches.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)

@@ -61,7 +61,7 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
 
     def expands(self, place: Place) -> bool:
         """Is there a first convolution?"""
-        return self.inner(place.dim) != place.dim
+        return bool(self.inner(place.dim) != place.dim)
 
     def adds(self, place: Place) -> bool:
         """Is x added?"""

@@ -73,7 +73,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
 
     def whole(self, grid: Grid) -> bool:
         """Do all tokens fit one chunk? Attention is then full."""
-        return grid.total <= self.bucket
+        return bool(grid.total <= self.bucket)
 
     def padded(self, grid: Grid) -> Number:
         """P, the tokens with padding up to whole chunks."""
