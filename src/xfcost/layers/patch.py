@@ -30,7 +30,7 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
 
     takes: ClassVar[Takes] = "image"
 
-    size: Annotated[Side, Letter("P")]
+    size: Annotated[Side, Letter("P", least=2)]
     norm: NormKind = "none"
     bias: bool = True
 
