@@ -14,6 +14,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.lettered import lettered
 from xfcost.letters import Letter
+from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place, alone
 from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, gradients, in_all, linear, move, product, state, through_state
@@ -251,11 +252,12 @@ def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: 
         "Products of features φ(Q)φ(K)ᵀ",
         entries * of.features,
         attention_entries=entries,
+        matrix=matrix(entries),
         heads=of.heads,
         pairs=(groups - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
-    yield Operation(path=f"{prefix}mask", title="Mask", **reach)
+    yield Operation(path=f"{prefix}mask", title="Mask", matrix=matrix(entries, entries, kept=True), **reach)
     yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **reach)
     flops = entries * COSTS["sum"] + (0 if prefix else of.normaliser)
     yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **reach)
