@@ -139,6 +139,65 @@ def test_orders_by_hand() -> None:
     assert orders_at(Mlp(), at(28))["fc1"] == "O(N·d²)"
 
 
+# What mixes in a preset by multiplying, as the papers' formulas have it (docs/efficient-attention.md, docs/vision.md).
+MIXING = {
+    "common-axial": "O(N√N·d)",
+    "common-bigbird": "O(N·b·d), O(N·b·r·d), O(b²·r·d)",
+    "common-blockwise": "O(N·b·d + N·m·d)",
+    "common-compressed": "O(N²·d/c), O(N·d²)",
+    "common-compressive": "O(N²·d), O(N·d²)",
+    "common-conv": "O(N·W·d²)",
+    "common-etc": "O(N·g·d), O(N·w·d)",
+    "common-full": "O(N²·d)",
+    "common-funnel": "O(N²·d)",
+    "common-linear": "O(N·d), O(N·d·dₖ)",
+    "common-linformer": "O(N·k·d)",
+    "common-longformer": "O(N·g·d), O(N·w·d)",
+    "common-lstm": "O(N·d²)",
+    "common-nystrom": "O(N·k·d), O(N·w·d), O(h·N·k²), O(h·k³), O(k²·d)",
+    "common-perceiver": "O(N²·d), O(N·k·d)",
+    "common-performer": "O(N·k·d), O(h·N·k)",
+    "common-reformer": "O(N·b·r·d)",
+    "common-routing": "O(N√N·d)",
+    "common-set-transformer": "O(N·k·d)",
+    "common-sinkhorn": "O(N²·d/b), O(N²·d/b²), O(N·b·d)",
+    "common-sliding": "O(N·w·d)",
+    "common-sortcut": "O(N²·d/b²), O(N·b·k·d), O(N·k·d)",
+    "common-sparse-fixed": "O(N²·c·d/l), O(N·l·d)",
+    "common-sparse-strided": "O(N²·d/l), O(N·l·d)",
+    "common-synthesizer": "O(N²·d)",
+    "common-transformer-xl": "O(N²·d)",
+    "swin-t": "O(N·W²·d)",
+    "pvt-tiny": "O(N²·d), O(N²·d/R²), O(N·d²)",
+    "pvt-v2-b2-li": "O(N·W²·C·d), O(N·W²·d), O(N·W²·d²), O(N·k·d)",
+    "mvitv2-t": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N√N·d), O(N√N·d/l)",
+    "mvitv2-b-hwin": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N·W·d), O(N√N·d), O(N√N·d/l)",
+    "twins-svt-s": "O(N²·d), O(N²·d/R²), O(N·W²·d), O(N·d²)",
+    "cvt-13": "O(N²·d/R²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/R²), O(N·W²·d²)",
+    "convnext-t": "O(N·W²·d)",
+    "mixer-b16": "O(N·k·d)",
+    "gmlp-s": "O(N²·d)",
+    "poolformer-s12": "O(N·W²·C·d), O(N·W²·d²)",
+    "sagan": "O(N²·d/W²)",
+    "non-local-res4": "O(N²·d)",
+    "lr-net-26": "O(N·W²·d)",
+    "mobilevit-s": "O(N²·d/P²), O(N·W²·C·d), O(N·W²·d²), O(N·d)",
+    "mamba-130m": "O(N·W·d), O(N·k·d)",
+    "mamba2-130m": "O(N²·k·d/b²), O(N·W·k + N·W·d), O(N·b·d), O(N·k·d), O(h·N·b·k)",
+    "retnet-1.3b-chunkwise": "O(N·b·d), O(N·d·dₖ)",
+    "hyena-153m": "O(N·W·d)",
+    "conformer-l": "O(N²·d), O(N·W²·C·d), O(N·W²·d²), O(N·W·d)",
+    "regnety-4.0gf": "O(N·W²·C·d), O(N·d·dₖ)",
+    "deepseek-v2": "O(N²·d)",
+}
+
+
+@pytest.mark.parametrize("preset", MIXING)
+def test_what_mixes_has_the_letters_of_its_paper(preset: str) -> None:
+    rows = count(place(load(preset), Run())).rows
+    assert ", ".join(sorted({str(row.order) for row in rows if row.mixes and row.macs})) == MIXING[preset]
+
+
 def test_a_window_of_the_whole_grid_is_a_window_for_more_tokens() -> None:
     assert orders_at(Window(heads=6, size=7), at(4, 4))["scores"] == "O(N·W²·d)"
 
