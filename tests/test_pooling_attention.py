@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from growth import exponent, orders_at
 from references.inducing import multihead
 from references.plain import normed
 from strategies import as_yaml
-from test_every_mechanism import LargestTensor, exponent
+from test_every_mechanism import LargestTensor
 from xfcost.comparison import compared
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
@@ -29,7 +30,6 @@ from xfcost.live.build import TWINS, build
 from xfcost.live.probe import probe
 from xfcost.live.rows import row_path
 from xfcost.mechanisms.base import Place, Residual
-from xfcost.mechanisms.orders import ORDERS
 from xfcost.report.blocks import diagram
 from xfcost.report.diagram import diagram_plain
 from xfcost.spec.architecture import Architecture
@@ -150,7 +150,7 @@ def test_more_tokens_cost_what_the_orders_say(page: PoolingAttention) -> None:
     for fused in (False, True):
         small, large = (list(page.operations(spot(Grid((n,)), fused=fused))) for n in (2**20, 2**21))
         for before, after in zip(small, large, strict=True):
-            order = ORDERS[page.order_key(spot(Grid((4,)))), before.path]
+            order = orders_at(page, spot(Grid((4,)), fused=fused))[before.path]
             costs = [row.macs or row.flops or row.params for row in (before, after)]
             assert costs[1] / costs[0] == 2 ** exponent(order), (before.path, order)
 
