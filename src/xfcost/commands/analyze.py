@@ -16,18 +16,21 @@ from xfcost.commands.options import (
     Force,
     FormatOption,
     MemoryLevel,
+    Mfu,
     Mode,
     NewTokens,
     Optimizer,
     Output,
+    Peak,
     Rate,
     Settings,
     Size,
+    Sustained,
     Tokens,
     Trace,
     TrainTokens,
 )
-from xfcost.errors import UsageError
+from xfcost.errors import UsageError, printable
 from xfcost.report.output import View, check_target
 
 VIEWS: Final = get_args(View)
@@ -37,7 +40,7 @@ def run(  # noqa: PLR0913 - options
     spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
     N: Tokens = None,
     size: Size = None,
-    batch: Batch = 1,
+    batch: Batch = "1",
     dtype: Dtype = "float32",
     attention: Attention = "eager",
     memory_level: MemoryLevel = None,
@@ -45,8 +48,11 @@ def run(  # noqa: PLR0913 - options
     new_tokens: NewTokens = None,
     optimizer: Optimizer = None,
     tokens: TrainTokens = None,
-    rate: Rate = None,
+    peak: Peak = None,
+    mfu: Mfu = None,
+    sustained: Sustained = None,
     devices: Devices = None,
+    rate: Rate = None,
     settings: Settings = None,
     by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {options.any_of(VIEWS)}.")] = None,
     trace: Trace = True,
@@ -77,8 +83,11 @@ def run(  # noqa: PLR0913 - options
         new_tokens=new_tokens,
         optimizer=optimizer,
         tokens=tokens,
-        rate=rate,
+        peak=peak,
+        mfu=mfu,
+        sustained=sustained,
         devices=devices,
+        rate=rate,
         settings=settings or (),
         trace=trace,
         device=device,
@@ -97,5 +106,5 @@ def run(  # noqa: PLR0913 - options
 
 def _view(by: str | None) -> View | None:
     if by is not None and by not in VIEWS:
-        raise UsageError(f"--by {by}: expected one of {', '.join(VIEWS)}")
+        raise UsageError(f"--by {printable(by)}: expected one of {', '.join(VIEWS)}")
     return by  # type: ignore[return-value]

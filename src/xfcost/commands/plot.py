@@ -12,7 +12,7 @@ import typer
 from xfcost.commands import options
 from xfcost.commands.options import Attention, Batch, Dtype, Force, Mode, Settings
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
-from xfcost.errors import DeviceError, UsageError, nearest
+from xfcost.errors import DeviceError, UsageError, nearest, printable
 from xfcost.report.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ def run(  # noqa: PLR0913 - options
     ] = None,
     metric: Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}.")] = "mixing",
     mark: Annotated[
-        int | None,
+        str | None,
         typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range."),
     ] = None,
-    batch: Batch = 1,
+    batch: Batch = "1",
     dtype: Dtype = "float32",
     attention: Attention = "eager",
     mode: Mode = "forward",
@@ -73,7 +73,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.spec.load import expanded, load
 
     if metric not in METRICS:
-        raise UsageError(f"--metric {metric}: {nearest(metric, METRICS)}")
+        raise UsageError(f"--metric {printable(metric)}: {nearest(metric, METRICS)}")
     _check_device(metric, device)
     axis, span = axis_of(N, size)
     target = output or _default_target(specs, metric)
@@ -94,7 +94,9 @@ def _mode(metric: str, mode: str) -> str:
         UsageError: another mode, which is more than one cost.
     """
     if mode not in _DRAWN:
-        raise UsageError(f"--mode {mode}: a line is drawn of one of {', '.join(_DRAWN)}; `analyze` tells of the others")
+        raise UsageError(
+            f"--mode {printable(mode)}: a line is drawn of one of {', '.join(_DRAWN)}; `analyze` tells of the others"
+        )
     return METRICS[metric].mode or mode
 
 
