@@ -13,10 +13,11 @@ from xfcost import units
 from xfcost.comparison import MOST_PAIRED, Comparison
 from xfcost.ledger import Ledger
 from xfcost.report.console import plain_text, rich_html, show
+from xfcost.report.inputs import input_text, input_warnings, run_text
 from xfcost.report.remarks import agreement_texts
 from xfcost.report.stages import size_parts, stage_parts
 from xfcost.report.style import TERMINAL
-from xfcost.report.table import CONVENTION, circumstances
+from xfcost.report.table import CONVENTION
 from xfcost.report.training import days_text, scientific
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
@@ -111,12 +112,14 @@ def report(comparison: Comparison, width: int) -> Group:
 def header(comparison: Comparison) -> Text:
     """One line per system."""
     text = Text()
-    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
-        text.append(name, style="bold")
-        text.append(f"   {circumstances(ledger.facts)}\n")
-    text.rstrip()
-    if len({ledger.facts.grid_tokens for ledger in comparison.ledgers}) > 1:
-        text.append("\neach at its own N, and they differ; --N sets one N for all", style="bold yellow")
+    width = max(map(len, comparison.names))
+    facts = [ledger.facts for ledger in comparison.ledgers]
+    for name, here in zip(comparison.names, facts, strict=True):
+        text.append(f"{name:<{width}}", style="bold")
+        text.append(f"   {input_text(here)}\n")
+    text.append(run_text(facts[0]))
+    for warning in input_warnings(dict(zip(comparison.names, facts, strict=True))):
+        text.append(f"\n{warning}", style="bold yellow")
     return text
 
 

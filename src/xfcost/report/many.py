@@ -11,9 +11,10 @@ from rich.text import Text
 
 from xfcost import units
 from xfcost.comparison import Comparison
+from xfcost.report.inputs import common_input_text, input_warnings, run_text
 from xfcost.report.remarks import agreement_texts
 from xfcost.report.style import TERMINAL
-from xfcost.report.table import CONVENTION, circumstances
+from xfcost.report.table import CONVENTION
 
 
 class Column(NamedTuple):
@@ -87,13 +88,13 @@ COLUMNS: Final = (
 
 def overview(comparison: Comparison, width: int) -> Group:
     """Everything that `compare` says of many systems."""
-    facts = comparison.ledgers[0].facts
+    facts = [ledger.facts for ledger in comparison.ledgers]
     head = Text(
         f"{len(comparison.names)} systems, each against {_short(comparison)[comparison.names[0]]}", style="bold"
     )
-    head.append(f"\n{circumstances(facts)}", style="not bold")
-    if len({ledger.facts.grid_tokens for ledger in comparison.ledgers}) > 1:
-        head.append("\neach at its own N, and they differ; --N sets one N for all", style="bold yellow")
+    head.append(f"\n{common_input_text(facts)}{run_text(facts[0])}", style="not bold")
+    for warning in input_warnings(dict(zip(_short(comparison).values(), facts, strict=True))):
+        head.append(f"\n{warning}", style="bold yellow")
     parts: list[RenderableType] = [head, Text(), table(comparison, width), Text(), *endnotes(comparison, width)]
     return Group(*parts)
 
