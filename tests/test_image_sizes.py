@@ -1,4 +1,4 @@
-"""Every report says which image a system sees and where images differ; figures in print stand beside what they are of."""
+"""Every report says which image a system sees and where they differ; figures in print stand beside what they are of."""
 
 from __future__ import annotations
 

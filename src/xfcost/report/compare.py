@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,6 +13,7 @@ from xfcost import units
 from xfcost.comparison import MOST_PAIRED, Comparison
 from xfcost.ledger import Ledger
 from xfcost.report.console import plain_text, rich_html, show
+from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, size_crossover_texts
 from xfcost.report.inputs import input_text, input_warnings, run_text
 from xfcost.report.remarks import agreement_texts
 from xfcost.report.stages import size_parts, stage_parts
@@ -21,7 +22,6 @@ from xfcost.report.table import CONVENTION
 from xfcost.report.training import days_text, scientific
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
-_EXPONENTS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
 # quantity -> (words, style)
 _LINES: Final[dict[str, tuple[str, str]]] = {
     "tokens": ("tokens N", ""),
@@ -57,7 +57,6 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "estimated_flops": ("  6·P·D", ""),
     "run_days": ("days of the whole run", ""),
 }
-_MOST_CROSSINGS: Final = 3
 _EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_products", _EXTRA)
 # Said only where it differs from another quantity.
 _ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
@@ -208,7 +207,7 @@ def growth_texts(comparison: Comparison) -> Iterator[Text]:
     width = max(len(name) for name in comparison.names)
     for name in comparison.names:
         growth = comparison.growth[name]
-        told = dict(_EXPONENTS)
+        told = dict(CURVE_WORDS)
         told |= {"sequential_steps": "sequential steps"} if any(map(recurs, comparison.ledgers)) else {}
         told |= {"cache_bytes": "cache"} if any(ledger.step for ledger in comparison.ledgers) else {}
         exponents = ", ".join(f"{words} {_exponent(growth[quantity])}" for quantity, words in told.items())
@@ -224,46 +223,6 @@ def _between(factor: float | None) -> str:
 
 def _exponent(value: float | None) -> str:
     return units.DASH if value is None else f"{value:.2f}"
-
-
-def crossover_texts(comparison: Comparison) -> Iterator[Text]:
-    """The N at which one overtakes the other, or that none does."""
-    low, high = comparison.searched
-    if not comparison.grids:
-        yield Text("crossovers: not looked for, no square grid of tokens fits all systems", style="bold")
-        return
-    of = "of the prefill, " if comparison.ledgers[0].generation else ""
-    where = f"{of}looked for on {comparison.grids} square grids, N from {low:,} to {high:,}"
-    yield Text(f"crossovers ({where})", style="bold")
-    yield from _told(comparison.crossovers, lambda found: f"N = {found['N']:,}")
-    if not comparison.crossovers:
-        yield Text("  none found in MACs, mixing MACs or attention memory: the order stays the same")
-
-
-def size_crossover_texts(comparison: Comparison) -> Iterator[Text]:
-    """The image sizes at which one overtakes the other."""
-    if comparison.size_crossovers:
-        yield Text("crossovers at equal image sizes", style="bold")
-        yield from _told(comparison.size_crossovers, lambda found: f"{found['size']}×{found['size']}")
-
-
-def _told(crossovers: Sequence[dict[str, Any]], at: Callable[[dict[str, Any]], str]) -> Iterator[Text]:
-    """One line per crossing; where two trade places again and again (padding makes steps), one line for them all."""
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for found in crossovers:
-        groups.setdefault((found["quantity"], *found["systems"]), []).append(found)
-    for (quantity, first, second), crossings in groups.items():
-        words = _EXPONENTS[quantity]
-        if len(crossings) > _MOST_CROSSINGS:
-            ends = f"between {at(crossings[0])} and {at(crossings[-1])}"
-            last = crossings[-1]["cheaper_above"]
-            yield Text(
-                f"  {words}: {first} and {second} trade places {len(crossings)} times {ends}, then {last} costs less"
-            )
-            continue
-        for found in crossings:
-            below, above = found["cheaper_below"], found["cheaper_above"]
-            yield Text(f"  {words}: {below} costs less below {at(found)}, {above} from there")
 
 
 def endnotes(comparison: Comparison) -> Iterator[Text]:

@@ -101,8 +101,16 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
         "by_size": comparison.by_size,
         "crossovers": list(comparison.crossovers),
         "size_crossovers": list(comparison.size_crossovers),
-        "crossovers_searched": {"N": list(comparison.searched), "grids": comparison.grids},
+        "crossovers_searched": _searched(comparison),
     }
+
+
+def _searched(comparison: Comparison) -> dict[str, Any]:
+    """The N between which crossovers were looked for ([0, 0]: nowhere), how many at most, and pair by pair."""
+    found = comparison.searches
+    ends = [min((one.first for one in found), default=0), max((one.last for one in found), default=0)]
+    told = {"N": ends, "points": max((one.points for one in found), default=0)}
+    return told | {"pairs": msgspec.to_builtins(found), "sizes": msgspec.to_builtins(comparison.size_searches)}
 
 
 def ledger_json(ledger: Ledger) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,6 +11,7 @@ from rich.text import Text
 
 from xfcost import units
 from xfcost.comparison import Comparison
+from xfcost.report.crossovers import searched_texts
 from xfcost.report.inputs import common_input_text, input_warnings, run_text
 from xfcost.report.remarks import agreement_texts
 from xfcost.report.style import TERMINAL
@@ -56,19 +57,20 @@ def _growth(quantity: str) -> Callable[[Comparison, str], str]:
 
 
 def _crossover(comparison: Comparison, name: str) -> str:
-    """The N from which the system costs fewer MACs than the first (`<` where it costs fewer below it)."""
+    """The N from which on the system costs fewer MACs than the first, or up to which (after `*`, more changes)."""
     first = comparison.names[0]
-    if name == first or not comparison.grids:
+    if not any(name == one.systems[1] for one in comparison.searches):
         return units.DASH
-    found = [
-        f"{'≥' if cross['cheaper_above'] == name else '<'} {cross['N']:,}"
-        for cross in comparison.crossovers
-        if cross["quantity"] == "macs" and name in cross["systems"]
-    ]
+    found = [cross for cross in comparison.crossovers if cross["quantity"] == "macs" and name in cross["systems"]]
     if found:
-        return ", ".join(found)
+        return f"{_since(found[-1], name)}{'*' if len(found) > 1 else ''}"
     here, there = comparison.figures[name]["macs"], comparison.figures[first]["macs"]
     return "always" if (here or 0) < (there or 0) else "never"
+
+
+def _since(cross: dict[str, Any], name: str) -> str:
+    """From where on it costs fewer MACs, or up to where."""
+    return f"≥ {cross['N']:,}" if cross["cheaper_above"] == name else f"≤ {cross['last_below']:,}"
 
 
 COLUMNS: Final = (
@@ -135,13 +137,10 @@ def endnotes(comparison: Comparison, width: int) -> Iterator[Text]:
     """What columns were left out, where crossovers were looked for, agreement and notes, each note once."""
     columns, _ = _fitting(comparison, width)
     short = _short(comparison)
-    low, high = comparison.searched
-    if comparison.grids:
-        yield Text(
-            f"fewer MACs at N: than {short[comparison.names[0]]}, looked for on {comparison.grids} square grids, "
-            f"N from {low:,} to {high:,}",
-            style="dim",
-        )
+    for searched in searched_texts(comparison.searches):
+        yield Text(f"fewer MACs at N: than {short[comparison.names[0]]}, looked for {searched}", style="dim")
+    if any(_crossover(comparison, name).endswith("*") for name in comparison.names):
+        yield Text("*: the last of several changes of order; json has all of them", style="dim")
     told: dict[str, list[str]] = {}
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.agreement is not None:
