@@ -34,9 +34,10 @@ def common_input_text(systems: Sequence[Facts]) -> str:
 
 
 def run_text(facts: Facts) -> str:
-    """How it is run, which is the same for all systems of a comparison: batch, dtype, execution, mode, settings."""
-    changed = "".join(f"   --set {setting}" for setting in facts.settings)
-    return f"batch {facts.batch}   {facts.dtype}   attention {facts.attention}{asked(facts)}{changed}"
+    """How it is run, which is the same for all systems of a comparison: batch, dtype, execution, mode; settings below."""
+    changed = "   ".join(f"--set {setting}" for setting in facts.settings)
+    how = f"batch {facts.batch}   {facts.dtype}   attention {facts.attention}{asked(facts)}"
+    return f"{how}\n{changed}" if changed else how
 
 
 def _image_text(facts: Facts) -> str:
