@@ -73,7 +73,7 @@ def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
     (searched,) = comparison.searches
     assert (searched.kind, searched.first, searched.last, searched.grain) == ("lengths", 1, 2**20, 1)
     told = " ".join(comparison_plain(comparison).split())
-    assert f"crossovers (looked for at {searched.points} N from 1 to 1,048,576, then bisected)" in told
+    assert f"crossovers at equal N (looked for at {searched.points} N from 1 to 1,048,576, then bisected)" in told
     assert "MACs: Quadratic costs less up to N = 886, Linear from N = 887" in told
 
 

@@ -10,7 +10,7 @@ import msgspec
 from xfcost.accounts import growth_exponent
 from xfcost.counted import count
 from xfcost.errors import XfcostError
-from xfcost.ledger import MIXINGS, Ledger
+from xfcost.ledger import MIXINGS, TRAFFIC, Ledger
 from xfcost.overtaking import Found, Search, in_sizes, in_tokens
 from xfcost.spec.load import Loaded
 from xfcost.spec.walk import Run, place, takes_images
@@ -144,6 +144,7 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures["score_dot_products_with_extra_tokens"] = first_scores(eager)
     figures["attention_bytes"] = memory["all_layers"]
     figures["attention_peak_bytes"] = memory["peak"]
+    figures |= {quantity: ledger.total(quantity) for quantity in TRAFFIC}
     figures["sequential_steps"] = ledger.facts.sequential_steps
     figures["parallel_width"] = ledger.facts.parallel_width
     if ledger.generation is not None and ledger.generation.decode is None:  # the prefill alone is no text

@@ -13,9 +13,10 @@ from xfcost import units
 from xfcost.comparison import MOST_PAIRED, Comparison
 from xfcost.ledger import Ledger
 from xfcost.report.console import plain_text, rich_html, show
-from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, size_crossover_texts
+from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, of_what, size_crossover_texts
 from xfcost.report.inputs import input_text, input_warnings, run_text
 from xfcost.report.remarks import agreement_texts
+from xfcost.report.run_options import run_texts
 from xfcost.report.stages import size_parts, stage_parts
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION
@@ -38,6 +39,8 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     _EXTRA: ("  with extra tokens", ""),
     "attention_bytes": ("attention memory, all layers", ""),
     "attention_peak_bytes": ("attention memory, peak", ""),
+    "plain_traffic_bytes": ("attention traffic, matrices kept", ""),
+    "tiled_traffic_bytes": ("  tiled for the memory level", ""),
     "sequential_steps": ("sequential steps of all mixers", ""),
     "parallel_width": ("  tokens at once", ""),
     "cache_bytes": ("cache of the past", ""),
@@ -45,7 +48,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "read_bytes": ("read per step", ""),
     "intensity": ("FLOPs per byte read", ""),
     "generation_macs_without_cache": ("MACs without a cache", ""),
-    "seconds": ("time of a forward", ""),
+    "seconds": ("time", ""),
     "backward_macs": ("backward MACs", "bold"),
     "step_flops": ("FLOPs of a step, forward and backward", ""),
     "update_flops": ("FLOPs of its update", ""),
@@ -202,8 +205,7 @@ def _beside(figure: str, ratio: str, wide: int, wider: int) -> str:
 
 def growth_texts(comparison: Comparison) -> Iterator[Text]:
     """Growth exponents in N, system by system."""
-    of = " of the prefill" if comparison.ledgers[0].generation else ""
-    yield Text(f"growth in N{of}: the exponent e of cost ~ N^e", style="bold")
+    yield Text(f"growth in N{of_what(comparison)}: the exponent e of cost ~ N^e", style="bold")
     width = max(len(name) for name in comparison.names)
     for name in comparison.names:
         growth = comparison.growth[name]
@@ -230,6 +232,7 @@ def endnotes(comparison: Comparison) -> Iterator[Text]:
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         for text in (*agreement_texts(ledger), *(Text(f"note: {note}") for note in ledger.facts.notes)):
             yield Text.assemble(f"{name}: ", text)
+    yield from run_texts(comparison.ledgers[0])
     yield Text(
         "score dot products: per head, in the first block that has scores, on the grid's own tokens", style="dim"
     )

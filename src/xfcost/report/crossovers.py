@@ -21,17 +21,23 @@ def crossover_texts(comparison: Comparison) -> Iterator[Text]:
     if not comparison.searches:
         yield Text("crossovers: not looked for, no N fits two of the systems", style="bold")
         return
-    of = " of the prefill" if comparison.ledgers[0].generation else ""
+    of = of_what(comparison)
     searched = list(searched_texts(comparison.searches))
     if len(searched) == 1:
-        yield Text(f"crossovers{of} (looked for {searched[0]})", style="bold")
+        yield Text(f"crossovers at equal N{of} (looked for {searched[0]})", style="bold")
     else:
-        yield Text(f"crossovers{of}", style="bold")
+        yield Text(f"crossovers at equal N{of}", style="bold")
         for one in comparison.searches:
             yield Text(f"  {one.systems[0]} and {one.systems[1]}: looked for {search_text(one)}", style="dim")
     yield from _orders(comparison.crossovers, lambda found, key: f"N = {found['N' if key == 'at' else key]:,}")
     if not comparison.crossovers:
         yield Text("  none found in MACs, mixing MACs or attention memory: one order at all of these")
+
+
+def of_what(comparison: Comparison) -> str:
+    """Of which part of the work growth and crossovers are, where that is not all of it."""
+    first = comparison.ledgers[0]
+    return " of the prefill" if first.generation else " of the forward" if first.training else ""
 
 
 def size_crossover_texts(comparison: Comparison) -> Iterator[Text]:

@@ -160,7 +160,7 @@ def comparison_text(comparison: Comparison, form: Format) -> str:
     if form == "csv":
         inputs = [
             {"system": name, "N": ledger.facts.grid_tokens, "image": image_cell(ledger.facts)}
-            | {"batch": ledger.facts.batch, "dtype": ledger.facts.dtype}
+            | {name: getattr(ledger.facts, name) for name in ("batch", "dtype", "attention", "mode")}
             for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
         ]
         return to_csv([row | comparison.figures[str(row["system"])] for row in inputs])

@@ -34,7 +34,7 @@ def common_input_text(systems: Sequence[Facts]) -> str:
 
 
 def run_text(facts: Facts) -> str:
-    """How it is run, which is the same for all systems of a comparison: batch, dtype, execution, mode; settings below."""
+    """How it is run, the same for all systems of a comparison: batch, dtype, execution, mode; settings below."""
     changed = "   ".join(f"--set {setting}" for setting in facts.settings)
     how = f"batch {facts.batch}   {facts.dtype}   attention {facts.attention}{asked(facts)}"
     return f"{how}\n{changed}" if changed else how
@@ -75,14 +75,14 @@ def _images_differ(systems: Mapping[str, Facts]) -> str | None:
             seen.setdefault(facts.image[-2:], []).append(name)
     if len(seen) < 2:  # noqa: PLR2004 - one size is no difference
         return None
-    first, *others = [(_named(names), sides_text(size)) for size, names in seen.items()]
+    first, *others = [(names_text(names), sides_text(size)) for size, names in seen.items()]
     sees = "see" if len(next(iter(seen.values()))) > 1 else "sees"
     told = ", ".join([f"{first[0]} {sees} {first[1]}", *(f"{names} {size}" for names, size in others)])
     mend = "; --size compares equal images" if all(facts.image for facts in systems.values()) else ""
     return f"images differ: {told}{mend}"
 
 
-def _named(names: list[str]) -> str:
+def names_text(names: list[str]) -> str:
     """`a`, `a and b`, `a, b and 7 more`."""
     if len(names) == 1:
         return names[0]
