@@ -18,7 +18,7 @@ MARK: Final = 784
 
 
 def axis_of(tokens: str | None, sizes: str | None) -> tuple[Axis, tuple[int, int]]:
-    """What is swept over, and from where to where.
+    """What is swept over, and from where to where; by default over as much of N = 49 … 12,544 as all systems can have.
 
     Raises:
         UsageError: both are given, or the range is none.
