@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cases.axial import reference
 from cases.base import DIM, VOLUME, Case
+from compared import given, referred
 from strategies import place_for
 from test_every_mechanism import example, joined, make
 from xfcost.comparison import compared
@@ -72,7 +72,7 @@ def test_attention_along_depth(causal, fused):
     page = Axial(axis="depth", heads=2, causal=causal)
     case = Case(page, place_for(page, VOLUME, fused=fused))
     twin, inputs = make(case), example(case.place, 2)
-    torch.testing.assert_close(twin(*inputs), reference(page, case.place, twin, *inputs), rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(twin(*inputs), referred(case, given(twin), *inputs), rtol=1e-11, atol=1e-12)
     seen = probe(twin, inputs)
     assert seen.reads == tuple(frozenset(page.reads(VOLUME, token)) for token in range(24))
     assert seen.pairs == page.pairs(VOLUME)

@@ -65,11 +65,18 @@ class TestAnalyze:
         assert told["totals"]["params"] == told["totals"]["traced_params"] == 22_055_272
         assert told["totals"]["macs"] == told["totals"]["traced_macs"] == 22_405_742_592
         assert told["totals"]["flops"] == told["totals"]["traced_flops"]
-        # 12 layers × 6 heads × 785² entries × 4 bytes; the peak is one layer's
+        # 12 layers × 6 heads × 785² entries × 4 bytes; at the peak one layer's scores and softmax output are alive
         assert told["totals"]["attention_entries"] == 12 * 6 * 785**2
         assert told["totals"]["attention_bytes"] == 12 * 6 * 785**2 * 4
-        assert told["totals"]["attention_peak_bytes"] == 6 * 785**2 * 4
-        assert told["agreement"] == {"exact": True, "differences": [], "uncounted": []}
+        assert told["totals"]["attention_peak_bytes"] == 2 * 6 * 785**2 * 4 == 29_578_800
+        assert told["agreement"] == {
+            "exact": True,
+            "accounts": ["traced", "dispatched"],
+            "differences": [],
+            "uncounted": [],
+        }
+        assert told["totals"]["dispatched_macs"] == 22_405_742_592
+        assert told["totals"]["dispatched_flops"] == told["totals"]["flops"]
         assert told["timing"] is None
         assert set(told["by_mixing"]) == {"per-token", "local", "global"}
         for quantity in ("params", "macs", "flops", "attention_entries"):

@@ -33,6 +33,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "memory_level": ({}, "1KiB", "2KiB"),
     "mode": ({}, "forward", "decode"),
     "new_tokens": ({"mode": "generate"}, 2, 3),
+    "logits": ({"mode": "prefill"}, "last", "all"),
     "optimizer": ({"mode": "train"}, "adamw", "sgd"),
     "tokens": ({"mode": "train"}, "1e6", "2e6"),
     "peak": ({"mode": "train", "tokens": "1e6", "mfu": 0.5}, "1G", "2G"),
@@ -55,6 +56,7 @@ def specs(tmp_path: Path) -> list[Path]:
             "input": {"kind": "tokens", "vocabulary": 10, "length": 8},
             "embed": [{"kind": "token"}],
             "stages": [{"dim": 8 * number, "depth": 1, "block": [FULL, MLP]}],
+            "head": {"kind": "language_model"},
         }
         paths.append(tmp_path / f"text-{number}.yaml")
         paths[-1].write_text(as_yaml(data))

@@ -27,9 +27,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
 from cases.window import kept
+from compared import answers_of, scattered
 from modules import Holder
 from strategies import answers, as_yaml, cases, examples, place_for, spec_of
-from xfcost.accounts import join
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
 from xfcost.facts import Facts
@@ -38,9 +38,10 @@ from xfcost.layers import SUBLAYERS, Moe, Swiglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import MIXINGS, Ledger, Operation
+from xfcost.live.account import reconciled
 from xfcost.live.build import TWINS, SubLayerModel, Twins, build
 from xfcost.live.probe import Probed, kind_of, probe
-from xfcost.live.trace import row_path, traced_rows
+from xfcost.live.rows import row_path
 from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
 from xfcost.mechanisms.base import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.mechanisms.orders import ORDERS
@@ -225,7 +226,7 @@ def joined(page: SubLayer, place: Place, batch: int, residual: Residual | str) -
             .requires_grad_(requires_grad=False)
         )
     inputs = tuple(tensor.float() for tensor in example(place, batch, "meta"))
-    return join(counted, *traced_rows(model, inputs, {"it": "it"}))
+    return reconciled(counted, model, inputs, {"it": "it"})
 
 
 @every_case
@@ -434,25 +435,17 @@ def test_sub_layers_that_are_no_mixers_mix_none(layer: type[SubLayer]) -> None:
     assert {row.mixing for row in page.operations(place)} == {"per-token"}
 
 
-# 6 ── the same numbers as plain full attention under a mask ──────────────────────────────────────────────────────────
+# 6 ── the same numbers as a reference that shares nothing ────────────────────────────────────────────────────────────
 
 
 @every_eager_case
 def test_outputs_and_gradients_are_those_of_a_plain_slow_reference(case: Case) -> None:
-    twin, inputs = make(case), example(case.place, 2)
-    for tensor in inputs:
-        tensor.requires_grad_()
-    ours = twin(*inputs)
-    plain = CASES[type(case.page)].reference(case.page, case.place, twin, *inputs)
+    inputs = example(case.place, 2)
+    (ours, our_gradients), (plain, its_gradients) = answers_of(case, scattered(make(case)), inputs)
     torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
-    leaves = [*inputs, *twin.parameters()]
-    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    gradients = [
-        torch.autograd.grad((answer * weights).sum(), leaves, materialize_grads=True) for answer in (ours, plain)
-    ]
-    for one, other in zip(*gradients, strict=True):
+    for one, other in zip(our_gradients, its_gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
-    assert all(gradient.abs().max() > 0 for gradient in gradients[0][: len(inputs)]) or case.place.grid.total == 1
+    assert all(gradient.abs().max() > 0 for gradient in our_gradients[: len(inputs)]) or case.place.grid.total == 1
 
 
 @every_eager_case

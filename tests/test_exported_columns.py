@@ -21,6 +21,7 @@ from helpers import xf
 from strategies import as_yaml
 from xfcost.facts import Facts
 from xfcost.ledger import Ledger, Operation
+from xfcost.matrices import Matrix
 from xfcost.modes import Generation, Work
 from xfcost.plan import Training, TrainingStep
 from xfcost.report.export import comparison_text, grouped, ledger_text, records, to_csv
@@ -70,6 +71,11 @@ ROW = Operation(
     traced_backward_macs=26,
     kept_bytes=27,
     seconds=28.5,
+    matrix=Matrix(entries=31, alive=32, kept=33, statistics=34),
+    dispatched_macs=35,
+    dispatched_flops=36,
+    dispatched_comparisons=37,
+    dispatched_moved=38,
 )
 COLUMNS: dict[str, Any] = {
     "path": "stage.block.scores",
@@ -89,6 +95,10 @@ COLUMNS: dict[str, Any] = {
     "macs": 5,
     "flops": 6,
     "attention_entries": 7,
+    "matrix_entries": 31,
+    "matrix_statistics": 34,
+    "matrices_alive": 32,
+    "matrix_kept": 33,
     "comparisons": 8,
     "moved": 9,
     "cached": 10,
@@ -105,6 +115,10 @@ COLUMNS: dict[str, Any] = {
     "traced_comparisons": 23,
     "traced_moved": 24,
     "traced_cached": 25,
+    "dispatched_macs": 35,
+    "dispatched_flops": 36,
+    "dispatched_comparisons": 37,
+    "dispatched_moved": 38,
     "seconds": 28.5,
 }
 LEARNING: dict[str, Any] = {"backward_macs": 16, "traced_backward_macs": 26, "kept_bytes": 27, "backward_saved": 17}
@@ -167,6 +181,10 @@ def test_no_total_of_a_group_is_another() -> None:
         "traced_comparisons": 69,
         "traced_moved": 72,
         "traced_cached": 75,
+        "dispatched_macs": 105,
+        "dispatched_flops": 108,
+        "dispatched_comparisons": 111,
+        "dispatched_moved": 114,
         "backward_macs": 31,  # 3·16 - 17
         "traced_backward_macs": 61,  # 3·26 - 17
         "kept_bytes": 27,
@@ -184,9 +202,9 @@ def test_no_total_of_the_json_is_another() -> None:
         "traced_backward_macs": 61,
         "kept_bytes": 27,
         "bound_params": 0,
-        # of entries in float32, held by the tests of attention memory
-        "attention_bytes": made_up(ROW).attention_memory()["all_layers"],
-        "attention_peak_bytes": made_up(ROW).attention_memory()["peak"],
+        # 4 bytes an entry and a statistic: 3·(33 + 34) are kept, 32 + 34 are alive
+        "attention_bytes": 804,
+        "attention_peak_bytes": 264,
     }
     bound = made_up(msgspec.structs.replace(ROW, bound=True))
     assert json.loads(bound.to_json())["totals"]["bound_params"] == 3150
@@ -232,6 +250,8 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
+# What the dispatched account sees of a row.
+RUN = ("macs", "flops", "comparisons", "moved")
 NOTHING: dict[str, Any] = {
     "content_dependent": False,
     "reads": None,
@@ -296,13 +316,19 @@ def test_rows_of_a_forward(image: Path) -> None:
         expected |= {
             f"traced_{name}": expected[name] for name in ("params", "macs", "flops", "comparisons", "moved", "cached")
         }
+        expected |= {f"dispatched_{name}": expected[name] for name in RUN}
         told = {name: rows[path][name] for name in expected}
         assert told == {name: "" if value is None else str(value) for name, value in expected.items()}, path
         assert rows[path]["operation"] == path.rpartition(".")[2]
     assert rows["stages.0.block.1.experts_fc1"]["read"] == "75"
     assert rows["stages.0.block.0.scores"]["attention_entries"] == "196"  # 2·2·49
+    # scores and their softmax give 196 each and are alive together; training keeps the softmax
+    names = ("matrix_entries", "matrix_statistics", "matrices_alive", "matrix_kept")
+    assert [rows["stages.0.block.0.scores"][name] for name in names] == ["196", "0", "196", "0"]
+    assert [rows["stages.0.block.0.softmax"][name] for name in names] == ["196", "0", "392", "196"]
     named = {name for name, value in NOTHING.items()} | {"path", "operation", "mixing", "times", "stage"}
     named |= {f"traced_{name}" for name in ("params", "macs", "flops", "comparisons", "moved", "cached")}
+    named |= {f"dispatched_{name}" for name in RUN} | {*names}
     # `title`, `order` and `block` are words; the other two are above
     assert {*COLUMNS} - named == {"title", "order", "block", "read", "attention_entries"}
 
@@ -517,7 +543,6 @@ def test_a_comparison_of_training_steps(image: Path) -> None:
     assert told == {name: "" if value is None else str(value) for name, value in COMPARED.items()}
     ledger = comparison.ledgers[0]
     memory, step = ledger.attention_memory(), ledger.training.step  # type: ignore[union-attr]
-    assert memory["all_layers"] != memory["peak"]
     assert [int(first[name]) for name in ("attention_bytes", "attention_peak_bytes")] == [
         memory["all_layers"],
         memory["peak"],
@@ -528,6 +553,12 @@ def test_a_comparison_of_training_steps(image: Path) -> None:
     told = {name: value for name, value in figures.items() if name not in OF_THE_LEDGER}
     head = ("system", "N", "image", "batch", "dtype", "attention", "mode")
     assert told == {name: value for name, value in COMPARED.items() if name not in head}
+
+
+def test_attention_memory_of_all_layers_and_at_its_peak(image: Path) -> None:
+    figures = xfcost.compare(image, image, batch=2, settings=["stages.0.depth=3"]).figures["Image"]
+    # 3 blocks keep 2·2·49 weights after the softmax of 4 bytes; in one, scores and weights are alive together
+    assert (figures["attention_bytes"], figures["attention_peak_bytes"]) == (2352, 1568)
 
 
 def test_a_comparison_of_decode_steps(text: Path) -> None:

@@ -11,15 +11,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from plain_mvit import CONFIGS, Config, PlainMViT
 from strategies import as_yaml
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError, UsageError
 from xfcost.grid import Grid, video_sides
 from xfcost.layers import Conv, Mlp, Position
 from xfcost.ledger import Ledger
+from xfcost.live.account import reconciled
 from xfcost.live.build import SubLayerModel, Twins, build
 from xfcost.live.mechanisms.decomposed import distance_rows
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import Pooling, WindowPooling
 from xfcost.mechanisms.base import Place, Residual
 from xfcost.mechanisms.orders import ORDERS
@@ -170,7 +169,7 @@ def test_whole_models_give_the_numbers_of_a_plain_one(name: str, tmp_path: Path)
     plain = PlainMViT(config).double().eval().requires_grad_(requires_grad=False)
     copy_weights(ours, plain)
     torch.testing.assert_close(ours(pixels), plain(pixels), rtol=1e-9, atol=1e-10)
-    traced = join(count(architecture), *traced_rows(*build(architecture)))
+    traced = reconciled(count(architecture), *build(architecture))
     assert traced.agreement is not None
     assert traced.agreement.exact
 

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from cases.inducing import multihead, normed
+from references.inducing import multihead, normed
 from strategies import as_yaml
 from test_every_mechanism import LargestTensor, exponent
-from xfcost.accounts import join
 from xfcost.comparison import compared
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
@@ -24,9 +23,10 @@ from xfcost.facts import Facts
 from xfcost.grid import Grid
 from xfcost.layers import PoolingAttention
 from xfcost.ledger import Ledger
+from xfcost.live.account import reconciled
 from xfcost.live.build import TWINS, build
 from xfcost.live.probe import probe
-from xfcost.live.trace import row_path, traced_rows
+from xfcost.live.rows import row_path
 from xfcost.mechanisms.base import Place, Residual
 from xfcost.mechanisms.orders import ORDERS
 from xfcost.report.blocks import diagram
@@ -85,7 +85,7 @@ def test_rows_are_the_leaves_of_the_live_door(page: PoolingAttention, grid: Grid
         holder = nn.Sequential()
         holder.add_module("it", module)
         x = tokens(grid, batch).to("meta")
-        agreement = join(ledger, *traced_rows(holder, (x,), {"it": "it"})).agreement
+        agreement = reconciled(ledger, holder, (x,), {"it": "it"}).agreement
         assert agreement is not None
         assert agreement.exact, agreement
         with FlopCounterMode(display=False) as counter:
@@ -213,7 +213,7 @@ def accounts(architecture: Architecture) -> Iterator[Ledger]:
     for device in ("meta", "cpu"):
         live = build(architecture, device)
         assert live.model(*live.inputs).shape == (architecture.batch, 3)
-        yield join(count(architecture), *traced_rows(*live))
+        yield reconciled(count(architecture), *live)
 
 
 @pytest.mark.parametrize("first", [True, False])

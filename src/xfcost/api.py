@@ -12,6 +12,7 @@ from xfcost.counted import count, with_rebuilt
 from xfcost.decoding import at, told_traced, traced_sizes, with_mode
 from xfcost.errors import UsageError, shown
 from xfcost.ledger import Ledger
+from xfcost.mechanisms.base import Logits
 from xfcost.spec.architecture import Architecture, Execution, Mode
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.walk import Run, place
@@ -39,6 +40,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     device: str | None = None,
     mode: Mode = "forward",
     new_tokens: int | str | None = None,
+    logits: Logits | None = None,
     optimizer: str | None = None,
     tokens: float | str | None = None,
     peak: float | str | None = None,
@@ -67,6 +69,8 @@ def analyze(  # noqa: PLR0913 - the options of the command
             where N, it among them, are cached; `generate` is a prefill of N and then token after token; `train` is a
             step of training.
         new_tokens: how many `generate` writes.
+        logits: with `prefill` and `generate`: `last` computes those of the last position alone, as public `generate`
+            implementations do (the default); `all` those of every position.
         optimizer: with `train`: adamw (the default), sgd, momentum, adafactor or lion.
         tokens: with `train`: of the whole run (300e9, `300B`), which is then told in FLOPs.
         peak: FLOP/s of one device's datasheet (312e12, `312T`), with `mfu`: the run in days, on `devices` of them.
@@ -86,7 +90,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
     how |= {"optimizer": optimizer, "tokens": tokens, "devices": devices, "rate": rate}
     how |= {"peak": peak, "mfu": mfu, "sustained": sustained}
-    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, **how)
+    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, logits=logits, **how)
     return account(loaded, run, trace=trace, device=device, progress=progress)
 
 
@@ -103,6 +107,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     device: str | None = None,
     mode: Mode = "forward",
     new_tokens: int | str | None = None,
+    logits: Logits | None = None,
     optimizer: str | None = None,
     tokens: float | str | None = None,
     peak: float | str | None = None,
@@ -123,7 +128,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
     how |= {"optimizer": optimizer, "tokens": tokens, "devices": devices, "rate": rate}
     how |= {"peak": peak, "mfu": mfu, "sustained": sustained}
-    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, **how)
+    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, logits=logits, **how)
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)
@@ -132,8 +137,23 @@ def compare(  # noqa: PLR0913 - the options of the command
 def account(
     loaded: Loaded, run: Run, *, trace: bool = True, device: str | None = None, progress: Progress | None = None
 ) -> Ledger:
-    """The ledger of one loaded spec."""
+    """The ledger of one loaded spec.
+
+    Raises:
+        XfcostError: bad input; a DeviceError where memory runs out, with bytes.
+    """
     say = progress or (lambda text: None)
+    if not trace and device is None:
+        return _account(loaded, run, trace=trace, device=device, say=say)
+    from xfcost.live.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(loaded.spec.name, f"running it on {device}" if device else "tracing it"):
+        return _account(loaded, run, trace=trace, device=device, say=say)
+
+
+def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: Progress) -> Ledger:
+    """Counted, then traced and timed where that is asked for."""
     if device is not None:
         from xfcost.live.clock import check_device
 

@@ -114,6 +114,10 @@ def main() -> None:
         app()
     except XfcostError as error:
         _refuse(str(error), error.exit_code)
+    except MemoryError:
+        _refuse(
+            "memory ran out; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)"
+        )
     except BrokenPipeError:
         _drop_output()
         sys.exit(1)

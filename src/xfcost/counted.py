@@ -90,10 +90,11 @@ def batched(row: Operation, batch: int) -> Operation:
     work = {quantity: getattr(row, quantity) * batch for quantity in COUNTED if quantity != "params"}
     work |= {} if row.backward_macs is None else {"backward_macs": row.backward_macs * batch}
     core = row.core and row.core._replace(times=row.core.times * batch)
+    matrix = row.matrix and row.matrix.batched(batch)
     if row.read is not None:
         read = row.read * batch
         work["read"] = read if row.read_most is None else min(read, row.read_most)
-    return msgspec.structs.replace(row, **work, core=core)
+    return msgspec.structs.replace(row, **work, core=core, matrix=matrix)
 
 
 def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
@@ -141,6 +142,7 @@ def facts(architecture: Architecture) -> Facts:
         dtype=architecture.dtype,
         attention=architecture.attention,
         mode=architecture.mode,
+        logits=architecture.logits,
         memory_level=architecture.memory_level,
         source=architecture.source,
         paper=spec.paper,

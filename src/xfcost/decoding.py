@@ -78,8 +78,8 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
     _check_last(last, loaded, run, architecture)
 
     def anew(tokens: int) -> Costs:
-        """A pass over all tokens so far, of the decoder alone."""
-        passed = count(place(loaded, at(tokens, architecture, run, "forward")))
+        """A pass over all tokens so far, of the decoder alone, for the next token."""
+        passed = count(place(loaded, at(tokens, architecture, run, "prefill")))
         return _work(row for row in passed.rows if not row.path.startswith(encoder))
 
     decoded, read = (_work(rows) for rows in (prefill.rows, _of(encoder, prefill.rows)))
@@ -177,6 +177,7 @@ def _steps(
             "params": 0,
             "idle_params": 0,
             "attention_entries": 0,
+            "matrix": None,
             "pairs": None,
         }
         if row.cached or any(costs):

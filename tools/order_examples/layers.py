@@ -93,6 +93,9 @@ EXAMPLES: dict[type[Page], list[tuple[Page, Place]]] = {
         (Classifier(pool=pool, classes=K), place(grid=Grid((s, s), 2)))
         for pool in ("mean", "class_token", ["class_token", "distillation_token"], "none")
     ],
-    LanguageModel: [(LanguageModel(scale="rsqrt_dim"), place(vocabulary=V))],
+    LanguageModel: [
+        (LanguageModel(scale="rsqrt_dim"), place(vocabulary=V)),
+        (LanguageModel(scale="rsqrt_dim"), place(vocabulary=V, logits="last")),
+    ],
     Pooler: [(Pooler(norm=kind, classes=K), place()) for kind in ("layer_norm", "rms_norm")],
 }

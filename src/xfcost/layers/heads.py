@@ -80,11 +80,15 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     """norm, perhaps a scale, then scores over the vocabulary at every token: N·d·V MACs.
 
+    Of a prompt only the last position's logits are computed (`generate` and `prefill`): d·V MACs. The norm and the
+    scale are of all N tokens there too, as in transformers, which slices right before `lm_head`.
+
     With `share: name` the table is the token embedding's (Press and Wolf 2017): no parameters of its own, but for the
     V of a bias.
     """
 
     token_wise: ClassVar[bool] = True
+    predicts_next: ClassVar[bool] = True
 
     norm: NormKind = "layer_norm"
     share: Share | None = None
@@ -101,12 +105,17 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         return {self.share: (place.vocabulary, place.dim)} if self.share else {}
 
+    def order_key(self, place: Place) -> str:
+        return "language_model/last" if place.logits == "last" else "language_model"
+
     def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
+        n, d, last = place.grid.total, place.dim, place.logits == "last"
         yield from norm(self.norm, "norm", n, d)
         if self.scale == "rsqrt_dim":
             yield elementwise("scale", "Scale 1/√d", "multiply", n * d)
-        head = linear("linear", "Vocabulary scores", n, d, place.vocabulary, bias=self.bias)
+        if last:
+            yield move("last", "Take the last position")
+        head = linear("linear", "Vocabulary scores", 1 if last else n, d, place.vocabulary, bias=self.bias)
         table = d * place.vocabulary if self.share else 0
         yield msgspec.structs.replace(
             head, params=head.params - table, read=head.params, read_most=head.params, shared=self.share

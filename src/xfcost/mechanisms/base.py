@@ -52,6 +52,9 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 # "approximate": no later token is read, yet later tokens sway what is read (they are hashed, clustered, sorted too).
 Causality = Literal["none", "exact", "approximate"]
 
+# Positions whose logits a language model computes: all of them, or the last alone, which the next token needs.
+Logits = Literal["all", "last"]
+
 # How a sub-layer joins the stream: f(x) alone where it is "none".
 Joining = Residual | Literal["none"]
 
@@ -71,6 +74,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Entries of the vocabulary; None for images."""
     fused: bool = False
     """Is attention executed as one fused kernel? An execution choice: same MACs, another memory."""
+    logits: Logits = "all"
+    """Of a head that predicts the next token: the positions whose logits it computes."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):

@@ -122,6 +122,7 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
             pairs=self.pairs(place.grid),
             fused=place.fused,
             masked=True,
+            mask_in_place=True,
         )
         yield move("merge", "Join blocks, crop")
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

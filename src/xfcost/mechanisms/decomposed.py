@@ -11,6 +11,7 @@ from typing import Any
 from xfcost.arithmetic import Number, greater
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.rows import product
 
 Sides = tuple[Number, ...]
@@ -30,6 +31,7 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
     head_dim: Number,
     extra: Number,
     bound: bool,
+    fused: bool,
     mixing: dict[str, Any],
 ) -> Iterator[Operation]:
     """Bias of query i and key j: Σ over the axes a of qᵢ·R^a[iₐ - jₐ] (Li et al. 2022, §4.1, equation 4).
@@ -56,7 +58,9 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         bound=bound,
     )
     macs = groups * heads * each * head_dim * sum(keys)
-    yield product("position_scores", "Position scores QRᵀ, axis by axis", macs, content_dependent=True, **mixing)
+    along = groups * heads * each * sum(keys)
+    more = {"content_dependent": True, "matrix": matrix(along)} | mixing
+    yield product("position_scores", "Position scores QRᵀ, axis by axis", macs, **more)
     sums = sum(list(accumulate(reversed(keys), mul))[1:])
     pairs = groups * heads * (each + extra) * (prod(keys) + extra)
     yield Operation(
@@ -64,6 +68,7 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         title="Add up the axes' scores for all pairs",
         flops=groups * heads * each * sums * FLOPS_PER_ELEMENT["add"],
         moved=pairs if extra else 0,
+        matrix=matrix(pairs, along, kept=fused),  # it is the bias, which a fused kernel keeps
         content_dependent=True,
         **mixing,
     )

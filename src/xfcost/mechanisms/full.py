@@ -9,6 +9,7 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Width, check_output
 from xfcost.mechanisms.buckets import Buckets, bucket_row, bucket_table
@@ -153,12 +154,16 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         talk = {"scores": ("proj_l", "before the softmax"), "softmax": ("proj_w", "after the softmax")}
         for row in rows:
             # No tile of one head is worth telling the traffic of: every head waits for all of them.
-            yield msgspec.structs.replace(row, core=None)
+            scored = row.path == "scores" and row.matrix is not None
+            own = row.matrix._replace(kept=row.attention_entries) if scored and row.matrix else row.matrix
+            yield msgspec.structs.replace(row, core=None, matrix=own)
             if row.path in talk:
                 path, where = talk[row.path]
                 mixed = linear(path, f"Talking heads {where}", n * n, self.heads, self.heads)
                 like = {"mixing": row.mixing, "reads": row.reads, "reads_tokens": n, "heads": row.heads}
-                yield msgspec.structs.replace(mixed, **like, content_dependent=True)
+                entries = n * n * self.heads
+                talked = matrix(entries, entries, kept=path == "proj_w")
+                yield msgspec.structs.replace(mixed, **like, content_dependent=True, matrix=talked)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:

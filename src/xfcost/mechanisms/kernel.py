@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place, alone
 from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, gradients, in_all, linear, move, product, state, through_state
@@ -246,11 +247,12 @@ def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: 
         "Products of features φ(Q)φ(K)ᵀ",
         entries * of.features,
         attention_entries=entries,
+        matrix=matrix(entries),
         heads=of.heads,
         pairs=(groups - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
-    yield Operation(path=f"{prefix}mask", title="Mask", **reach)
+    yield Operation(path=f"{prefix}mask", title="Mask", matrix=matrix(entries, entries, kept=True), **reach)
     yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **reach)
     flops = entries * COSTS["sum"] + (0 if prefix else of.normaliser)
     yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **reach)

@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Mixer, Place, Side, Width
 from xfcost.mechanisms.neighbours import Neighbours, WindowSide
 from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
@@ -112,13 +113,15 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
             title="Similarities -(q - k)²",
             flops=entries * (2 * FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]),
             attention_entries=entries,
+            matrix=matrix(entries),
             heads=groups,
             pairs=windows.pairs(),
             **content,
         )
-        yield Operation(path="mask", title="Mask over the border", **windows.mixing)
-        yield elementwise("add_prior", "Add the geometry prior", "add", entries, **windows.mixing)
-        yield elementwise("softmax", "Softmax", "softmax", entries, **content)
+        second, third = matrix(entries, entries), matrix(entries, 2 * entries, kept=True)
+        yield Operation(path="mask", title="Mask over the border", matrix=second, **windows.mixing)
+        yield elementwise("add_prior", "Add the geometry prior", "add", entries, matrix=second, **windows.mixing)
+        yield elementwise("softmax", "Softmax", "softmax", entries, matrix=third, **content)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         if self.stride > 1:

@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import ApproximatelyCausal
 from xfcost.mechanisms.rows import choose, elementwise, gradients, linear, move, product, sort
@@ -137,11 +138,13 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         entries = self.heads * queries * keys
         content = reach | {"content_dependent": True}
         macs = queries * keys * inner
-        yield product("scores", "Attention scores QKᵀ", macs, attention_entries=entries, **content)
+        own = {"attention_entries": entries, "matrix": matrix(entries, kept=True)}  # the log-sum-exp keeps them
+        yield product("scores", "Attention scores QKᵀ", macs, **own, **content)
         yield Operation(path="mask", title="Mask", **reach)
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
         subtracted = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
-        yield Operation(path="softmax", title="Softmax", flops=entries * subtracted, **content)
+        weights = matrix(entries, entries, kept=True)
+        yield Operation(path="softmax", title="Softmax", flops=entries * subtracted, matrix=weights, **content)
         yield product("weighted_sum", "Weighted sum AV", macs, **content)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -180,6 +180,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
                 head_dim=inner // self.heads,
                 extra=grid.extra,
                 bound=self.reach is None,
+                fused=place.fused,
                 mixing=mixing | {"reads_tokens": keys.total},
             )
         yield from attention_core(
@@ -192,6 +193,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
             pairs=None,
             fused=place.fused,
             biased=self.bias == "decomposed",
+            beside=prod(counts) * self.heads * queries.total * keys.total if self.bias == "decomposed" else 0,
             **mixing,
         )
         yield from self.after()

@@ -10,6 +10,7 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Share
 from xfcost.mechanisms.causality import Causal
@@ -112,7 +113,7 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
             n, distances = place.grid.total, self.encodings(place)
             yield (
                 f"position scores by distance, heads × {n} × {distances} = {self.heads * n * distances:,} per sample, "
-                "stand beside the attention matrix and are not among the attention entries"
+                "stand beside the attention matrix: they are in its memory, and not among the attention entries"
             )
 
 
@@ -135,22 +136,27 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     """softmax(((Q+u)Kᵀ + shift((Q+v)(R·W_R)ᵀ))/√d_k)V, R one sinusoidal encoding per distance, T = `encodings`.
 
         r                T·d·inner MACs, once for the whole batch
-        position_scores  n·T·inner MACs, h·n·T entries kept
-        scores           n·m·inner MACs, h·n·m entries kept
+        position_scores  n·T·inner MACs, h·n·T entries; the shift is a view of them
+        scores           n·m·inner MACs, h·n·m entries
         weighted_sum     n·m·inner MACs
 
-    Dai et al. 2019, §3.3. `terms` are rows of what else is added to the position scores. Scores `by_distance` are no
-    matrix of queries × keys, and have no entries of one. Fused, the position scores are the kernel's bias, and are made
-    as ever.
+    Dai et al. 2019, §3.3. `terms` are rows of what else is done to the position scores, which makes a matrix of queries
+    × keys of them. Scores `by_distance` have more columns than there are keys: publications don't count them among the
+    attention entries, and they are held all the same. Fused, the position scores are the kernel's bias, and are made as
+    ever.
     """
     mixing: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
     yield gradients(msgspec.structs.replace(project, once=True), 1)  # sinusoids are fixed
-    kept = {"heads": heads, "attention_entries": 0 if by_distance else heads * queries * encodings}
+    made, pairs_ = heads * queries * encodings, heads * queries * keys
+    kernel_s = fused and not masked and not terms  # it keeps the bias that it is given
+    kept = {"heads": heads, "attention_entries": 0 if by_distance else made, "matrix": matrix(made, kept=kernel_s)}
     yield from _position_scores(queries, encodings, inner, share, mixing, kept)
     yield from terms
+    beside = pairs_ if terms else made
     if masked and fused:
-        yield Operation(path="mask", title="Mask", **mixing)
+        yield Operation(path="mask", title="Mask", matrix=matrix(pairs_, beside, kept=True), **mixing)
+        beside += pairs_
     yield from attention_core(
         queries=queries,
         keys=keys,
@@ -162,6 +168,7 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
         fused=fused,
         biased=True,
         masked=masked,
+        beside=beside,
     )
 
 

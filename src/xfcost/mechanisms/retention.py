@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Heads, Length, Place, Width, alone, check_heads
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
@@ -154,11 +155,13 @@ def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
         "Products QKᵀ",
         of.padded * of.chunk * of.width,
         attention_entries=entries,
+        matrix=matrix(entries),
         heads=of.heads,
         pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
-    yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **reach)
+    weighed = reach | {"matrix": matrix(entries, entries, kept=True)}
+    yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
     yield product(f"{prefix}weighted_sum", "Weighted sum of the values", of.padded * of.chunk * of.values, **reach)
 
 

@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Mixing, Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import ApproximatelyCausal
@@ -135,7 +136,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         near = vectors * clusters.count
         distances = product("distances", "Distances to the centroids", near * width)
         # they decide what is read, which has no gradient
-        yield gradients(msgspec.structs.replace(distances, attention_entries=near, heads=heads), 0)
+        yield gradients(msgspec.structs.replace(distances, attention_entries=near, matrix=matrix(near), heads=heads), 0)
         yield sort("choose", "Nearest queries of every cluster", heads * clusters.count, n)
         if not self.shared_qk:
             yield sort("choose_keys", "Nearest keys of every cluster", heads * clusters.count, n)
@@ -165,6 +166,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
             pairs=self._cluster_pairs(clusters),
             fused=place.fused,
             masked=masked,
+            beside=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
         ):
             yield msgspec.structs.replace(row, **reach) if row.mixes else row
         add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]

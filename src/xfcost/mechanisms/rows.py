@@ -202,7 +202,7 @@ def through_state(rows: Iterable[Operation], tokens: Number) -> Iterator[Operati
 def idle(row: Operation) -> Operation:
     """`row` where it does not run: its parameters are there, and neither work nor reading."""
     nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved", "read"), 0)
-    return msgspec.structs.replace(row, pairs=None, core=None, **nothing)
+    return msgspec.structs.replace(row, pairs=None, core=None, matrix=None, **nothing)
 
 
 def move(path: str, title: str, moved: Number = 0, **more: Any) -> Operation:

@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, gradients, linear, product
@@ -87,9 +88,13 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         yield linear("value", "Values", n, d, inner, bias=self.projection_bias)
         yield from self._of_tokens(place, inner, kept) if alone else self._of_tables(n, kept, reach)
         once = not alone
+        entries = self.heads * n * n
+        before = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
-            yield Operation(path="mask", title="Mask", once=once, **reach)
-        yield elementwise("softmax", "Softmax", "softmax", self.heads * n * n, once=once, **reach)
+            yield Operation(path="mask", title="Mask", once=once, matrix=matrix(entries, before), **reach)
+            before = entries
+        weights = matrix(entries, before, kept=alone or self.trainable)
+        yield elementwise("softmax", "Softmax", "softmax", entries, once=once, matrix=weights, **reach)
         weighted = product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, **reach)
         yield weighted if self.trainable else gradients(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
@@ -101,13 +106,14 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         yield elementwise("relu", "ReLU", "relu", n * inner)
         if self.form == "dense":
             row = self._per_head("synthesis", "Weights W₂·relu(W₁x)", n, inner, n)
-            yield msgspec.structs.replace(row, bound=True, **kept)
+            yield msgspec.structs.replace(row, bound=True, matrix=matrix(self.heads * n * n), **kept)
             return
         a, b = self.factors(place.grid)
         first = self._per_head("factor_a", "First factors", n, inner, a)
         yield msgspec.structs.replace(first, bound=self.factor is None)
         yield msgspec.structs.replace(self._per_head("factor_b", "Second factors", n, inner, b), bound=True)
-        yield elementwise("synthesis", "Products of factors", "multiply", self.heads * n * n, **kept)
+        entries = self.heads * n * n
+        yield elementwise("synthesis", "Products of factors", "multiply", entries, matrix=matrix(entries), **kept)
 
     def _per_head(self, path: str, title: str, tokens: Number, inner: Number, outputs: Number) -> Operation:
         """Every head's own d_k×outputs map."""
@@ -124,7 +130,8 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
             return
         rank = self.rank or RANK
         macs, params = self.heads * n * n * rank, 2 * self.heads * n * rank
-        yield product("synthesis", "Weights R₁R₂ᵀ", macs, params=params, bound=True, once=True, **kept | reach)
+        made = {"params": params, "bound": True, "once": True, "matrix": matrix(self.heads * n * n)}
+        yield product("synthesis", "Weights R₁R₂ᵀ", macs, **made, **kept | reach)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total

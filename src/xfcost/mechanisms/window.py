@@ -161,6 +161,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             fused=place.fused,
             biased=self.bias != "none",
             masked=masked,
+            mask_in_place=not any(self.shifts(place.grid)),  # nothing to mask
             scaled=self.score == "dot",
         )
 
