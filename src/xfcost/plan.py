@@ -164,15 +164,17 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
         raise UsageError(
             "--devices: they share a run's FLOPs; say what each does, as in --peak 312T --mfu 40%, or --sustained 125T"
         )
-    most = {"most": _MOST_TOKENS, "example": "300e9", "floats": True}
     return Plan(
         optimizer=name,
-        tokens=None if tokens is None else whole_number("--tokens", tokens, least=1, **most),
+        tokens=None if tokens is None else _whole("--tokens", tokens, _MOST_TOKENS, "300e9"),
         **_rates(peak, mfu, sustained),
-        devices=1
-        if devices is None
-        else whole_number("--devices", devices, least=1, most=_MOST_DEVICES, example="8", floats=True),
+        devices=1 if devices is None else _whole("--devices", devices, _MOST_DEVICES, "8"),
     )
+
+
+def _whole(option: str, given: Any, most: int, example: str) -> int:
+    """One that Python may write as 3e11 too."""
+    return whole_number(option, given, least=1, most=most, example=example, floats=True)
 
 
 def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:

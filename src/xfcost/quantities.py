@@ -37,7 +37,7 @@ def read_number(text: str) -> Fraction:
         raise ValueError(text)
     sign, digits, exponent, prefix = found.groups()
     base, power = (1024, _POWERS[prefix[0].upper()]) if len(prefix) > 1 else (1000, _POWERS[prefix.upper()])
-    value = Fraction(digits.replace(",", "").replace("_", "") + (exponent or "")) * base**power
+    value: Fraction = Fraction(digits.replace(",", "").replace("_", "") + (exponent or "")) * base**power
     return -value if sign == "-" else value
 
 
