@@ -60,8 +60,9 @@ def _short_refusals() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if hasattr(error, "format_message") and isinstance(getattr(error, "message", None), str):
-            error.message = re.sub(r"\S{61,}", lambda word: printable(word[0]), error.message)
+        message = getattr(error, "message", None)
+        if hasattr(error, "format_message") and isinstance(message, str):
+            vars(error)["message"] = re.sub(r"\S{61,}", lambda word: printable(word[0]), message)
         raise
 
 

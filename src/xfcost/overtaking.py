@@ -115,15 +115,17 @@ def in_sizes(names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: Co
 def _lengths(grain: int, run: Run, *, few: bool) -> _Axis:
     every, ratio = _TEXTS[few]
     points = Points(every, max(_MOST_TOKENS // grain, 1), ratio)
-    at = lambda step: step * grain  # noqa: E731 - used twice
-    return _Axis("lengths", at, lambda step: run._replace(tokens=(at(step),), size=None), points, grain)
+    return _tokens_axis("lengths", lambda step: step * grain, run, points, grain)
 
 
 def _grids(times: int, run: Run, *, few: bool) -> _Axis:
     every, ratio = _GRIDS[few]
     points = Points(every, math.isqrt(_MOST_TOKENS // times), ratio)
-    at = lambda side: times * side * side  # noqa: E731 - used twice
-    return _Axis("grids", at, lambda side: run._replace(tokens=(at(side),), size=None), points)
+    return _tokens_axis("grids", lambda side: times * side * side, run, points)
+
+
+def _tokens_axis(kind: Kind, at: Callable[[int], int], run: Run, points: Points, grain: int = 1) -> _Axis:
+    return _Axis(kind, at, lambda step: run._replace(tokens=(at(step),), size=None), points, grain)
 
 
 def _length_grain(one: Loaded, ledger: Ledger, run: Run, costs: CostsOf) -> int | None:

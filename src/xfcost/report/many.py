@@ -171,10 +171,10 @@ def endnotes(comparison: Comparison, width: int) -> Iterator[Text]:
     searches: dict[str, list[str]] = {}
     for one in comparison.searches:
         searches.setdefault(search_text(one), []).append(short[one.systems[1]])
-    for text, names in searches.items():
+    for where, names in searches.items():
         whose = f" ({names_text(names)})" if len(searches) > 1 else ""
         yield Text(
-            f"fewer MACs at N: than {short[comparison.names[0]]} at the same N, looked for {text}{whose}", style="dim"
+            f"fewer MACs at N: than {short[comparison.names[0]]} at the same N, looked for {where}{whose}", style="dim"
         )
     if any(_crossover(comparison, name).endswith("*") for name in comparison.names):
         yield Text("*: the last of several changes of order; json has all of them", style="dim")
