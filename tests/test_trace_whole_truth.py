@@ -112,10 +112,15 @@ def test_work_whose_result_nobody_reads_is_counted() -> None:
 
 
 def test_modules_that_were_never_called_are_named() -> None:
-    model = nn.Sequential(nn.Linear(3, 4))
-    model.spare = nn.Linear(3, 4)
-    model.forward = model[0]
-    found = trace(model, (torch.zeros(2, 3),))
+    class Spare(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.spare = nn.Linear(3, 4), nn.Linear(3, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.used(x)
+
+    found = trace(Spare(), (torch.zeros(2, 3),))
     assert (found.uncalled, found.params, found.macs) == (("spare",), 32, 24)
     assert found.complete
     assert str(found).splitlines()[-1] == "never called: spare"

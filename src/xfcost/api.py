@@ -193,7 +193,19 @@ def _timed(architecture: Architecture, ledger: Ledger, loaded: Loaded, run: Run,
 
 
 def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
-    """Trace any torch module: MACs, FLOPs and parameters module by module, and what no handle knew."""
+    """Trace any torch module: MACs, FLOPs and parameters module by module, and what they leave out.
+
+    Args:
+        model: on the CPU, where it runs once, or on `meta`, where it takes no memory. It is left as it was.
+        inputs: tensors, as `model` takes them.
+
+    Returns:
+        Traced: `macs`, `flops`, `params`, `modules` by dotted path; `unsupported`, the operations that are not counted.
+        Where there are any, `complete` is False and the totals are lower bounds, printed as "at least".
+
+    Raises:
+        UsageError: an input is no tensor, or a module can't be traced (scripted, or lazy and not yet run).
+    """
     from xfcost.live.trace import trace as trace_module
 
     return trace_module(model, inputs)
