@@ -584,7 +584,8 @@ class TestTokens:
 
     def test_more_numbers_than_streams(self):
         assert refused("vit", Run(tokens=(784, 784)), error=UsageError) == (
-            "--N 784,784: ViT-S/8 has one stream of tokens; give one number"
+            "--N 784,784: ViT-S/8 has one stream of tokens; give one number "
+            "(a comma separates two; of thousands write 1_000)"
         )
         assert refused("transformer-base", Run(tokens=(1, 2, 3)), error=UsageError) == (
             "--N 1,2,3: Transformer (base) has two streams of tokens; give one number or two"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from xfcost.errors import XfcostError
+from xfcost.errors import XfcostError, printable
 
 if TYPE_CHECKING:
     from typer.core import TyperCommand
@@ -32,6 +35,16 @@ COMMANDS: Final = {
 class LazyGroup(TyperGroup):
     """A group that imports a command's module when the command is asked for."""
 
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        """The group's context; what it can't read of the command line is refused without echoing all of it."""
+        with _short_refusals():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """The command; the same of its options."""
+        with _short_refusals():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """The written list."""
         return list(COMMANDS)
@@ -39,6 +52,18 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command, its module imported now."""
         return command(cmd_name) if cmd_name in COMMANDS else None
+
+
+@contextmanager
+def _short_refusals() -> Iterator[None]:
+    """Typer's own refusals (`No such option: …`), their long words shortened."""
+    try:
+        yield
+    except Exception as error:
+        message = getattr(error, "message", None)
+        if hasattr(error, "format_message") and isinstance(message, str):
+            vars(error)["message"] = re.sub(r"\S{61,}", lambda word: printable(word[0]), message)
+        raise
 
 
 def command(name: str) -> TyperCommand:

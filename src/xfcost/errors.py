@@ -51,6 +51,20 @@ class PageError(Exception):
         self.message = message
 
 
+def printable(text: str, most: int = 60) -> str:
+    """`text` as a message can show it: on one line, not endless, without control characters."""
+    plain = text if text.isprintable() else repr(text)
+    return plain if len(plain) <= most else plain[: most - 1] + "…"
+
+
+def shown(given: object, most: int = 60) -> str:
+    """What was given to an option, as a message about it can show it: on one line and not endless."""
+    try:
+        return printable(str(given), most)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return f"(a number of thousands of digits, in a value of type {type(given).__name__})"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`did you mean 'window'?` where a known name is near, else the names that there are."""
     names = sorted(known)

@@ -12,6 +12,7 @@ import msgspec
 from xfcost import units
 from xfcost.comparison import Comparison
 from xfcost.ledger import COUNTED, DISPATCHED, LEARNING, TRACED, Ledger, Operation
+from xfcost.report.inputs import circumstances, image_cell
 from xfcost.report.output import Format, View, json_text
 from xfcost.report.training import training_object
 
@@ -52,6 +53,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "tokens": facts.grid_tokens,
         "extra_tokens": facts.extra_tokens,
         "grid": facts.tokens,
+        "image": None if facts.image is None else list(facts.image),
         "streams": [dict(stream) for stream in facts.streams],
         "settings": list(facts.settings),
         "batch": facts.batch,
@@ -102,8 +104,16 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
         "by_size": comparison.by_size,
         "crossovers": list(comparison.crossovers),
         "size_crossovers": list(comparison.size_crossovers),
-        "crossovers_searched": {"N": list(comparison.searched), "grids": comparison.grids},
+        "crossovers_searched": _searched(comparison),
     }
+
+
+def _searched(comparison: Comparison) -> dict[str, Any]:
+    """The N between which crossovers were looked for ([0, 0]: nowhere), how many at most, and pair by pair."""
+    found = comparison.searches
+    ends = [min((one.first for one in found), default=0), max((one.last for one in found), default=0)]
+    told = {"N": ends, "points": max((one.points for one in found), default=0)}
+    return told | {"pairs": msgspec.to_builtins(found), "sizes": msgspec.to_builtins(comparison.size_searches)}
 
 
 def ledger_json(ledger: Ledger) -> str:
@@ -132,7 +142,7 @@ def ledger_text(ledger: Ledger, form: Format, by: View | None = None) -> str:
 
 def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
     """What the rows of a paper's table are of: names, circumstances, totals; a comment in LaTeX."""
-    from xfcost.report.table import CONVENTION, circumstances
+    from xfcost.report.table import CONVENTION
 
     lines = []
     for ledger in ledgers:
@@ -151,11 +161,12 @@ def comparison_text(comparison: Comparison, form: Format) -> str:
     if form == "json":
         return comparison_json(comparison)
     if form == "csv":
-        circumstances = [
-            {"system": name, "N": ledger.facts.grid_tokens, "batch": ledger.facts.batch, "dtype": ledger.facts.dtype}
+        inputs = [
+            {"system": name, "N": ledger.facts.grid_tokens, "image": image_cell(ledger.facts)}
+            | {name: getattr(ledger.facts, name) for name in ("batch", "dtype", "attention", "mode")}
             for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
         ]
-        return to_csv([row | comparison.figures[str(row["system"])] for row in circumstances])
+        return to_csv([row | comparison.figures[str(row["system"])] for row in inputs])
     if form == "table":
         from xfcost.report.compare import comparison_plain
 

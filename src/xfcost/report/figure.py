@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.errors import UsageError
+from xfcost.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ def ending(path: Path, others: tuple[str, ...] = ()) -> str:
     """
     known = (*FIGURES, *others)
     if path.suffix.lower() not in known:
-        raise UsageError(f"-o {path}: the ending says the format; expected one of {', '.join(known)}")
+        raise UsageError(f"-o {shown(path, 200)}: the ending says the format; expected one of {', '.join(known)}")
     return path.suffix.lower()
 
 

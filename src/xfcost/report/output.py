@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
-from xfcost.errors import OutputError
+from xfcost.errors import OutputError, shown
 
 Format = Literal["table", "json", "csv", "markdown", "latex"]
 View = Literal["operation", "block", "stage", "mixing"]
@@ -32,21 +32,23 @@ def check_target(path: Path | None, *, force: bool) -> None:
     try:
         _check(path, force=force)
     except OSError as error:  # a name that the system can't even look up
-        raise OutputError(f"-o {path}: can't be written: {error.strerror or error}") from None
+        raise OutputError(f"-o {shown(path, 200)}: can't be written: {error.strerror or error}") from None
 
 
 def _check(path: Path, *, force: bool) -> None:
     if path.is_dir():
-        raise OutputError(f"-o {path}: is a directory; expected a file")
+        raise OutputError(f"-o {shown(path, 200)}: is a directory; expected a file")
     if os.path.lexists(path) and not force:
-        raise OutputError(f"-o {path}: already exists; take another name, or --force to overwrite it")
+        raise OutputError(f"-o {shown(path, 200)}: already exists; take another name, or --force to overwrite it")
     if path.exists() and not path.is_file():
-        raise OutputError(f"-o {path}: is a device or a pipe; expected a file (leave -o out to print to stdout)")
+        raise OutputError(
+            f"-o {shown(path, 200)}: is a device or a pipe; expected a file (leave -o out to print to stdout)"
+        )
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
-        raise OutputError(f"-o {path}: there is no folder {folder}; make it first")
+        raise OutputError(f"-o {shown(path, 200)}: there is no folder {shown(folder, 200)}; make it first")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise OutputError(f"-o {path}: can't be written: permission denied")
+        raise OutputError(f"-o {shown(path, 200)}: can't be written: permission denied")
 
 
 def write_whole(path: Path, content: bytes, *, force: bool) -> None:
@@ -69,4 +71,4 @@ def write_whole(path: Path, content: bytes, *, force: bool) -> None:
     except OSError as error:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
-        raise OutputError(f"-o {path}: can't be written: {error.strerror or error}") from None
+        raise OutputError(f"-o {shown(path, 200)}: can't be written: {error.strerror or error}") from None

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from xfcost import units
-from xfcost.facts import Facts
 from xfcost.ledger import Ledger, Operation
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.export import grouped
-from xfcost.report.modes import asked, mode_parts
+from xfcost.report.inputs import circumstances
+from xfcost.report.modes import mode_parts
 from xfcost.report.output import View
 from xfcost.report.products import products_texts
 from xfcost.report.remarks import agreement_texts, mask_texts, memory_text, other_work_texts, timing_texts
@@ -132,13 +132,6 @@ def _active(ledger: Ledger) -> str:
     return "" if active == ledger.total("params") else f" ({units.exact(active)} active)"
 
 
-def circumstances(facts: Facts) -> str:
-    """At which N, batch and dtype, and how executed."""
-    changed = "".join(f"   --set {setting}" for setting in facts.settings)
-    how = f"{facts.dtype}   attention {facts.attention}{asked(facts)}{changed}"
-    return f"tokens {facts.tokens}   batch {facts.batch}   {how}"
-
-
 def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
     """One table per block under its name, columns aligned throughout; operations that only move data are left out."""
     columns = _fitting(ledger, width)
@@ -240,7 +233,10 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
     yield from timing_texts(ledger)
     yield from agreement_texts(ledger)
     if ledger.facts.published_left_out:
-        yield Text("note: published figures are left out: they belong to the spec as it is written, at its own size")
+        yield Text(
+            "note: published figures are left out: they belong to one forward of the spec as it is written, at "
+            "its own size and a batch of 1"
+        )
     for note in ledger.facts.notes:
         yield Text(f"note: {note}")
     if _active(ledger):

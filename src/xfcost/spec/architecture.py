@@ -111,7 +111,7 @@ class Architecture(NamedTuple):
     own_size: bool = True
     """Is the input as large as the spec says?"""
     as_written: bool = True
-    """Is it the spec at its own size, as its published figures mean it?"""
+    """Is it one forward of the spec at its own size and a batch of 1, as its published figures mean it?"""
 
     def parts(self) -> Iterator[tuple[Part, str, str, int]]:
         """Every part once, in the order it runs: (part, stage label, block label, times)."""

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.errors import UsageError, XfcostError, nearest
+from xfcost.errors import UsageError, XfcostError, nearest, printable, shown
 from xfcost.spec.explain import explained
 from xfcost.spec.grammar import Spec
 from xfcost.spec.overlay import laid_over
-from xfcost.spec.reader import Source, printable, read, read_file, shown_value
+from xfcost.spec.reader import Source, read, read_file, shown_value
 from xfcost.spec.setting import apply, apply_own
 
 _MOST_EXTENDS: Final = 16
@@ -87,7 +87,7 @@ def expanded(names: Sequence[str]) -> list[str]:
             continue
         matching = fnmatch.filter(preset_names(), name)
         if not matching:
-            raise UsageError(f"{name}: no preset matches; `xfcost list` names them")
+            raise UsageError(f"{shown(name)}: no preset matches; `xfcost list` names them")
         found += [preset for preset in matching if preset not in found]
     return found
 

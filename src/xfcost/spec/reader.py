@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from xfcost.errors import SpecError
+from xfcost.errors import SpecError, printable
 
 try:
     from yaml import CSafeLoader as _Loader
@@ -58,12 +58,6 @@ def path_text(path: YamlPath) -> str:
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f"{'.' if text else ''}{printable(step)}"
     return text
-
-
-def printable(text: str, most: int = 60) -> str:
-    """`text` as a message can show it: on one line, not endless, without control characters."""
-    plain = text if text.isprintable() else repr(text)
-    return plain if len(plain) <= most else plain[: most - 1] + "…"
 
 
 def shown_value(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,9 @@ from xfcost.spec.load import Loaded
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.reversible import check_block, check_residual, is_reversible
 from xfcost.spec.schedule import labels, schedule, widens
+
+# Modes whose counts are those of one forward over all tokens, logits of all of them included, as papers mean it.
+_PRINTED: Final[frozenset[Mode]] = frozenset(("forward", "train"))
 
 
 class Run(NamedTuple):
@@ -130,7 +133,7 @@ class _Walk:
             memory_level=self.run.memory_level,
             settings=self.settings,
             own_size=own_size,
-            as_written=own_size and not self.settings and self.run.mode in {"forward", "train"},
+            as_written=own_size and not self.settings and self.run.batch == 1 and self.run.mode in _PRINTED,
         )
 
     def streams(self) -> list[tuple[YamlPath, StreamSpec]]:
