@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from xfcost.errors import XfcostError
+from xfcost.talk import open_stderr, say, settle
 
 if TYPE_CHECKING:
     from typer.core import TyperCommand
@@ -80,6 +81,7 @@ def root(
 
 def main() -> None:
     """Run the app: errors of the user's making become one message and exit code 2."""
+    open_stderr()
     if sys.stdout is None:
         _refuse("stdout is closed; there is nowhere to print to")
     try:
@@ -92,10 +94,12 @@ def main() -> None:
     except OSError as error:
         _drop_output()
         _refuse(f"stdout can't be written: {error.strerror or error}")
+    finally:
+        settle()
 
 
 def _refuse(message: str, code: int = XfcostError.exit_code) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)  # noqa: T201 - the one place that talks about errors
+    say(f"error: {message}")
     sys.exit(code)
 
 

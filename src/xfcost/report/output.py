@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xfcost.errors import OutputError
+from xfcost.visible import json_visible
 
 Format = Literal["table", "json", "csv", "markdown", "latex"]
 View = Literal["operation", "block", "stage", "mixing"]
@@ -18,7 +19,7 @@ def json_text(value: Any) -> str:
     """The JSON that every command prints: indented, in Unicode, one line end at its end."""
     import json
 
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return json_visible(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
 
 
 def check_target(path: Path | None, *, force: bool) -> None:

@@ -26,6 +26,7 @@ from xfcost.spec.checks import (
 from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput, VideoInput
 from xfcost.spec.inputs import Inputs
 from xfcost.spec.load import Loaded
+from xfcost.spec.order import Order
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.reversible import check_block, check_residual, is_reversible
 from xfcost.spec.schedule import labels, schedule, widens
@@ -233,31 +234,32 @@ class _Walk:
 
     def _blocks(
         self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, residual: Joining
-    ) -> tuple[tuple[Block, ...], tuple[int, ...], Grid, int]:
+    ) -> tuple[tuple[Block, ...], Order, Grid, int]:
         """The blocks in their order. A block that finds another grid or width when it comes again is another block."""
-        written, schedule_ = schedule(path, stage, self.source)
+        written, planned = schedule(path, stage, self.source)
         names = labels(written)
         placed: dict[tuple[int, Grid, int], int] = {}
+        again: Counter[int] = Counter()
         blocks: list[Block] = []
         outs: list[tuple[Grid, int]] = []
-        order = []
-        for index in schedule_:
-            key = (index, grid, dim)
+
+        def run(index: int, state: tuple[Grid, int]) -> tuple[int, tuple[Grid, int]]:
+            key = (index, *state)
             if key not in placed:
                 placed[key] = len(blocks)
+                again[index] += 1
+                suffix = f"@{again[index]}" if again[index] > 1 else ""
                 block_path, pages = written[index]
-                again = sum(1 for known, _, _ in placed if known == index)
-                suffix = f"@{again}" if again > 1 else ""
-                parts, out = self._sublayers(
-                    block_path, pages, Place(grid=grid, dim=dim, out_dim=stage.dim), residual, suffix
-                )
-                name = names[index] + suffix
-                blocks.append(Block(".".join(str(step) for step in block_path) + suffix, name, parts, 0))
+                spot = Place(grid=state[0], dim=state[1], out_dim=stage.dim)
+                parts, out = self._sublayers(block_path, pages, spot, residual, suffix)
+                text = ".".join(str(step) for step in block_path) + suffix
+                blocks.append(Block(text, names[index] + suffix, parts, 0))
                 outs.append(out)
-            order.append(placed[key])
-            grid, dim = outs[placed[key]]
-        times = Counter(order)
-        return tuple(block._replace(times=times[at]) for at, block in enumerate(blocks)), tuple(order), grid, dim
+            return placed[key], outs[placed[key]]
+
+        order, (grid, dim) = planned.walked((grid, dim), run)
+        times = order.counts()
+        return tuple(block._replace(times=times[at]) for at, block in enumerate(blocks)), order, grid, dim
 
     def _sublayers(
         self, path: YamlPath, pages: list[Any], spot: Place, residual: Joining, suffix: str
