@@ -6,6 +6,7 @@ from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from xfcost.counted import count
 from xfcost.spec.load import load
 from xfcost.spec.order import Order

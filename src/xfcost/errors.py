@@ -18,6 +18,8 @@ from typing import Final
 
 # Names that a message lists before it says "…".
 MOST_NAMES: Final = 16
+# Errors of one spec that are told before it says how many more there are.
+MOST_ERRORS: Final = 20
 
 
 class XfcostError(Exception):
@@ -27,7 +29,28 @@ class XfcostError(Exception):
 
 
 class SpecError(XfcostError):
-    """A spec that can't be read or can't be built."""
+    """A spec that can't be read or can't be built.
+
+    Args:
+        message: what is wrong, and where.
+        at: the file and the line of it, where it has one.
+    """
+
+    def __init__(self, message: str, at: tuple[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.at = at
+
+
+def together(errors: Iterable[SpecError]) -> SpecError:
+    """All that is wrong with a spec as one error, each thing once, in the order of the files."""
+    said = {str(error): error for error in errors}
+    if len(said) == 1:
+        return next(iter(said.values()))
+    files = list(dict.fromkeys(error.at[0] for error in said.values() if error.at))
+    lines = sorted(said.values(), key=lambda error: (files.index(error.at[0]), error.at[1]) if error.at else (-1, 0))
+    more = [f"… and {len(lines) - MOST_ERRORS:,} more"] if len(lines) > MOST_ERRORS else []
+    listed = [*map(str, lines[:MOST_ERRORS]), *more]
+    return SpecError("\n  ".join([f"{len(lines):,} things are wrong:", *listed]), lines[0].at)
 
 
 class UsageError(XfcostError):

@@ -30,6 +30,6 @@ def settle() -> None:
 
 
 def open_stderr() -> None:
-    """A closed stderr becomes a void, lest the next file that is opened takes its number and gets what libraries say."""
+    """A closed stderr becomes a void, lest the next file that is opened takes its number, and with it what is said."""
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as the process is
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process is

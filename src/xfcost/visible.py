@@ -5,7 +5,6 @@ A spec can say anything. What reaches a terminal passes `visible`; every other f
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Final
 

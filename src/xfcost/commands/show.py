@@ -17,10 +17,9 @@ def run(
 
     As written, with what it extends; or with `--full` as one spec with every default: a start for one of your own.
     """
+    from xfcost.commands.options import deliver
     from xfcost.spec.show import full_yaml, texts
     from xfcost.visible import visible
-
-    from xfcost.commands.options import deliver
 
     if full:
         deliver(full_yaml(spec), None, force=False)

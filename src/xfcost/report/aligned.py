@@ -52,7 +52,7 @@ class Aligned(NamedTuple):
             yield line
 
 
-def _wrapped(console: Console, text: str, width: int, right: bool) -> list[str]:  # noqa: FBT001 - a column's side
+def _wrapped(console: Console, text: str, width: int, right: bool) -> list[str]:
     if cell_len(text) <= width and "\n" not in text:
         return [text]
     return [line.plain for line in Text(text).wrap(console, width, overflow="ellipsis", no_wrap=right)]

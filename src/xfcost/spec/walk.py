@@ -108,7 +108,6 @@ class _Walk:
 
     def architecture(self) -> Architecture:
         spec = self.spec
-        check_streams(spec, self.source, self.run.tokens)
         streams = [self._stream(path, stream, number) for number, (path, stream) in enumerate(self.streams())]
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
         check_reading(spec, self.source, (part.page for part in parts if isinstance(part.page, SubLayer)))
@@ -132,12 +131,16 @@ class _Walk:
         )
 
     def streams(self) -> list[tuple[YamlPath, StreamSpec]]:
-        """The encoder and the decoder; or the one stream that the spec itself is."""
+        """The encoder and the decoder; or the one stream that the spec itself is, each with a way in for its input."""
         spec = self.spec
+        check_streams(spec, self.source, self.run.tokens)
         named: list[tuple[YamlPath, StreamSpec]] = [
             ((name,), stream) for name in ("encoder", "decoder") if (stream := getattr(spec, name))
         ]
-        return named or [((), StreamSpec(embed=spec.embed, stages=spec.stages or []))]
+        streams = named or [((), StreamSpec(embed=spec.embed, stages=spec.stages or []))]
+        for path, stream in streams:
+            check_entrance((*path, "embed"), stream.embed, stream.input or spec.input, self.source)
+        return streams
 
     def _is_own(self, stream: Stream) -> bool:
         """Is the stream's input the size that the spec gives?"""
@@ -149,7 +152,6 @@ class _Walk:
         entry = self._input(path, stream, number)
         vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
         grid, dim = Grid(entry.sides), entry.width
-        check_entrance((*path, "embed"), stream.embed, entry, self.source)
         embed, grid, dim = self._doors((*path, "embed"), stream.embed, grid, dim, stream.stages[0].dim, vocabulary)
         stages, self.earlier = [], []
         for index, stage in enumerate(stream.stages):
