@@ -71,12 +71,20 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def root(
+    ctx: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    allow_outside: bool = typer.Option(
+        False, "--allow-outside", help="Let a spec extend files outside its own folder; stands before the command."
+    ),
 ) -> None:
     """What does an architecture cost, where does the cost sit, how does it grow with N, and is the answer true?
 
     SPEC is a preset (`xfcost list` shows them) or a path to a YAML file.
     """
+    if allow_outside:
+        from xfcost.spec.outside import allow_outside as allowed
+
+        ctx.with_resource(allowed())
 
 
 def main() -> None:

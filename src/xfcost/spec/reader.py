@@ -57,7 +57,7 @@ class Source:
         """The error `file:line path: message`."""
         text = path_text(path)
         said = f"{self.where(path)} {text}: {message}" if text else f"{self.where(path)} {message}"
-        return SpecError(said, self._at(path))
+        return SpecError(said, self._at(path), path)
 
 
 def path_text(path: YamlPath) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError, UsageError
+from xfcost.errors import PageError, SpecError, UsageError, together
 from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
@@ -105,10 +105,19 @@ class _Walk:
         self.memory: tuple[Grid, int] | None = None
         self.out: tuple[Grid, int] = (Grid((1,)), 1)
         self.earlier: list[tuple[Grid, int]] = []
+        self.problems: list[SpecError] = []
 
     def architecture(self) -> Architecture:
+        try:
+            return self._architecture()
+        except SpecError as error:
+            raise together([*self.problems, error]) from None
+
+    def _architecture(self) -> Architecture:
         spec = self.spec
         streams = [self._stream(path, stream, number) for number, (path, stream) in enumerate(self.streams())]
+        if self.problems:
+            raise together(self.problems)
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
         check_reading(spec, self.source, (part.page for part in parts if isinstance(part.page, SubLayer)))
         check_starts(streams, self.source)
@@ -271,21 +280,36 @@ class _Walk:
             if page.extra_alone and not self.run.extra_tokens:
                 continue
             part = self._sublayer((*path, number), page, spot, residual)
+            if part is None:
+                continue
             grid, dim = part.page.out(part.place)
             spot = msgspec.structs.replace(spot, grid=grid, dim=dim)
             words = [*(str(step) for step in path[:-1]), f"{path[-1]}{suffix}", str(number)]
             parts.append(part._replace(path=".".join(words)))
-        check_block(path, parts, residual, self.source)
+        if not self.problems:
+            check_block(path, parts, residual, self.source)
         return tuple(parts), (spot.grid, spot.dim)
 
-    def _sublayer(self, path: YamlPath, page: SubLayer, spot: Place, residual: Joining) -> Part:
+    def _sublayer(self, path: YamlPath, page: SubLayer, spot: Place, residual: Joining) -> Part | None:
+        """The part; or nothing, where it can't stand there, which is kept to be told with what else is wrong."""
         decoder = path[0] == "decoder"
         memory, memory_dim = self.memory if decoder and self.memory else (None, None)
         spot = msgspec.structs.replace(spot, memory=memory, memory_dim=memory_dim, fused=self._fused)
         joining = page.residual if page.residual is not None else residual
-        part = self._part(path, page.in_stream(decoder=decoder), spot, joining)
+        try:
+            part = self._part(path, page.in_stream(decoder=decoder), spot, joining)
+        except SpecError as error:
+            if not self._goes_on(page):
+                raise
+            self.problems.append(error)
+            return None
         check_sum(path, part, self.source)
         return part
+
+    def _goes_on(self, page: SubLayer) -> bool:
+        """Is all that stands behind a page that can't stand where it does as if it could? At the spec's own size."""
+        own = self.run.tokens is None and self.run.size is None and self.run.scale == (1, 1)
+        return own and self.run.mode != "decode" and type(page).out is SubLayer.out and not page.widens
 
     def _head(self, stream: Stream) -> Part | None:
         if self.spec.head is None:
