@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xfcost.api import analyze, compare
+from xfcost.api import account, analyze, compare
+from xfcost.asked import make_run
 from xfcost.errors import SpecError, UsageError
 from xfcost.ledger import Ledger
+from xfcost.spec.load import load
 from xfcost.sums import MOST_EVALUATIONS, summed
 
 coefficients = st.lists(st.integers(-50, 50), min_size=1, max_size=4)
@@ -217,3 +219,21 @@ def test_what_can_not_decode_is_refused_where_it_stands(spec: str, options: dict
 def test_options_that_do_not_fit_are_refused(options: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         analyze("gpt2", trace=False, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("preset", ["mistral-7b-sliding", "mamba2-130m", "hyena-125m", "retnet-1.3b-chunkwise"])
+def test_the_longest_generation_is_that_of_its_halves(preset: str) -> None:
+    """2³⁰ tokens more than 2³⁰: what a whole text costs without a cache is the sum of two that share their ends.
+
+    A text of m tokens after a prompt of p reads p, p + 1, … p + m - 1 tokens; that after p + m goes on where it ends.
+    """
+    room = ("**.length=4294967296",)
+    prompt, half = 1000, 2**30
+
+    def flops(start: int, new: int) -> int:
+        run = make_run(N=start, mode="generate", new_tokens=new)
+        ledger = account(load(preset, room), run, trace=False)
+        assert ledger.generation is not None
+        return ledger.generation.without_cache.flops
+
+    assert flops(prompt, 2 * half) == flops(prompt, half) + flops(prompt + half, half)

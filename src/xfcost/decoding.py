@@ -184,9 +184,10 @@ def _steps(
 
 
 def _lengths(architecture: Architecture) -> set[int]:
-    """Whole numbers in the fields of its pages: windows, chunks and dilations are among them."""
+    """Lengths that costs may depend on: whole numbers in the fields of its pages, and powers of two (defaults)."""
     fields = (msgspec.structs.astuple(part.page) for part, *_ in architecture.parts())
-    return {value for values in fields for value in values if isinstance(value, int) and not isinstance(value, bool)}
+    written = (value for values in fields for value in values if isinstance(value, int))
+    return {*written, *(1 << power for power in range(1, 13))}
 
 
 def _costs(row: Operation) -> Costs:
