@@ -165,10 +165,10 @@ def _steps(
     if last < first:
         return (), cache_of(final)
 
-    def costs(tokens: int) -> Costs:
+    def stepped(tokens: int) -> Costs:
         return tuple(cost for row in step(tokens).rows for cost in _costs(row))
 
-    all_of = summed(costs, first, last, _lengths(architecture))
+    all_of = summed(stepped, first, last, _lengths(architecture))
     rows = []
     for number, row in enumerate(final.rows):  # those that work or keep
         costs = all_of[number * len(_SUMMED) : (number + 1) * len(_SUMMED)]
