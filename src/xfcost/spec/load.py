@@ -16,7 +16,7 @@ from xfcost.errors import SpecError, UsageError, XfcostError, nearest, together
 from xfcost.spec.grammar import Spec
 from xfcost.spec.outside import check_inside
 from xfcost.spec.overlay import laid_over
-from xfcost.spec.problems import problems, without_unknown
+from xfcost.spec.problems import problems
 from xfcost.spec.reader import Expected, Source, YamlPath, printable, read, read_file, shown_value
 from xfcost.spec.setting import apply, apply_own
 
@@ -115,8 +115,8 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
     try:
         return Loaded(msgspec.convert(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
-        found = problems(data, source)
-    if (rest := without_unknown(data)) is not None:
+        found, rest = problems(data, source)
+    if rest is not None:
         found += _misplaced(Loaded(rest, data, source, name, tuple(settings)), [error.path[:-1] for error in found])
     raise together(found)
 

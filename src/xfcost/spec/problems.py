@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -14,14 +15,13 @@ from xfcost.spec.grammar import Spec
 from xfcost.spec.reader import Source, YamlPath
 
 
-def problems(data: dict[str, Any], source: Source) -> list[SpecError]:
-    """What is wrong with `data`, each thing at its place; nothing, where it is a spec."""
-    return [explained(message, data, source, path) for path, message in _of_value(data, Spec, ())]
-
-
-def without_unknown(data: dict[str, Any]) -> Spec | None:
-    """The spec without its unknown keys, where nothing else is wrong with it."""
+def problems(data: dict[str, Any], source: Source) -> tuple[list[SpecError], Spec | None]:
+    """What is wrong with `data`, each thing at its place; and the spec without it, where it is unknown keys alone."""
     found = list(_of_value(data, Spec, ()))
+    return [explained(message, data, source, path) for path, message in found], _without_unknown(data, found)
+
+
+def _without_unknown(data: dict[str, Any], found: list[tuple[YamlPath, str]]) -> Spec | None:
     if not all(_unknown(message) for _, message in found):
         return None
     try:
@@ -63,8 +63,7 @@ def _inside(value: Any, choices: list[Any], path: YamlPath) -> Iterator[tuple[Ya
 
 
 def _of_struct(value: dict[str, Any], struct: type[msgspec.Struct], path: YamlPath) -> Iterator[tuple[YamlPath, str]]:
-    fields = {field.encode_name: field for field in msgspec.structs.fields(struct)}
-    hints = get_type_hints(struct, include_extras=True)
+    fields, hints = _fields(struct), _hints(struct)
     tag = struct.__struct_config__.tag_field
     for key, item in value.items():
         if key in fields:
@@ -75,6 +74,16 @@ def _of_struct(value: dict[str, Any], struct: type[msgspec.Struct], path: YamlPa
     for key, field in fields.items():
         if field.required and key not in value and not any(key in near_names(other, fields) for other in unknown):
             yield path, f"Object missing required field `{key}`"
+
+
+@cache
+def _fields(struct: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(struct)}
+
+
+@cache
+def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return get_type_hints(struct, include_extras=True)
 
 
 def _choices(hint: Any) -> Iterator[Any]:
