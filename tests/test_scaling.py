@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xfcost.api import analyze
 from xfcost.counted import count
+from xfcost.errors import UsageError
+from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.order import Order
 from xfcost.spec.walk import Run, place
@@ -71,3 +75,24 @@ def test_stages_by_alias_are_as_many_as_they_say(tmp_path) -> None:
     ledger = count(place(load(str(file)), Run()))
     # four maps of 8·8 with biases and a norm of 2·8, in 2,400 stages of 100,000 blocks; the table has 100·8
     assert ledger.total("params") == 2400 * 100_000 * (4 * (64 + 8) + 16) + 800
+
+
+def test_what_can_only_be_counted_is_not_built(tmp_path) -> None:
+    file = tmp_path / "deep.yaml"
+    file.write_text(HEADER + "- {dim: 8, depth: 10001, block: [{kind: mlp}]}\n")
+    with pytest.raises(UsageError, match=r"has 10,001 blocks, and at most 10,000 are built .*--no-trace counts them"):
+        analyze(file)
+
+
+def test_thousands_of_rows_are_printed_as_few_are(tmp_path) -> None:
+    """Each block's lines are those that it has alone: the same columns, filled and aligned the same."""
+    file = tmp_path / "many.yaml"
+    blocks = [f"  - [{{kind: mlp, hidden: {number % 7 + 1}}}]\n" for number in range(2000)]
+    file.write_text(HEADER + "- dim: 64\n  blocks:\n" + "".join(blocks))
+    lines = ledger_plain(analyze(file, trace=False)).splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("stage 1 · no mixer #")]
+    assert len(starts) == 2000
+    # without the column of shares, which are of the whole model
+    tables = ["\n".join(line[:66] for line in lines[at + 1 : at + 6]) for at in starts]
+    assert len(set(tables)) == 7
+    assert all(table == tables[number % 7] for number, table in enumerate(tables))

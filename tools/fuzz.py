@@ -280,6 +280,7 @@ def main() -> None:
         for number, findings in pool.imap_unordered(_chunk, chunks):
             done += number
             found += findings
+            sys.stderr.write(f"\r{done:,} items")
             for finding in findings:
                 sys.stdout.write(f"{finding.item}: {finding.what}\n")
                 sys.stdout.flush()
