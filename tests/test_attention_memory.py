@@ -38,7 +38,7 @@ def test_one_command_gives_the_lecture_s_bytes(words, tokens, matrix, together):
     assert (said["tokens"], said["extra_tokens"]) == (tokens, 0)
     assert said["totals"]["attention_entries"] == LAYERS * HEADS * tokens**2
     assert said["totals"]["attention_bytes"] == LAYERS * HEADS * matrix == together
-    assert said["totals"]["attention_peak_bytes"] == HEADS * matrix
+    assert said["totals"]["attention_peak_bytes"] == 2 * HEADS * matrix  # scores and softmax output
 
 
 def test_a_class_token_is_no_part_of_the_example():

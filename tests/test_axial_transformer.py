@@ -6,14 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import AxisPosition, Context, Shift
+from xfcost.live.account import reconciled
 from xfcost.live.build import TWINS, build
 from xfcost.live.probe import probe
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
@@ -84,7 +83,7 @@ def test_without_the_shift_down_a_pixel_reads_its_whole_row(tmp_path):
 
 def test_counted_and_traced_agree_row_by_row(tmp_path):
     architecture = place(load(written(tmp_path)), Run(batch=3))
-    ledger = join(count(architecture), *traced_rows(*build(architecture)))
+    ledger = reconciled(count(architecture), *build(architecture))
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
     rows = {row.path: row for row in ledger.rows}

@@ -10,10 +10,9 @@ from torch import nn
 
 from bert import assert_alike, put_embeddings, put_layer
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
-from xfcost.accounts import join
 from xfcost.counted import count
+from xfcost.live.account import reconciled
 from xfcost.live.build import Live
-from xfcost.live.trace import traced_rows
 from xfcost.spec.architecture import Architecture
 
 VOCABULARY, POSITIONS, DIM, LENGTH = 29, 16, 12, 11
@@ -68,7 +67,7 @@ def test_bert_with_their_weights(tmp_path: Path) -> None:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_every_row_is_what_the_trace_sees(batch: int, tmp_path: Path) -> None:
     architecture, live = bert(tmp_path, batch=batch)
-    ledger = join(count(architecture), *traced_rows(*live))
+    ledger = reconciled(count(architecture), *live)
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
 

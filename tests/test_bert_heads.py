@@ -12,13 +12,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_layer
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.layers import MaskedLanguageModel
+from xfcost.live.account import reconciled
 from xfcost.live.build import build
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
@@ -65,7 +64,7 @@ def test_what_can_not_stand_is_refused() -> None:
 @pytest.mark.parametrize("next_sentence", [False, True])
 def test_every_row_is_what_the_trace_sees(next_sentence: bool, batch: int, tmp_path: Path) -> None:
     architecture, live = ours_of(spec(next_sentence=next_sentence), tmp_path, batch=batch)
-    ledger = join(count(architecture), *traced_rows(*live))
+    ledger = reconciled(count(architecture), *live)
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
 

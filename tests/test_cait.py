@@ -13,15 +13,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import xf
 from strategies import as_yaml, counted_spec
 from test_against_transformers import scrambled
-from xfcost.accounts import join
 from xfcost.comparison import compared
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import Mlp
+from xfcost.live.account import reconciled
 from xfcost.live.build import Live, SubLayerModel, Twins, build
 from xfcost.live.probe import probe
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import ClassAttention, Full
 from xfcost.mechanisms.base import Place, Residual
 from xfcost.report.remarks import memory_text
@@ -269,7 +268,7 @@ def test_the_trace_agrees_however_they_join(attention: str, where: str, tmp_path
     residual = "none" if where == "none" else {"place": where, "layer_scale": 0.1, "factor": 0.5}
     architecture = placed(tmp_path, cait_spec(residual=residual), batch=2, attention=attention)
     live: Live = build(architecture)
-    ledger = join(count(architecture), *traced_rows(*live))
+    ledger = reconciled(count(architecture), *live)
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
 
@@ -283,7 +282,7 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
         assert any(
             "a fused kernel has no place for them: this attention runs eager" in note for note in ledger.facts.notes
         )
-    assert memory_text(fused).plain.startswith("attention matrices, and statistics where fused, float32")
+    assert memory_text(fused).plain.startswith("attention matrices, float32, and float32 statistics where fused")
     assert memory_text(eager).plain.startswith("attention matrices, float32")
     # nor is it told what a tiled kernel would move, for there is none
     told = count(placed(tmp_path, cait_spec(), memory_level=2**20))

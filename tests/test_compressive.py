@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cases.compressive import compressed
-from cases.relative import with_memory
+from compared import given, options_of
+from references.compressive import compressed
+from references.relative import with_memory
 from strategies import as_yaml
 from test_relative import noise, spot
 from xfcost.counted import count
@@ -85,16 +86,18 @@ def test_heads_must_divide_the_width() -> None:
 
 def by_algorithm_1(page: Compressive, twin: nn.Module, segments: tuple[Tensor, ...]) -> list[Tensor]:
     """Rae et al. 2020, Algorithm 1, one layer: attend, take the n oldest memories out, compress them, at the end."""
+    options, weights = options_of(page), given(twin)
     batch, tokens, width = segments[0].shape
     memory, slots = (segments[0].new_zeros(batch, size, width) for size in (page.memory, page.compressed_memory))
     answers = []
     for number, x_BND in enumerate(segments):
         if number == 0:  # what the twin finds before a text: zeros were evicted
-            slots = torch.cat([slots, compressed(page, twin, torch.zeros_like(x_BND))], 1)[:, -page.compressed_memory :]
-        answers.append(with_memory(page, twin, x_BND, torch.cat([slots, memory], dim=1)))
+            new = compressed(options, weights, torch.zeros_like(x_BND))
+            slots = torch.cat([slots, new], 1)[:, -page.compressed_memory :]
+        answers.append(with_memory(options, weights, x_BND, torch.cat([slots, memory], dim=1)))
         kept = torch.cat([memory, x_BND], dim=1)
         evicted, memory = kept[:, :tokens], kept[:, tokens:]
-        slots = torch.cat([slots, compressed(page, twin, evicted)], dim=1)[:, -page.compressed_memory :]
+        slots = torch.cat([slots, compressed(options, weights, evicted)], dim=1)[:, -page.compressed_memory :]
     return answers
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cases.conv import reference
+from cases.base import Case
+from compared import given, referred
 from strategies import counted_spec
 from xfcost.counted import count
 from xfcost.errors import PageError
@@ -95,7 +96,7 @@ def test_on_grids_it_reads_counts_and_answers_as_it_says(page: Conv, grid: Grid)
         TWINS[Conv](page, where).double().requires_grad_(requires_grad=False),
         torch.randn(2, grid.total, 4).double(),
     )
-    torch.testing.assert_close(twin(x), reference(page, where, twin, x), rtol=1e-11, atol=1e-12)
+    torch.testing.assert_close(twin(x), referred(Case(page, where), given(twin), x), rtol=1e-11, atol=1e-12)
     told = [page.reads(grid, token) for token in range(grid.total)]
     assert probe(twin, (x,)).reads == tuple(map(frozenset, told))
     assert sum(map(len, told)) == page.pairs(grid)

@@ -20,7 +20,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_every_mechanism import Holder, joined
-from xfcost.accounts import join
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError, UsageError
 from xfcost.facts import Facts
@@ -28,9 +27,9 @@ from xfcost.grid import Grid
 from xfcost.layers import Conv, Dense, Mlp, Norm, NormLayer, Pool
 from xfcost.layers.base import Embed
 from xfcost.ledger import Ledger, Operation
+from xfcost.live.account import reconciled
 from xfcost.live.build import TWINS, SubLayerModel, Twins, build
 from xfcost.live.probe import kind_of, probe
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import NormKind, Place, Residual
 from xfcost.mechanisms.conv_kernel import Kernel, kernel_of
 from xfcost.spec.architecture import Part
@@ -167,7 +166,7 @@ def traced(page: Embed, where: Place, batch: int) -> Ledger:
         model = Holder(TWINS[type(page)](page, where)).eval().requires_grad_(requires_grad=False)
         x_BND = torch.randn(batch, where.grid.total, where.dim)
     facts = Facts(name="door", tokens="", grid_tokens=where.grid.tokens)
-    return join(Ledger(facts=facts, rows=rows), *traced_rows(model, (x_BND,), {"it": "it"}))
+    return reconciled(Ledger(facts=facts, rows=rows), model, (x_BND,), {"it": "it"})
 
 
 @every_case
@@ -652,7 +651,7 @@ def test_a_sub_layer_that_widens_stands_for_a_door(tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(as_yaml({"name": "one"} | spec), encoding="utf-8")
     architecture = place(load(str(file)), Run(dtype="float64"))
-    ledger = join(count(architecture), *traced_rows(*build(architecture)))
+    ledger = reconciled(count(architecture), *build(architecture))
     assert ledger.agreement is not None
     assert ledger.agreement.exact
     maps = [(row.path, row.params) for row in ledger.rows if row.operation == "linear"]

@@ -10,13 +10,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import Classifier
+from xfcost.live.account import reconciled
 from xfcost.live.build import build
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import ConvNext
 from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
@@ -85,7 +84,7 @@ def test_a_norm_behind_the_pool_is_traced(norm: str, pool: str, tmp_path: Path) 
     }
     file.write_text(as_yaml(spec))
     architecture = place(load(str(file)), Run(batch=2))
-    ledger = join(count(architecture), *traced_rows(*build(architecture)))
+    ledger = reconciled(count(architecture), *build(architecture))
     assert ledger.agreement is not None
     assert ledger.agreement.exact, ledger.agreement
 

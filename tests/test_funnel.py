@@ -10,14 +10,13 @@ from torch import Tensor, nn
 
 from bert import assert_alike, put_joined
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import Upsample
 from xfcost.layers.residual import wrapped
+from xfcost.live.account import reconciled
 from xfcost.live.build import Live
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import Funnel
 from xfcost.mechanisms.base import Place, Residual
 from xfcost.spec.architecture import Architecture
@@ -233,7 +232,7 @@ def test_every_row_is_what_the_trace_sees(batch: int, *, separate_cls: bool, tmp
     spec = funnel_spec(13, separate_cls=separate_cls)
     spec["stages"].append(decoder(separate_cls=separate_cls))
     architecture, live = ours_of(spec, tmp_path, batch=batch)
-    ledger = join(count(architecture), *traced_rows(*live))
+    ledger = reconciled(count(architecture), *live)
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
 

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from hugging_face import CONFIGS, write
+from xfcost.counted import count
 from xfcost.errors import SpecError, UsageError
 from xfcost.importing import imported
 from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
 
 BERT = {"model_type": "bert", "architectures": ["BertModel"]}
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
@@ -43,8 +45,11 @@ NO_JSON = [
     ('{"hidden_size": 768}', "has no model_type"),
     ('{"model_type": 7}', "config.json:1 model_type: expected text, got 7"),
     ('{"model_type": null}', "model_type: expected text, got null"),
-    ('{"model_type": "lama"}', "model_type: 'lama' is not carried; did you mean 'llama'"),
-    ('{"model_type": "whisper"}', "model_type: 'whisper' is not carried; known: bert, roberta"),
+    (
+        '{"model_type": "lama"}',
+        "model_type: 'lama' is not carried, nor is its architecture (null); a config",
+    ),
+    ('{"model_type": "whisper"}', "is another model. Known: bert, roberta"),
 ]
 
 
@@ -87,12 +92,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (BERT | {"is_decoder": "yes"}, "is_decoder: expected true or false, got 'yes'"),
     (BERT | {"add_cross_attention": True}, "add_cross_attention: expected false, got true"),
     (BERT | {"is_encoder_decoder": True}, "is_encoder_decoder: expected false, got true"),
-    (
-        BERT | {"quantization_config": {"bits": 4}},
-        "quantization_config: expected null, got {'bits': 4}: packed weights",
-    ),
     (BERT | {"pruned_heads": {"0": [1]}}, "pruned_heads: expected {} or null"),
-    (BERT | {"auto_map": {"AutoModel": "x.Y"}}, "auto_map: expected {} or null"),
     (BERT | {"embedding_size": 128}, "embedding_size: is not known of this family, and 128 could change"),
     (BERT | {"hidden_sise": 128}, "128 could change what is counted; did you mean 'hidden_size'"),
     (BERT | {"id2label": ["a"]}, "id2label: expected the names of the classes by their numbers"),
@@ -231,6 +231,85 @@ def test_what_changes_nothing_can_be_ignored_and_what_is_carried_can_not(tmp_pat
     for name, said in (("hidden_size", "is carried, and can't be ignored"), ("moods", "did you mean 'mood'")):
         with pytest.raises(SpecError, match=said):
             imported(path, ignored=[name])
+
+
+# Near names of other models: a config renamed to one would be counted as what it is not.
+@pytest.mark.parametrize("model_type", ["qwen3", "convnextv2", "umt5", "mistral3", "lama"])
+def test_no_other_model_is_proposed_for_a_model_type(model_type: str, tmp_path: Path) -> None:
+    path = write(tmp_path, {"model_type": model_type, "architectures": ["NotCarried"]})
+    with pytest.raises(SpecError) as error:
+        imported(path)
+    assert "did you mean" not in str(error.value)
+    assert f"'{model_type}' is not carried, nor is its architecture ('NotCarried')" in str(error.value)
+
+
+def test_all_fields_that_are_refused_are_said_in_one_run_in_the_order_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("""{
+ "model_type": "llama",
+ "rope_theta": NaN,
+ "hidden_size": "768",
+ "hidden_sise": 3,
+ "num_hidden_layers": 0,
+ "is_encoder_decoder": true,
+ "id2label": []
+}""")
+    with pytest.raises(SpecError) as error:
+        imported(path)
+    said = [line.partition("config.json:")[2] for line in str(error.value).splitlines()]
+    assert [line.partition(": ")[0] for line in said] == [
+        "3 rope_theta",
+        "4 hidden_size",
+        "5 hidden_sise",
+        "6 num_hidden_layers",
+        "7 is_encoder_decoder",
+        "8 id2label",
+    ]
+
+
+# Written by other libraries, or read by code that the model is not: nothing of what is counted hangs on them.
+WITHOUT_EFFECT = {
+    "_num_labels": 7,
+    "sentence_transformers": {"version": "5"},
+    "sbert_ce_default_activation_function": "torch.nn.Identity",
+    "is_llama_config": True,
+}
+REMARKED = {
+    "auto_map": {"AutoModel": "x.Y"},
+    "quantization": {"bits": 4, "group_size": 64},
+    "quantization_config": {"quant_method": "fp8"},
+    "is_causal": False,
+}
+
+
+@pytest.mark.parametrize("base", [BERT, LLAMA], ids=["bert", "llama"])
+def test_fields_that_change_nothing_pass_and_what_a_reader_must_know_is_remarked(
+    base: dict[str, Any], tmp_path: Path
+) -> None:
+    plain = imported(write(tmp_path, base))
+    more = imported(write(tmp_path, base | WITHOUT_EFFECT | REMARKED))
+    assert more.data == plain.data
+    new = [remark for remark in more.remarks if remark not in plain.remarks]
+    assert sorted(remark.partition(":")[0] for remark in new) == sorted(REMARKED)
+
+
+def test_an_unknown_model_type_follows_the_architecture_that_it_names(tmp_path: Path) -> None:
+    # Kimi K2 (Moonshot AI 2025, arXiv:2507.20534, table 2): DeepSeek-V3's blocks, 61 layers, 384 experts, 64 heads,
+    # 1.04e12 parameters, 32.6e9 of them active.
+    values = json.loads((Path(__file__).with_name("data") / "kimi_k2.json").read_text(encoding="utf-8"))
+    assert values["model_type"] == "kimi_k2"
+    found = imported(write(tmp_path, values))
+    assert found.architecture == "DeepseekV3ForCausalLM"
+    assert "no family has the model_type kimi_k2" in found.remarks[0]
+    path = tmp_path / "k2.yaml"
+    path.write_text(found.text)
+    ledger = count(place(load(str(path)), Run()))
+    # d = 7168, V = 163840: embedding and head; per block MLA (query rank 1536, KV rank 512, 64 heads of 128 + 64, 128)
+    mla = 7168 * 1536 + 1536 + 1536 * 64 * 192 + 7168 * (512 + 64) + 512 + 512 * 64 * 256 + 64 * 128 * 7168
+    dense, expert = 3 * 7168 * 18432, 3 * 7168 * 2048
+    sparse = 385 * expert + 384 * 7168  # the correction of the router's scores is a buffer
+    assert ledger.total("params") == 2 * 163840 * 7168 + 61 * (mla + 2 * 7168) + dense + 60 * sparse + 7168
+    assert round(ledger.total("params") / 1e12, 2) == 1.03
 
 
 def test_another_architecture_can_be_asked_for_and_none_that_isn_t_known(tmp_path: Path) -> None:

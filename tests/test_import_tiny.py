@@ -10,11 +10,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hugging_face import ours, parameters, placed, theirs, write
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.importing.families import FAMILIES, family_of
+from xfcost.live.account import reconciled
 from xfcost.live.build import build
-from xfcost.live.trace import traced_rows
 from xfcost.spec.walk import Run
 
 TOKENS = 11
@@ -142,6 +141,6 @@ TRACED = [
 def test_the_spec_runs_and_every_row_is_what_the_trace_sees(kind: str, architecture: str, tmp_path: Path) -> None:
     path, _ = config(tmp_path, kind, architecture, **two_labels(architecture))
     _, architecture_ = placed(path, run_of(kind, architecture)._replace(batch=2))
-    ledger = join(count(architecture_), *traced_rows(*build(architecture_)))
+    ledger = reconciled(count(architecture_), *build(architecture_))
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)

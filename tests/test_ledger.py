@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from xfcost.accounts import growth_exponent, join, with_seconds
 from xfcost.facts import Facts, Timing
 from xfcost.ledger import MIXINGS, Ledger, Operation
+from xfcost.matrices import Matrix
 
 # Two operations. `a` stands 3 times: 3·(10 + 20) MACs with `b`'s: 3·10 + 1·20 = 50; parameters 3·5 + 1·0 = 15.
 A = Operation(path="x.a", title="A", times=3, params=5, macs=10, flops=21, stage="one", block="one · x")
@@ -20,6 +21,7 @@ B = Operation(
     macs=20,
     flops=40,
     attention_entries=64,
+    matrix=Matrix(64, alive=128, kept=64),
     heads=4,
     stage="two",
     block="two · y",
@@ -117,12 +119,16 @@ def test_totals_count_repeated_blocks_and_keep_missing_apart_from_zero() -> None
 
 
 def test_attention_memory_by_hand() -> None:
-    # 64 entries per layer (batch 2 × 4 heads × 8), 12 layers; fp32: 8·4 = 32 bytes per head and sample, 256 per layer.
+    # 64 entries per layer (batch 2 × 4 heads × 8), 12 layers; fp32: 8·4 = 32 bytes per head and sample, 256 per layer;
+    # another 64 are alive beside them
     deep = ledger(A, traced(B, times=12), batch=2, dtype="float32")
-    assert deep.attention_memory() == {"per_head": 32, "per_layer": 256, "all_layers": 3072, "peak": 256}
+    assert deep.attention_memory() == {"per_head": 32, "per_layer": 256, "all_layers": 3072, "peak": 512}
     half = ledger(A, traced(B, times=12), batch=2, dtype="bfloat16")
-    assert half.attention_memory() == {"per_head": 16, "per_layer": 128, "all_layers": 1536, "peak": 128}
+    assert half.attention_memory() == {"per_head": 16, "per_layer": 128, "all_layers": 1536, "peak": 256}
     assert ledger(A).attention_memory()["peak"] == 0
+    # a fused kernel's 64 statistics are float32 in bfloat16 too
+    fused = ledger(traced(B, times=12, matrix=Matrix(0, 0, statistics=64)), batch=2, dtype="bfloat16")
+    assert fused.attention_memory() == {"per_head": 32, "per_layer": 256, "all_layers": 3072, "peak": 256}
 
 
 def test_published_figures_stand_beside_ours() -> None:

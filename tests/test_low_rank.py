@@ -10,12 +10,11 @@ import torch
 from torch.nn import functional as F
 
 from strategies import as_yaml, counted_spec
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
+from xfcost.live.account import reconciled
 from xfcost.live.build import build
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import Full, LowRank
 from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
@@ -59,7 +58,7 @@ def test_layerwise_sharing_is_one_table_in_the_model(tmp_path: Path) -> None:
     file.write_text(as_yaml({"name": "shared"} | model(*[{"heads": 2, "rank": 4, "share": "layerwise"}] * 3)))
     architecture = place(load(str(file)), Run())
     live = build(architecture, "cpu")
-    ledger = join(count(architecture), *traced_rows(*build(architecture)))
+    ledger = reconciled(count(architecture), *build(architecture))
     assert ledger.agreement is not None
     assert ledger.agreement.exact, ledger.agreement
     assert {row.path: row.params for row in ledger.rows if row.params and row.path.startswith("shared")} == {

@@ -10,15 +10,14 @@ import torch
 from torch import nn
 
 from strategies import as_yaml
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers import MemoryTokens
 from xfcost.ledger import Ledger
+from xfcost.live.account import reconciled
 from xfcost.live.build import Live, Twins, build
 from xfcost.live.probe import probe
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
@@ -49,14 +48,14 @@ def placed(folder: Path, data: dict[str, Any], **run: Any) -> Architecture:
     return place(load(str(file)), Run(**run))
 
 
-def reconciled(architecture: Architecture) -> tuple[Ledger, Live]:
+def agreed(architecture: Architecture) -> tuple[Ledger, Live]:
     live = build(architecture)
-    return join(count(architecture), *traced_rows(*live)), live
+    return reconciled(count(architecture), *live), live
 
 
 def test_every_layer_works_on_the_memory_too(tmp_path: Path) -> None:
     architecture = placed(tmp_path, spec(DOOR), batch=2)
-    ledger, _ = reconciled(architecture)
+    ledger, _ = agreed(architecture)
     rows = {row.path: row for row in ledger.rows}
     assert architecture.grid == Grid((10,), 3)
     assert ledger.agreement is not None
@@ -70,8 +69,8 @@ def test_every_layer_works_on_the_memory_too(tmp_path: Path) -> None:
 
 
 def test_the_grid_alone_is_compared_without_them(tmp_path: Path) -> None:
-    ledger, _ = reconciled(placed(tmp_path, spec(DOOR), extra_tokens=False))
-    plain, _ = reconciled(placed(tmp_path, spec()))
+    ledger, _ = agreed(placed(tmp_path, spec(DOOR), extra_tokens=False))
+    plain, _ = agreed(placed(tmp_path, spec()))
     assert ledger.totals() == plain.totals()
 
 

@@ -20,7 +20,7 @@ from xfcost.layers import Geglu, Mlp, Moe, Swiglu
 from xfcost.layers.moe import Groups, Shared
 from xfcost.live.build import TWINS
 from xfcost.live.probe import probe
-from xfcost.live.trace import row_path
+from xfcost.live.rows import row_path
 from xfcost.mechanisms.base import Place, Residual
 
 PACKED = (

@@ -9,20 +9,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from growth import orders_at
 from plain_mvit import CONFIGS, Config, PlainMViT
 from strategies import as_yaml
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError, UsageError
 from xfcost.grid import Grid, video_sides
 from xfcost.layers import Conv, Mlp, Position
 from xfcost.ledger import Ledger
+from xfcost.live.account import reconciled
 from xfcost.live.build import SubLayerModel, Twins, build
 from xfcost.live.mechanisms.decomposed import distance_rows
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import Pooling, WindowPooling
 from xfcost.mechanisms.base import Place, Residual
-from xfcost.mechanisms.orders import ORDERS
 from xfcost.mechanisms.pooled_axes import PooledAxis
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_files
@@ -170,7 +169,7 @@ def test_whole_models_give_the_numbers_of_a_plain_one(name: str, tmp_path: Path)
     plain = PlainMViT(config).double().eval().requires_grad_(requires_grad=False)
     copy_weights(ours, plain)
     torch.testing.assert_close(ours(pixels), plain(pixels), rtol=1e-9, atol=1e-10)
-    traced = join(count(architecture), *traced_rows(*build(architecture)))
+    traced = reconciled(count(architecture), *build(architecture))
     assert traced.agreement is not None
     assert traced.agreement.exact
 
@@ -376,10 +375,12 @@ def test_heads_divide_the_width_that_comes_out() -> None:
 
 
 def test_orders_along_one_two_and_three_axes() -> None:
-    keys = [Conv(size=3).order_key(Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]]
-    assert [ORDERS[key, "conv"] for key in keys] == ["O(N·W·C·d)", "O(N·W²·C·d)", "O(N·W³·C·d)"]
+    doors = [orders_at(Conv(size=3), Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]]
+    assert [door["conv"] for door in doors] == ["O(N·W·d²)", "O(N·W²·d²)", "O(N·W³·d²)"]
     # Frames have no strides: l² tokens to a key, whatever the kernel's reach in time.
-    video = Pooling(heads=2, kv_stride=[1, 4, 4], bias="decomposed").order_key(here(4, 8, 8))
-    assert (ORDERS[video, "pool_k"], ORDERS[video, "scores"]) == ("O(N·W³·d/l²)", "O(N²·d/l²)")
-    assert ORDERS["pooling", "position_scores"] == "O(N√N·d/l)"
-    assert ORDERS["window_pooling", "scores"] == "O(N·W²·d)"
+    video = orders_at(Pooling(heads=2, kv_stride=[1, 4, 4], bias="decomposed"), here(4, 8, 8))
+    assert (video["pool_k"], video["scores"]) == ("O(N·W³·d/l²)", "O(N²·d/l²)")
+    image = orders_at(Pooling(heads=2, kv_stride=4, bias="decomposed"), here(8, 8))
+    assert image["position_scores"] == "O(N√N·d/l)"
+    windows = orders_at(WindowPooling(heads=2, kv_stride=4, window=8), here(8, 8))
+    assert windows["scores"] == "O(N·W²·d)"

@@ -10,11 +10,10 @@ import pytest
 
 from published import PUBLISHED
 from published.judged import MILLION, Off, PartOf, RoundedDown, Without
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.ledger import Ledger
+from xfcost.live.account import reconciled
 from xfcost.live.build import build
-from xfcost.live.trace import traced_rows
 from xfcost.spec.architecture import Architecture, Stage
 from xfcost.spec.load import gallery, load, preset_files, preset_names
 from xfcost.spec.walk import Run, place
@@ -61,7 +60,7 @@ def test_counted_and_traced_equal_the_reference_to_the_unit(name):
 
     traced = architecture if name in WHOLE else thinned(architecture)
     live = build(traced)
-    ledger = join(count(traced), *traced_rows(*live))
+    ledger = reconciled(count(traced), *live)
     assert {row.path for row in ledger.rows} == {row.path for row in counts.rows}
     assert ledger.agreement is not None
     assert ledger.agreement.differences == ()

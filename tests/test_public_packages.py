@@ -17,11 +17,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.ledger import Ledger
+from xfcost.live.account import reconciled
 from xfcost.live.build import build
-from xfcost.live.trace import traced_rows
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
@@ -185,7 +184,7 @@ def joined(data: dict[str, Any], folder: Path) -> Ledger:
     file = folder / "spec.yaml"
     file.write_text(as_yaml({"name": "torch.nn.Transformer"} | data), encoding="utf-8")
     architecture = place(load(str(file)), Run())
-    return join(count(architecture), *traced_rows(*build(architecture)))
+    return reconciled(count(architecture), *build(architecture))
 
 
 @pytest.mark.parametrize(

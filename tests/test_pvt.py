@@ -13,7 +13,9 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_joined
-from cases.spatial_reduction import patches, reference
+from cases.base import Case
+from compared import given, referred
+from references.spatial_reduction import windows
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of, weights_of
 from xfcost.counted import count
 from xfcost.errors import PageError
@@ -58,7 +60,7 @@ def test_rows_of_a_reduced_grid_by_hand() -> None:
 def test_rows_of_a_pooled_grid_by_hand() -> None:
     # 5×4 tokens pooled to 3×3. Along 5: 0-1, 1-3, 3-4 (2 + 3 + 2 tokens), along 4: 0-1, 1-2, 2-3 (2 + 2 + 2).
     page, spot = SpatialReduction(heads=2, pooled=3), at(5, 4)
-    assert [list(tokens) for tokens in patches(page, spot.grid)][4] == [5, 6, 9, 10, 13, 14]
+    assert [list(tokens) for tokens in windows(spot.grid.sides, 3)][4] == [5, 6, 9, 10, 13, 14]
     found = rows(page, spot)
     assert (found["pool"].flops, found["pool"].reads_tokens) == (7 * 6 * 6, 3 * 2)
     assert (found["pool"].mixing, found["scores"].mixing, found["scores"].reads) == ("global", "global", "k")
@@ -70,12 +72,12 @@ def test_rows_of_a_pooled_grid_by_hand() -> None:
 @pytest.mark.parametrize("pooled", range(1, 9))
 @pytest.mark.parametrize("side", range(1, 20))
 def test_an_adaptive_pool_is_as_torch_cuts_it(side: int, pooled: int) -> None:
-    windows = patches(SpatialReduction(heads=1, pooled=pooled), Grid((side,)))
+    cut = windows((side,), pooled)
     found = rows(SpatialReduction(heads=1, pooled=pooled), at(side, dim=1))["pool"]
-    assert found.flops == sum(map(len, windows))
-    assert found.reads_tokens == max(map(len, windows))
+    assert found.flops == sum(map(len, cut))
+    assert found.reads_tokens == max(map(len, cut))
     numbers = torch.arange(side).double() ** 2
-    means = torch.stack([numbers[list(tokens)].mean() for tokens in windows])
+    means = torch.stack([numbers[list(tokens)].mean() for tokens in cut])
     torch.testing.assert_close(functional.adaptive_avg_pool1d(numbers[None], pooled)[0], means)
 
 
@@ -143,7 +145,7 @@ def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
     changed[:, 4] += 1  # the end of the first row
     with torch.no_grad():
         differs = (twin(x_BND) != twin(changed)).any(-1)[0]
-        torch.testing.assert_close(twin(changed), reference(page, spot, twin, changed))
+        torch.testing.assert_close(twin(changed), referred(Case(page, spot), given(twin), changed))
     assert differs.nonzero().flatten().tolist() == [4]
 
 

@@ -12,16 +12,15 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError, SpecError
 from xfcost.grid import Grid
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.position import Position
+from xfcost.live.account import reconciled
 from xfcost.live.build import TWINS, build
 from xfcost.live.clock import time_rows
 from xfcost.live.memory import kept_bytes, peak_bytes
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
@@ -67,7 +66,7 @@ def architecture_of(data: dict[str, Any], folder: Path, **run: Any) -> Architect
 def test_chunks_cost_the_same_and_agree_with_the_trace(chunks, tokens, tmp_path):
     architecture = architecture_of(spec([{"kind": "mlp", "chunks": chunks}], tokens), tmp_path, batch=2)
     live = build(architecture)
-    ledger = join(count(architecture), *traced_rows(*live))
+    ledger = reconciled(count(architecture), *live)
     assert ledger.agreement is not None
     assert ledger.agreement.exact, ledger.agreement
     whole = count(architecture_of(spec([{"kind": "mlp"}], tokens), tmp_path, batch=2))
@@ -146,7 +145,7 @@ def test_a_place_has_its_rows_of_all_tables_beside_each_other(tokens):
 def test_axial_positions_agree_with_the_trace(tokens, tmp_path):
     axial = {"kind": "position", "form": "axial", "shape": [3, 4], "widths": [5, 7]}
     architecture = architecture_of(spec([{"kind": "mlp"}], tokens, embed=[axial]), tmp_path, batch=3)
-    ledger = join(count(architecture), *traced_rows(*build(architecture)))
+    ledger = reconciled(count(architecture), *build(architecture))
     assert ledger.agreement is not None
     assert ledger.agreement.exact, ledger.agreement
     rows = {row.operation: row for row in ledger.rows if row.path.startswith("embed.1")}

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cases.relative import with_memory
+from compared import given, options_of
+from references.relative import with_memory
 from strategies import as_yaml, counted_spec
 from xfcost.counted import batched, count
 from xfcost.errors import PageError
@@ -126,7 +127,7 @@ def test_heads_must_divide_the_width() -> None:
 def test_a_given_memory_is_attended_over(page: Relative, *, fused: bool) -> None:
     twin = twin_of(page, spot(5, fused=fused))
     x_BND, memory_BPD = noise(2, 5, 6), noise(2, page.memory, 6, seed=2)
-    plain = with_memory(page, twin, x_BND, memory_BPD)
+    plain = with_memory(options_of(page), given(twin), x_BND, memory_BPD)
     torch.testing.assert_close(twin(x_BND, memory_BPD), plain, rtol=1e-11, atol=1e-12)
     assert not torch.allclose(twin(x_BND), plain)  # it is no zeros
 

@@ -12,16 +12,15 @@ from torch import Tensor
 
 from strategies import as_yaml
 from xfcost import units
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import SpecError
 from xfcost.grid import Grid
 from xfcost.layers.mlp import Mlp
 from xfcost.ledger import Ledger
+from xfcost.live.account import reconciled
 from xfcost.live.build import Live, StageModel, build
 from xfcost.live.memory import kept_bytes, watched
 from xfcost.live.reversible import ReversibleRun
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms.base import Place, Residual
 from xfcost.report.remarks import memory_text
 from xfcost.spec.architecture import Architecture, Part
@@ -70,7 +69,7 @@ def refusal(data: dict[str, Any], folder: Path) -> str:
 
 def joined(architecture: Architecture) -> Ledger:
     live = build(architecture)
-    return join(count(architecture), *traced_rows(*live))
+    return reconciled(count(architecture), *live)
 
 
 # Numbers ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,18 +13,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.layers.patch_merging import PatchMerging
 from xfcost.ledger import Ledger, Operation
+from xfcost.live.account import reconciled
 from xfcost.live.build import build
 from xfcost.live.leaves import Fused
 from xfcost.live.mechanisms.cosine import Temperature
 from xfcost.live.mechanisms.position_bias import log_offsets
 from xfcost.live.mechanisms.window import WindowAttention
-from xfcost.live.trace import trace, traced_rows
+from xfcost.live.trace import trace
 from xfcost.mechanisms import Window
 from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
@@ -208,7 +208,7 @@ def test_awkward_grids_are_counted_as_they_are_traced(size, attention, tmp_path)
     # 1×1, one row, 7×9, 13×13 and 56×80 tokens, odd ones halved, under windows of 8
     for batch in (1, 3):
         architecture, live = ours_of(v2_spec(size, 8), tmp_path, batch=batch, attention=attention)
-        ledger = join(count(architecture), *traced_rows(*live))
+        ledger = reconciled(count(architecture), *live)
         assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
         answer = live.model(*live.inputs)
         assert answer.shape == (batch, CLASSES)

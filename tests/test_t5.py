@@ -12,10 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_joined
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
-from xfcost.accounts import join
 from xfcost.counted import count
+from xfcost.live.account import reconciled
 from xfcost.live.build import build
-from xfcost.live.trace import traced_rows
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
@@ -127,7 +126,7 @@ def test_t5_with_their_weights(gated: bool, tokens: tuple[int, int], attention: 
 def test_every_row_is_what_the_trace_sees(attention: str, tmp_path: Path) -> None:
     data = spec(gated=True, scale="rsqrt_dim")
     architecture, live = ours_of(data, tmp_path, batch=3, tokens=(5, 16), attention=attention)
-    ledger = join(count(architecture), *traced_rows(*live))
+    ledger = reconciled(count(architecture), *live)
     assert ledger.agreement is not None
     assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
 

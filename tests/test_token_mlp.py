@@ -10,13 +10,12 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.accounts import join
 from xfcost.counted import count
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Ledger
+from xfcost.live.account import reconciled
 from xfcost.live.build import Live, build
-from xfcost.live.trace import traced_rows
 from xfcost.mechanisms import Gmlp, TokenLinear, TokenMlp
 from xfcost.mechanisms.base import Mixer, Place
 from xfcost.spec.load import load
@@ -95,7 +94,7 @@ def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
 
 
 def joined(live: Live, ledger: Ledger) -> Ledger:
-    return join(ledger, *traced_rows(*live))
+    return reconciled(ledger, *live)
 
 
 @pytest.mark.parametrize("name", ["mixer-s32", "resmlp-s12", "gmlp-ti"])

@@ -36,7 +36,7 @@ def output(arguments: str) -> str:
     """What a command prints on stdout, 100 columns wide, without colour."""
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "TERM": "dumb"}
     command = [sys.executable, "-m", "xfcost", *shlex.split(arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=True)  # noqa: S603
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=True)
     return done.stdout
 
 
@@ -164,7 +164,7 @@ def vision() -> None:
 
 def letters() -> None:
     """What the letters of orders stand for."""
-    from xfcost.mechanisms.orders import LETTERS
+    from xfcost.letters import LETTERS
 
     cog.outl("\n" + ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS.items()) + ".\n")
 

@@ -29,7 +29,7 @@ def comparison() -> None:
 
 def drawn(*arguments: str) -> None:
     """A command that draws."""
-    subprocess.run([sys.executable, "-m", "xfcost", *arguments, "--force"], check=True)  # noqa: S603
+    subprocess.run([sys.executable, "-m", "xfcost", *arguments, "--force"], check=True)
 
 
 PICTURES.mkdir(exist_ok=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+from xfcost.interrupts import end_on_interrupt
 
 
 def main() -> None:
     """Run the command line."""
-    try:
-        from xfcost.cli import main as run
+    end_on_interrupt()
+    from xfcost.cli import main as run
 
-        run()
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run()
 
 
 if __name__ == "__main__":

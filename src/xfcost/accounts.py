@@ -1,9 +1,9 @@
-"""Other accounts laid beside the counted one: the trace's figures, the clock's seconds, a larger size's costs."""
+"""Other accounts laid beside the counted one: the trace, the dispatcher, the clock, a larger size's costs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,34 +12,52 @@ from xfcost.facts import Agreement, Timing
 from xfcost.ledger import MEASURED, Ledger, Operation
 
 
-def join(counted: Ledger, traced: Iterable[Operation], uncounted: Iterable[str] = ()) -> Ledger:
-    """`counted` with the traced account's figures beside its own, and what the two disagree on.
+def join(
+    counted: Ledger,
+    other: Iterable[Operation],
+    uncounted: Iterable[str] = (),
+    *,
+    account: str = "traced",
+    quantities: Sequence[str] = MEASURED,
+) -> Ledger:
+    """`counted` with another account's figures beside its own (`traced_macs`, …), and what the two disagree on.
 
     The accounts are joined on the path. A row that only one of them knows is a difference, and so is another `times`.
+    Differences with an account that was joined before stay.
     """
-    theirs = {row.path: row for row in traced}
+    theirs = {row.path: row for row in other}
     differences: list[dict[str, Any]] = []
 
-    def compare(path: str, quantity: str, ours: int | None, other: int | None) -> None:
-        if ours != other:
-            differences.append({"path": path, "quantity": quantity, "counted": ours, "traced": other})
+    def compare(path: str, quantity: str, ours: int | None, found: int | None) -> None:
+        if ours != found:
+            differences.append({"path": path, "quantity": quantity, "counted": ours, account: found})
 
     rows = []
     for row in counted.rows:
-        other = theirs.pop(row.path, None)
-        if other is None:
+        match = theirs.pop(row.path, None)
+        if match is None:
             compare(row.path, "operation", 1, None)
             rows.append(row)
             continue
-        for quantity in ("times", *MEASURED):
-            compare(row.path, quantity, getattr(row, quantity), getattr(other, quantity))
-        figures = {f"traced_{quantity}": getattr(other, quantity) for quantity in MEASURED}
+        for quantity in ("times", *quantities):
+            compare(row.path, quantity, getattr(row, quantity), getattr(match, quantity))
+        figures = {f"{account}_{quantity}": getattr(match, quantity) for quantity in quantities}
         rows.append(msgspec.structs.replace(row, **figures))
     for path in theirs:
         compare(path, "operation", None, 1)
-    loose = tuple(uncounted)
-    agreement = Agreement(exact=not differences and not loose, differences=tuple(differences), uncounted=loose)
+    agreement = _agreement(counted.agreement, differences, uncounted, account)
     return msgspec.structs.replace(counted, rows=tuple(rows), agreement=agreement)
+
+
+def _agreement(
+    before: Agreement | None, differences: Sequence[dict[str, Any]], uncounted: Iterable[str], *accounts: str
+) -> Agreement:
+    """What was found before, and what was found now."""
+    before = before or Agreement(exact=True)
+    both = (*before.differences, *differences)
+    loose = (*before.uncounted, *uncounted)
+    names = (*before.accounts, *accounts)
+    return Agreement(exact=not both and not loose, accounts=names, differences=both, uncounted=loose)
 
 
 def with_backward(
@@ -59,10 +77,7 @@ def with_backward(
         if macs != [one - row.backward_saved, *(one,) * (row.times - 1)]:
             ours = row.times_over("backward_macs")
             found.append({"path": row.path, "quantity": "backward_macs", "counted": ours, "traced": sum(macs)})
-    before = ledger.agreement or Agreement(exact=True)
-    loose = (*before.uncounted, *uncounted)
-    differences = (*before.differences, *found)
-    agreement = Agreement(exact=not differences and not loose, differences=differences, uncounted=loose)
+    agreement = _agreement(ledger.agreement, found, uncounted)
     return msgspec.structs.replace(ledger, rows=tuple(rows), agreement=agreement)
 
 

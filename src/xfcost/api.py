@@ -12,6 +12,7 @@ from xfcost.counted import count, with_rebuilt
 from xfcost.decoding import at, told_traced, traced_sizes, with_mode
 from xfcost.errors import UsageError
 from xfcost.ledger import Ledger
+from xfcost.mechanisms.base import Logits
 from xfcost.spec.architecture import Architecture, Execution, Mode
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.walk import Run, place
@@ -39,6 +40,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     device: str | None = None,
     mode: Mode = "forward",
     new_tokens: int | None = None,
+    logits: Logits | None = None,
     optimizer: str | None = None,
     tokens: float | str | None = None,
     rate: float | str | None = None,
@@ -63,6 +65,8 @@ def analyze(  # noqa: PLR0913 - the options of the command
             where N, it among them, are cached; `generate` is a prefill of N and then token after token; `train` is a
             step of training.
         new_tokens: how many `generate` writes.
+        logits: with `prefill` and `generate`: `last` computes those of the last position alone, as public `generate`
+            implementations do (the default); `all` those of every position.
         optimizer: with `train`: adamw (the default), sgd, momentum, adafactor or lion.
         tokens: with `train`: of the whole run (300e9, `300B`), which is then told in FLOPs.
         rate: FLOP/s that one device sustains (312e12, `312T`): the run in days, on `devices` of them.
@@ -78,7 +82,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     loaded = load(spec_name(spec), settings_texts(settings))
     how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
     how |= {"optimizer": optimizer, "tokens": tokens, "rate": rate, "devices": devices}
-    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, **how)
+    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, logits=logits, **how)
     return account(loaded, run, trace=trace, device=device, progress=progress)
 
 
@@ -95,6 +99,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     device: str | None = None,
     mode: Mode = "forward",
     new_tokens: int | None = None,
+    logits: Logits | None = None,
     optimizer: str | None = None,
     tokens: float | str | None = None,
     rate: float | str | None = None,
@@ -111,7 +116,7 @@ def compare(  # noqa: PLR0913 - the options of the command
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
     how |= {"optimizer": optimizer, "tokens": tokens, "rate": rate, "devices": devices}
-    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, **how)
+    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, logits=logits, **how)
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)
@@ -120,8 +125,23 @@ def compare(  # noqa: PLR0913 - the options of the command
 def account(
     loaded: Loaded, run: Run, *, trace: bool = True, device: str | None = None, progress: Progress | None = None
 ) -> Ledger:
-    """The ledger of one loaded spec."""
+    """The ledger of one loaded spec.
+
+    Raises:
+        XfcostError: bad input; a DeviceError where memory runs out, with bytes.
+    """
     say = progress or (lambda text: None)
+    if not trace and device is None:
+        return _account(loaded, run, trace=trace, device=device, say=say)
+    from xfcost.live.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(loaded.spec.name, f"running it on {device}" if device else "tracing it"):
+        return _account(loaded, run, trace=trace, device=device, say=say)
+
+
+def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: Progress) -> Ledger:
+    """Counted, then traced and timed where that is asked for."""
     if device is not None:
         from xfcost.live.clock import check_device
 
@@ -161,7 +181,19 @@ def _timed(architecture: Architecture, ledger: Ledger, loaded: Loaded, run: Run,
 
 
 def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
-    """Trace any torch module: MACs, FLOPs and parameters module by module, and what no handle knew."""
+    """Trace any torch module: MACs, FLOPs and parameters module by module, and what they leave out.
+
+    Args:
+        model: on the CPU, where it runs once, or on `meta`, where it takes no memory. It is left as it was.
+        inputs: tensors, as `model` takes them.
+
+    Returns:
+        Traced: `macs`, `flops`, `params`, `modules` by dotted path; `unsupported`, the operations that are not counted.
+        Where there are any, `complete` is False and the totals are lower bounds, printed as "at least".
+
+    Raises:
+        UsageError: an input is no tensor, or a module can't be traced (scripted, or lazy and not yet run).
+    """
     from xfcost.live.trace import trace as trace_module
 
     return trace_module(model, inputs)

@@ -8,8 +8,9 @@ from operator import index
 from typing import Any, get_args
 
 from xfcost.errors import UsageError, nearest
+from xfcost.mechanisms.base import Logits
 from xfcost.plan import make_plan
-from xfcost.spec.architecture import Execution, Mode
+from xfcost.spec.architecture import PROMPTED, Execution, Mode
 from xfcost.spec.walk import Run
 from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
 
@@ -28,9 +29,12 @@ def make_run(  # noqa: PLR0913 - the options of the commands
     memory_level: Any = None,
     mode: str = "forward",
     new_tokens: Any = None,
+    logits: Any = None,
     **training: Any,
 ) -> Run:
     """The checked run: N (one number or one per stream) or the image's size, a batch, a dtype, an execution, a mode.
+
+    `logits` is of the modes that take in a prompt: the positions whose logits are computed.
 
     `training` is what `make_plan` takes: an optimizer, and the whole run's tokens, rate and devices.
 
@@ -57,6 +61,7 @@ def make_run(  # noqa: PLR0913 - the options of the commands
     sizes = (token_numbers(N), image_size(size))
     written = new_tokens_number(new_tokens, mode)
     how: dict[str, Any] = {"memory_level": level, "mode": mode, "new_tokens": written}
+    how["logits"] = logits_positions(logits, mode)
     return Run(*sizes, samples, name, attention, **how, plan=make_plan(mode, **training))  # type: ignore[arg-type]
 
 
@@ -78,6 +83,24 @@ def new_tokens_number(given: Any, mode: str) -> int:
         got = "is missing" if given is None else f"{given}"
         raise UsageError(f"--new-tokens {got}: expected how many tokens to generate, 1 to {MOST_NEW}")
     return number
+
+
+def logits_positions(given: Any, mode: str) -> Logits | None:
+    """`last` or `all`, in the modes that take in a prompt; None where nothing is asked.
+
+    Raises:
+        UsageError: it is neither, or the mode leaves no choice.
+    """
+    if given is None:
+        return None
+    if given not in get_args(Logits):
+        raise UsageError(f"--logits {given}: expected last or all")
+    if mode not in PROMPTED:
+        raise UsageError(
+            f"--logits {given}: it is of {' and '.join(f'--mode {name}' for name in PROMPTED)}; forward and train "
+            "compute the logits of all positions, decode those of its one token"
+        )
+    return given  # type: ignore[no-any-return]
 
 
 def image_size(given: Any) -> tuple[int, int] | None:

@@ -87,8 +87,12 @@ def root(
         ctx.with_resource(allowed())
 
 
+# sysexits.h: EX_SOFTWARE. Never 1, which says that the accounts disagree.
+INTERNAL_ERROR: Final = 70
+
+
 def main() -> None:
-    """Run the app: errors of the user's making become one message and exit code 2."""
+    """Run the app: errors of the user's making become one message and exit code 2, ours one line and exit code 70."""
     open_stderr()
     if sys.stdout is None:
         _refuse("stdout is closed; there is nowhere to print to")
@@ -96,14 +100,44 @@ def main() -> None:
         app()
     except XfcostError as error:
         _refuse(str(error), error.exit_code)
+    except MemoryError:
+        _refuse(
+            "memory ran out; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)"
+        )
     except BrokenPipeError:
         _drop_output()
         sys.exit(1)
     except OSError as error:
         _drop_output()
         _refuse(f"stdout can't be written: {error.strerror or error}")
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a mistake of ours, and must not read as a result
+        _drop_output()
+        _refuse(_internal(error), INTERNAL_ERROR)
     finally:
         settle()
+
+
+def _internal(error: Exception) -> str:
+    """One line that asks for a report; `XFCOST_TRACEBACK=1` raises the error instead.
+
+    Raises:
+        Exception: `error`, where the environment asks for its traceback.
+    """
+    if os.environ.get("XFCOST_TRACEBACK"):
+        raise error
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    place = f" at {os.path.basename(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}" if where else ""
+    what = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
+    return (
+        f"xfcost made a mistake of its own ({what}{place}); please report this line, the command and its spec "
+        "(XFCOST_TRACEBACK=1 shows where it happened)"
+    )
+
+
+# Letters of an unexpected error that are printed.
+_LONGEST: Final = 300
 
 
 def _refuse(message: str, code: int = XfcostError.exit_code) -> NoReturn:

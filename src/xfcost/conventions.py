@@ -18,6 +18,7 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "add": 1,  # residual adds, bias adds, positions, relative position bias, subtracting
     "multiply": 1,  # scaling queries by 1/√d_k, embeddings by √d, squares, dividing
     "exp": 1,  # and every other elementary function: logarithm, root, sine
+    "abs": 1,  # and the sign, and rounding
     "clamp": 1,  # one bound
     "softmax": 5,  # maximum, subtract, exponential, sum, divide
     "layer_norm": 5,  # fvcore's figure, affine included: mean, variance, subtract, scale, affine
@@ -26,8 +27,18 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "group_norm": 5,  # as layer norm
     "affine": 2,  # scale, shift
     "relu": 1,
+    "leaky_relu": 2,  # the slope, the maximum; with a learned slope too (PReLU)
+    "hardtanh": 2,  # two bounds; ReLU6 is one
+    "hardsigmoid": 4,  # relu6(x + 3)/6: add, two bounds, divide
+    "hardswish": 5,  # x·hardsigmoid(x)
+    "shrink": 1,  # x ± λ
     "silu": 4,  # x·sigmoid(x)
     "elu": 2,  # exp(x) - 1 below zero
+    "selu": 3,  # elu, scale
+    "celu": 4,  # α·(exp(x/α) - 1) below zero: divide, elu, multiply
+    "mish": 9,  # x·tanh(softplus(x))
+    "glu": 4,  # a·sigmoid(b), per element of the output
+    "log_softmax": 5,  # maximum, subtract, exponential, sum, subtract
     "sigmoid": 3,  # 1/(1 + exp(-x)), the sign for free
     "tanh": 5,  # (exp(2x) - 1)/(exp(2x) + 1)
     "gelu": 5,  # x·½·(1 + erf(x/√2)): multiply, erf, add, multiply, multiply
@@ -35,10 +46,14 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
     "gelu_tanh": 9,  # ½·x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
     "mean": 1,  # per element that enters
     "sum": 1,  # per element that enters
+    "variance": 4,  # per element that enters, and for the standard deviation: mean, subtract, square, sum
     "norm": 2,  # length of a vector, per element that enters: square, add
+    "cosine_similarity": 6,  # per pair of elements that enter: their product, both squares, three sums
+    "distance": 3,  # of vectors, per pair of elements: subtract, power, add
     "logsumexp": 4,  # per element that enters: maximum, subtract, exponential, sum
     "cumsum": 1,
     "softplus": 3,  # log(1 + exp(x))
+    "interpolate": 2,  # per neighbour of an element of the output: its weight, the sum; 2 neighbours per axis, cubic 4
     "complex_multiply": 6,  # 4 products, 2 sums
     "fft": 5,  # per complex number and ⌈log₂ n⌉ of a transform of n, as FFTW counts; n real numbers are n/2 of them
     # per number of the state and step of Mamba's scan, beside its read-out's products: Δ·A, exp, ·h; Δu·B, the sum

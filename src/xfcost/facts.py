@@ -19,6 +19,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = "float32"
     attention: str = "eager"
     mode: str = "forward"
+    logits: str | None = None
+    """The positions whose logits are computed, `last` or `all`; None where no head predicts the next token."""
     memory_level: int | None = None
     """Bytes of on-chip memory that attention is tiled for, where that was asked."""
     source: str = ""
@@ -45,13 +47,25 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the join of two accounts found: `exact` only where every row agrees on every quantity."""
+    """What joining other accounts with the counted one found: `exact` only where every row agrees on every quantity."""
 
     exact: bool
+    accounts: tuple[str, ...] = ()
+    """Those that were joined: traced, dispatched."""
     differences: tuple[dict[str, Any], ...] = ()
-    """{path, quantity, counted, traced}"""
+    """{path, quantity, counted, and the account that differs: traced or dispatched}"""
     uncounted: tuple[str, ...] = ()
     """Work that no named operation owns, or that no handle knows."""
+
+
+class ProcessMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that a process grows by on the CPU while it builds a model and runs it, before it ran."""
+
+    predicted: int
+    low: int
+    """Tensors alive and workspace: a heap that gives back every byte."""
+    high: int
+    """A heap as scattered as in the worst run, and code that the run is the first to touch: what must be free."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,3 +84,5 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """Peak of live tensor bytes during a forward, parameters included."""
     predicted_peak_bytes: int | None = None
     """The same, walked on the `meta` device before anything ran."""
+    process_memory: ProcessMemory | None = None
+    """What the process was predicted to take, on the CPU; None on other devices."""

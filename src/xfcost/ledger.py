@@ -5,12 +5,13 @@ Counts are Python ints from end to end, seconds and bytes are SI; rounding happe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from xfcost.facts import Agreement, Facts, Timing
+from xfcost.matrices import Held, Matrix, attention_memory
 from xfcost.modes import Cache, Generation, Step
 from xfcost.plan import Training
 from xfcost.traffic import Core
@@ -28,6 +29,9 @@ MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved", "cached")
 LEARNING: Final = ("backward_macs", "traced_backward_macs", "kept_bytes")
 TRAFFIC: Final = ("plain_traffic_bytes", "tiled_traffic_bytes")
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
+# What the dispatcher sees of an operation: what ran, and not what it holds.
+RUN: Final = ("macs", "flops", "comparisons", "moved")
+DISPATCHED: Final = tuple(f"dispatched_{quantity}" for quantity in RUN)
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +52,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     reads_tokens: int | None = None
     """The same as a number, at this place."""
     order: str | None = None
-    """The leading term of its cost in N, in letters; derived, never typed in (`mechanisms/orders.py`)."""
+    """The leading term of its cost in N, in letters; derived from its formula (`orders.py`)."""
     times: int = 1
     params: int = 0
     idle_params: int = 0
@@ -56,7 +60,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     macs: int = 0
     flops: int = 0
     attention_entries: int = 0
-    """Heads × queries × keys (per sample × batch) that this operation materialises."""
+    """Heads × queries × keys (per sample × batch) of scores, as publications count them; fused, its statistics."""
+    matrix: Matrix | None = None
+    """The attention matrix that it gives, how many are then alive and what training keeps; None where it gives none."""
     comparisons: int = 0
     """Of sorting and choosing (argmax, top-k, maxima); neither MACs nor FLOPs."""
     moved: int = 0
@@ -79,10 +85,19 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """What that core reads from and writes to main memory, every matrix kept; only where a memory level is asked."""
     tiled_traffic_bytes: int | None = None
     """The same, tiled for that much on-chip memory (FlashAttention)."""
+    role: Literal["norm", "add"] | None = None
+    """What it is in the residual around a sub-layer, where it is that: its norm, or the add at its end."""
+    fused: bool = False
+    """Is it a whole attention core as one kernel, two products that keep statistics and no matrix?"""
     recomputed: bool = False
     """Is it worked out again in the backward pass, its activations being thrown away (a reversible residual)?"""
     backward_macs: int | None = None
     """MACs of its backward pass; a page gives it only where it isn't 2·macs, a product for each operand's gradient."""
+    takes_input: bool | None = None
+    """Does it multiply what comes into its page as it is? Where no row of a page says, its first with parameters does.
+
+    Over pixels or vectors, nothing learned having touched them, its backward pass has no gradient of that to work out.
+    """
     backward_saved: int = 0
     """What the first of several blocks saves of these, having no gradient of the model's input to work out."""
     heads: int | None = None
@@ -99,6 +114,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     traced_moved: int | None = None
     traced_cached: int | None = None
     traced_backward_macs: int | None = None
+    dispatched_macs: int | None = None
+    dispatched_flops: int | None = None
+    dispatched_comparisons: int | None = None
+    dispatched_moved: int | None = None
     kept_bytes: int | None = None
     """Activations that autograd keeps for it, in all blocks together: what an earlier row keeps already is not here."""
     seconds: float | None = None
@@ -107,6 +126,26 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     def operation(self) -> str:
         """Its own name, the last word of its path (`scores`)."""
         return self.path.rpartition(".")[2]
+
+    @property
+    def matrix_entries(self) -> int:
+        """Entries of the attention matrix that it gives."""
+        return self.matrix.entries if self.matrix else 0
+
+    @property
+    def matrix_statistics(self) -> int:
+        """Log-sum-exps of a fused kernel, which it gives in place of a matrix."""
+        return self.matrix.statistics if self.matrix else 0
+
+    @property
+    def matrices_alive(self) -> int:
+        """Entries of all attention matrices that are alive at once when it has run."""
+        return self.matrix.alive if self.matrix else 0
+
+    @property
+    def matrix_kept(self) -> int:
+        """How many of its matrix' entries training keeps, statistics apart."""
+        return self.matrix.kept if self.matrix else 0
 
     @property
     def active_params(self) -> int:
@@ -134,8 +173,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def without_trace(row: Operation) -> Operation:
-    """`row` as counted, without the figures of a trace."""
-    return msgspec.structs.replace(row, **dict.fromkeys(TRACED))
+    """`row` as counted, without the figures of the other accounts."""
+    return msgspec.structs.replace(row, **dict.fromkeys((*TRACED, *DISPATCHED)))
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,30 +218,24 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return BYTES_PER_ELEMENT[self.facts.dtype]
 
     def attention_memory(self) -> dict[str, int]:
-        """Bytes of attention matrices.
+        """Bytes of attention matrices, as they are held (`matrices.AttentionMemory`).
 
-        The largest `per_head` and `per_layer`; `all_layers`, what training keeps; `peak`, what inference needs (the
-        largest layer's).
+        `per_head`, the largest matrix of a head; `per_layer`, what training keeps of a layer, the largest;
+        `all_layers`, what it keeps of all; `peak`, what is alive at once in inference.
         """
-        layers: dict[str, int] = {}
+        return attention_memory(self._matrices(), self.bytes_per_element)._asdict()
+
+    def _matrices(self) -> Iterator[Held]:
         for row in self.rows:
-            layer = row.path.rpartition(".")[0]
-            layers[layer] = layers.get(layer, 0) + row.attention_entries
-        per_layer = max(layers.values(), default=0)
-        per_head = max((row.attention_entries // (row.heads or 1) for row in self.rows), default=0) // self.facts.batch
-        size = self.bytes_per_element
-        return {
-            "per_head": per_head * size,
-            "per_layer": per_layer * size,
-            "all_layers": (self.total("attention_entries") or 0) * size,
-            "peak": per_layer * size,
-        }
+            if row.matrix is not None:
+                samples = 1 if row.once else self.facts.batch
+                yield Held(row.matrix, row.path.rpartition(".")[0], row.times, (row.heads or 1) * samples)
 
     def attention_kept_bytes(self) -> int:
         """Bytes of attention matrices that training keeps: all layers', but of those worked out again one at a time."""
         again = self.part(row for row in self.rows if row.recomputed)
         kept = self.part(row for row in self.rows if not row.recomputed)
-        return kept.attention_memory()["all_layers"] + again.attention_memory()["peak"]
+        return kept.attention_memory()["all_layers"] + again.attention_memory()["per_layer"]
 
     @property
     def cached_bytes(self) -> int:
@@ -220,7 +253,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         bytes_ = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
         of_params = {"active_params": self.total("active_params"), "bound_params": self.bound_params}
         learning = {name: self.total(name) for name in LEARNING} if self.training else {}
-        return counted | of_params | bytes_ | {name: self.total(name) for name in TRACED} | learning
+        return counted | of_params | bytes_ | {name: self.total(name) for name in (*TRACED, *DISPATCHED)} | learning
 
     def by_stage(self) -> list[dict[str, Any]]:
         """What leaves every stage (tokens, grid, width, blocks), and what it costs: parameters, MACs."""

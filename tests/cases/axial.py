@@ -3,26 +3,10 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from cases.base import HEADS, VOLUME, MechanismCase, masked_attention, readable
+from cases.base import HEADS, VOLUME, MechanismCase
 from xfcost.grid import Grid
 from xfcost.mechanisms import Axial
-from xfcost.mechanisms.base import Place
-
-
-def reference(page: Axial, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    """Full attention under every axis's mask, their outputs added."""
-    total = x_BND.new_zeros(())
-    for axis in page.axes(place.grid):
-        lines = twin.inner if page.axis != "all" else getattr(twin, axis)
-        alone = Axial(axis=axis, heads=page.heads, causal=page.causal)
-        q, k, v = F.linear(x_BND, lines.qkv.weight, lines.qkv.bias).chunk(3, dim=-1)
-        attended = masked_attention(q, k, v, page.heads, readable(alone, place.grid))
-        total = total + F.linear(attended, lines.out.weight, lines.out.bias)
-    return total
-
 
 CASE = MechanismCase(
     page=Axial,
@@ -41,7 +25,6 @@ CASE = MechanismCase(
         causal=st.none() | st.booleans(),
         projection_bias=st.booleans(),
     ),
-    reference=reference,
     growth=lambda page: (Grid((3, 3)), Grid((6, 6))),
     # One token, one row, one column, oblong both ways, an odd prime square, three axes.
     grids=(*(Grid(sides) for sides in [(1, 1), (1, 5), (5, 1), (3, 5), (7, 7)]), VOLUME),

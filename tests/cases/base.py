@@ -1,4 +1,4 @@
-"""What a mechanism brings to the contract: examples, places to stand, a slow reference of its own."""
+"""What a mechanism brings to the contract: examples and places to stand. Its slow reference: `references`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
-import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -45,11 +44,6 @@ class MechanismCase(NamedTuple):
     """Small configurations, heads dividing `DIM` or with a head_dim; every option once."""
     pages: st.SearchStrategy[Any]
     """Any configuration whose heads divide `SPEC_DIM`, for YAML and for pairs in closed form."""
-    reference: Callable[..., Tensor]
-    """(page, place, twin, *inputs) -> output: plain and slow, out of the twin's weights and the paper's formula.
-
-    For softmax over a pattern: `masked_attention` under `readable(page, grid)`; no code of the twin's own.
-    """
     growth: Callable[[Any], tuple[Grid, Grid]] = lambda page: (Grid((6,)), Grid((12,)))
     """Two grids on which nothing is padded or clipped, the second with one side (or all) doubled."""
     grids: tuple[Grid, ...] = (*GRIDS, *GRIDS_WITH_EXTRA)
@@ -80,6 +74,8 @@ class MechanismCase(NamedTuple):
     """Which leaves, by name, hold channels before the grid's axes, as convolutions do?"""
     rounding: float = 0.0
     """Part of the largest number up to which a difference is rounding (an FFT's over all tokens), and no reading."""
+    drawn: Callable[[Any, Place], dict[str, Any]] = lambda page, place: {}
+    """What the page draws at random for a place: a reference is told the outcome, not how it is drawn."""
     frozen: Callable[[nn.Module, tuple[Tensor, ...]], Frozen] | None = None
     """(twin, inputs) -> its choice held; needed where the page `chooses`, for then `reads` tells what may be read."""
 
@@ -97,31 +93,3 @@ class Case(NamedTuple):
             f"+{self.place.grid.extra}" if self.place.grid.extra else ""
         )
         return "-".join([*options, grid, "fused" if self.place.fused else "eager"])
-
-
-def masked_attention(
-    q_BND: Tensor, k_BMD: Tensor, v_BMD: Tensor, heads: int, may_read_NM: Tensor, bias_HNM: Tensor | None = None
-) -> Tensor:
-    """softmax(QKᵀ/√K + bias)V, with -∞ where nothing may be read, one head after the other.
-
-    A token that may read nothing gets zeros. `may_read` is (N, M), or (H, N, M) where heads differ.
-    """
-    answers = []
-    parts = zip(*(part_BXD.chunk(heads, dim=-1) for part_BXD in (q_BND, k_BMD, v_BMD)), strict=True)
-    for head, (q_BNK, k_BMK, v_BMK) in enumerate(parts):
-        scores_BNM = torch.einsum("bnk,bmk->bnm", q_BNK, k_BMK) / q_BNK.shape[-1] ** 0.5
-        if bias_HNM is not None:
-            scores_BNM = scores_BNM + bias_HNM[head]
-        mine_NM = may_read_NM[head] if may_read_NM.ndim > 2 else may_read_NM
-        lonely_N1 = ~mine_NM.any(-1, keepdim=True)
-        weights_BNM = scores_BNM.masked_fill(~(mine_NM | lonely_N1), -torch.inf).softmax(-1)
-        answers.append(weights_BNM.masked_fill(lonely_N1, 0) @ v_BMK)
-    return torch.cat(answers, dim=-1)
-
-
-def readable(page: Mixer, grid: Grid, memory: Grid | None = None) -> Tensor:
-    """(N, M): may token n read token m? Out of `reads` alone."""
-    table = torch.zeros(grid.total, (memory or grid).total, dtype=torch.bool)
-    for token in range(grid.total):
-        table[token, list(page.reads(grid, token, memory))] = True
-    return table

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from torch import Tensor, nn
 
 from cases.base import MechanismCase
-from cases.conv_block import AWKWARD, WIDE, convolved, normed, rectified, shortcut, shrunk
+from cases.conv_block import AWKWARD, WIDE
 from xfcost.grid import Grid
 from xfcost.mechanisms import Basic
-from xfcost.mechanisms.base import Place
-
-
-def reference(page: Basic, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    """He et al. 2016, equations 1 and 2, position by position."""
-    sides = place.grid.sides
-    y = rectified(normed(convolved(x_BND, sides, twin.conv1, page.stride), twin.norm1))
-    y = normed(convolved(y, shrunk(sides, page.stride), twin.conv2, 1), twin.norm2)
-    return rectified(y + shortcut(x_BND, place, twin, page.stride))
-
 
 CASE = MechanismCase(
     page=Basic,
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
     pages=st.builds(Basic, stride=st.integers(1, 5)),
-    reference=reference,
     grids=AWKWARD,
     growth=lambda page: (Grid((12, 2)), Grid((24, 2))),
     fused=False,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn import functional as F
+import math
+from typing import Any
 
-from cases.base import HEADS, MechanismCase, masked_attention, readable
+from hypothesis import strategies as st
+
+from cases.base import HEADS, MechanismCase
 from xfcost.grid import Grid
 from xfcost.mechanisms import BlockSparse
 from xfcost.mechanisms.base import Place
 
 
-def reference(page: BlockSparse, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    q, k, v = F.linear(x_BND, twin.inner.qkv.weight, twin.inner.qkv.bias).chunk(3, dim=-1)
-    attended = masked_attention(q, k, v, page.heads, readable(page, place.grid))
-    return F.linear(attended, twin.inner.out.weight, twin.inner.out.bias)
+def drawn(page: BlockSparse, place: Place) -> dict[str, Any]:
+    """The random blocks of every block that is not global."""
+    blocks = math.ceil(place.grid.total / page.block)
+    return {"drawn": {} if page.is_full(place.grid) else {at: page.drawn(blocks, at) for at in range(1, blocks - 1)}}
 
 
 def enough(page: BlockSparse) -> tuple[Grid, Grid]:
@@ -43,8 +44,8 @@ CASE = MechanismCase(
         projection_bias=st.booleans(),
         causal=st.none() | st.just(value=False),
     ),
-    reference=reference,
     growth=enough,
+    drawn=drawn,
     # full attention up to 14, 15 and 11 tokens; 17 and 25 leave blocks of 2 and 3 unfilled
     grids=(*(Grid((n,)) for n in (1, 5, 14, 15, 16, 17, 25)), Grid((3, 6), 1), Grid((5, 6))),
 )

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase, masked_attention, readable
+from cases.base import HEADS, MechanismCase
 from xfcost.grid import Grid
 from xfcost.mechanisms import Blockwise
-from xfcost.mechanisms.base import Place
-
-
-def reference(page: Blockwise, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    q, k, v = F.linear(x_BND, twin.qkv.weight, twin.qkv.bias).chunk(3, dim=-1)
-    attended = masked_attention(q, k, v, page.heads, readable(page, place.grid))
-    return F.linear(attended, twin.out.weight, twin.out.bias)
 
 
 def growth(page: Blockwise) -> tuple[Grid, Grid]:
@@ -56,7 +47,6 @@ CASE = MechanismCase(
         Blockwise(heads=1, head_dim=5, block=[3, 2], above=1, below=2, beside=1),
     ),
     pages=pages(),
-    reference=reference,
     growth=growth,
     grids=tuple(Grid(sides) for sides in [(1, 1), (1, 4), (3, 5), (4, 6), (7, 9)]),
     sides=st.lists(st.integers(1, 14), min_size=2, max_size=2).map(tuple),

@@ -2,37 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from cases.base import HEADS, SEQUENCES, MechanismCase
-from cases.relative import with_memory
 from xfcost.mechanisms import Compressive
-from xfcost.mechanisms.base import Place
-
-
-def reference(page: Compressive, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    """With zeros for all memories, as the twin stands: what was evicted is compressed and pushes out the oldest."""
-    batch, tokens, width = x_BND.shape
-    new_BSD = compressed(page, twin, x_BND.new_zeros(batch, tokens, width))
-    slots_BCD = torch.cat([x_BND.new_zeros(batch, page.compressed_memory, width), new_BSD], dim=1)
-    memory_BPD = x_BND.new_zeros(batch, page.memory, width)
-    return with_memory(page, twin, x_BND, torch.cat([slots_BCD[:, -page.compressed_memory :], memory_BPD], dim=1))
-
-
-def compressed(page: Compressive, twin: nn.Module, evicted_BND: Tensor) -> Tensor:
-    """Rae et al. 2020, §3.1, by torch's own convolution and pooling."""
-    evicted_BDN, c = evicted_BND.transpose(1, 2), page.compression
-    if evicted_BDN.shape[-1] < c:
-        return evicted_BND[:, :0]
-    if page.function == "conv":
-        kernel = twin.compress.weight.unflatten(1, (c, -1)).transpose(1, 2)
-        return F.conv1d(evicted_BDN, kernel, twin.compress.bias, stride=c).transpose(1, 2)
-    pool = F.avg_pool1d if page.function == "mean" else F.max_pool1d
-    return pool(evicted_BDN, c).transpose(1, 2)
-
 
 CASE = MechanismCase(
     page=Compressive,
@@ -50,6 +23,5 @@ CASE = MechanismCase(
         compression=st.integers(1, 5),
         function=st.sampled_from(["conv", "mean", "max"]),
     ),
-    reference=reference,
     grids=SEQUENCES[:-1],
 )

@@ -3,23 +3,9 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase, masked_attention, readable
+from cases.base import HEADS, MechanismCase
 from xfcost.mechanisms import Cross
-from xfcost.mechanisms.base import Place
-
-
-def reference(page: Cross, place: Place, twin: nn.Module, x_BND: Tensor, memory_BMD: Tensor) -> Tensor:
-    q = F.linear(x_BND, twin.q.weight, twin.q.bias)
-    keys = page.heads * (page.head_dim or place.dim // page.heads)
-    k, v = F.linear(memory_BMD, twin.kv.weight, twin.kv.bias).tensor_split([keys], dim=-1)
-    if not page.scaled:
-        q = q * (q.shape[-1] // page.heads) ** 0.5
-    attended = masked_attention(q, k, v, page.heads, readable(page, place.grid, place.memory))
-    return F.linear(attended, twin.out.weight, twin.out.bias)
-
 
 EXAMPLES = (
     Cross(heads=2),
@@ -40,7 +26,6 @@ CASE = MechanismCase(
         projection_bias=st.booleans(),
         scaled=st.booleans(),
     ),
-    reference=reference,
     memory=True,
     symbolic=EXAMPLES,
 )

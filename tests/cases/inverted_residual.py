@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from torch import Tensor, nn
 
 from cases.base import DIM, MechanismCase
-from cases.conv_block import AWKWARD, convolved, normed, shrunk
+from cases.conv_block import AWKWARD
 from xfcost.grid import Grid
 from xfcost.mechanisms import InvertedResidual
-from xfcost.mechanisms.base import Place
-
-
-def reference(page: InvertedResidual, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    """Sandler et al. 2018, table 1, position by position, with Swish."""
-    sides, y = place.grid.sides, x_BND
-    if page.ratio != 1 or page.hidden:
-        y = swish(normed(convolved(y, sides, twin.expand.conv, 1), twin.expand.norm))
-    y = swish(normed(convolved(y, sides, twin.conv, page.stride, groups=y.shape[-1]), twin.norm))
-    y = normed(convolved(y, shrunk(sides, page.stride), twin.project_conv, 1), twin.project_norm)
-    return y + x_BND if page.stride == 1 and place.dim == place.out_dim else y
-
-
-def swish(x: Tensor) -> Tensor:
-    """x·sigmoid(x)."""
-    return x / (1 + (-x).exp())
-
 
 CASE = MechanismCase(
     page=InvertedResidual,
@@ -41,7 +23,6 @@ CASE = MechanismCase(
         hidden=st.none() | st.integers(1, 40),
         stride=st.sampled_from([1, 2]),
     ),
-    reference=reference,
     grids=AWKWARD,
     growth=lambda page: (Grid((12, 2)), Grid((24, 2))),
     fused=False,

@@ -10,12 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cases.base import HEADS, SEQUENCES, Frozen, MechanismCase
+from references.lsh import Readings, everything, readings
 from xfcost.grid import Grid
 from xfcost.mechanisms import Lsh
-from xfcost.mechanisms.base import Place
-
-# Per round and token, the keys that it reads: of its own chunk and of the one before, without itself.
-Readings = list[list[list[int]]]
 
 
 def buckets_of(twin: nn.Module, qk_BPD: Tensor) -> Tensor:
@@ -33,66 +30,6 @@ def buckets_of(twin: nn.Module, qk_BPD: Tensor) -> Tensor:
             times *= factor
         numbers.append(number)
     return torch.stack(numbers, 2)
-
-
-def readings(bucket_RP: Tensor, tokens: int, chunk: int, *, causal: bool) -> Readings:
-    """Tokens by (round, bucket, place) in one list, padding last, cut into chunks; before the first is the last."""
-    rounds, padded = bucket_RP.shape
-    numbers = bucket_RP.tolist()
-    ordered = sorted(
-        (row, token >= tokens, numbers[row][token], token) for row in range(rounds) for token in range(padded)
-    )
-    chunks = [ordered[start : start + chunk] for start in range(0, len(ordered), chunk)]
-    found: Readings = [[[] for _ in range(padded)] for _ in range(rounds)]
-    for number, mine in enumerate(chunks):
-        keys = [key for *_, key in chunks[number - 1] + mine if key < tokens]
-        for row, *_, token in mine:
-            found[row][token] = [key for key in keys if key != token and (key < token or not causal)]
-    return found
-
-
-def everything(tokens: int, *, causal: bool) -> Readings:
-    """All tokens in one chunk."""
-    return [[[key for key in range(tokens) if key != token and (key < token or not causal)] for token in range(tokens)]]
-
-
-def reference(page: Lsh, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    """Sample by sample, head by head, token by token; one that reads nobody in a round is its own answer there."""
-    tokens, causal = place.grid.total, bool(page.causal)
-    whole = tokens <= page.bucket
-    padded = tokens if whole else -(-tokens // page.bucket) * page.bucket
-    x_BPD = F.pad(x_BND, (0, 0, 0, padded - tokens))
-    qk_BPD = F.linear(x_BPD, twin.query_key.weight, twin.query_key.bias)
-    v_BPD = F.linear(x_BPD, twin.value.weight, twin.value.bias)
-    buckets_BH = [[None] * page.heads] * len(x_BND) if whole else buckets_of(twin, qk_BPD)
-    samples = []
-    for qk_PD, v_PD, buckets_H in zip(qk_BPD, v_BPD, buckets_BH, strict=True):
-        heads = []
-        for qk_PK, v_PK, bucket_RP in zip(
-            qk_PD.chunk(page.heads, -1), v_PD.chunk(page.heads, -1), buckets_H, strict=True
-        ):
-            once = everything(tokens, causal=causal)
-            chosen = once if bucket_RP is None else readings(bucket_RP, tokens, page.bucket, causal=causal)
-            heads.append(one_head(qk_PK, v_PK, chosen, tokens))
-        samples.append(torch.cat(heads, -1))
-    return F.linear(torch.stack(samples), twin.out.weight, twin.out.bias)
-
-
-def one_head(qk_PK: Tensor, v_PK: Tensor, chosen: Readings, tokens: int) -> Tensor:
-    """Softmax in every round, and over the rounds by what each divided by."""
-    width = qk_PK.shape[-1]
-    keys_PK = qk_PK / (width * (qk_PK.pow(2).mean(-1, keepdim=True) + 1e-6)).sqrt()
-    answers = []
-    for token in range(tokens):
-        # a round in which it stands alone weighs nothing beside one in which it doesn't
-        rounds = [one[token] for one in chosen if one[token]]
-        if not rounds:
-            answers.append(v_PK[token])
-            continue
-        scores = [keys_PK[keys] @ qk_PK[token] for keys in rounds]
-        sums = [score.softmax(0) @ v_PK[keys] for score, keys in zip(scores, rounds, strict=True)]
-        answers.append(torch.stack([score.logsumexp(0) for score in scores]).softmax(0) @ torch.stack(sums))
-    return torch.stack(answers)
 
 
 class Held(nn.Module):
@@ -120,7 +57,7 @@ def frozen(twin: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
     buckets = buckets_of(twin, qk_1PD)
     held = copy.deepcopy(twin)
     held.hash = Held(torch.where(twin.hash.token_P1.squeeze(-1), buckets, buckets.max() + 1))
-    heads = [readings(bucket_RP, tokens, twin.gather.chunk, causal=causal) for bucket_RP in buckets[0]]
+    heads = [readings(bucket_RP.tolist(), tokens, twin.gather.chunk, causal=causal) for bucket_RP in buckets[0]]
     return Frozen(held, read_by_token(heads, tokens))
 
 
@@ -160,7 +97,6 @@ CASE = MechanismCase(
         causal=st.sampled_from([None, False, "approximate"]),
         projection_bias=st.booleans(),
     ),
-    reference=reference,
     growth=growth,
     grids=SEQUENCES,
     frozen=frozen,

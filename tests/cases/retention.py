@@ -1,50 +1,12 @@
-"""Retention under the contract, in its three forms: one plain quadratic sum."""
+"""Retention under the contract, in its three forms."""
 
 from __future__ import annotations
 
-import torch
 from hypothesis import strategies as st
-from torch import Tensor, nn
 
 from cases.base import SEQUENCES, MechanismCase
 from xfcost.grid import Grid
 from xfcost.mechanisms import Retention
-from xfcost.mechanisms.base import Place
-
-
-def turned(x_BNK: Tensor, base: float = 10000.0) -> Tensor:
-    """Column i and column i + K/2 turned by n·base^(-2i/K)."""
-    half = x_BNK.shape[-1] // 2
-    angle = torch.arange(x_BNK.shape[1])[:, None].double() * base ** (-torch.arange(half).double() / half)
-    cos, sin = angle.cos().float().double(), angle.sin().float().double()  # as the tables are kept
-    first, second = x_BNK.split(half, dim=-1)
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-def reference(page: Retention, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    """Sun et al. 2023, equations 5 and 8: Σ γ^(n-m) (q_n·k_m) v_m, normed head by head, gated."""
-    d, n = place.dim, place.grid.total
-    weights = twin.qkv.weight.T.split([d, d, page.values(d)], dim=-1)
-    answers = []
-    for head, parts in enumerate(zip(*((x_BND @ weight).chunk(page.heads, dim=-1) for weight in weights), strict=True)):
-        q, k, v = turned(parts[0]), turned(parts[1]), parts[2]
-        gamma = 1 - 2.0 ** (-5 - head)
-        tokens = []
-        for token in range(n):
-            terms = [
-                gamma ** (token - other)
-                * ((q[:, token] * k[:, other]).sum(-1, keepdim=True) / q.shape[-1] ** 0.5)
-                * v[:, other]
-                for other in range(token + 1)
-            ]
-            tokens.append(sum(terms))
-        y = torch.stack(tokens, dim=1)
-        if page.norm == "layer_norm":
-            y = y - y.mean(-1, keepdim=True)
-        epsilon = 1e-5 if page.norm == "layer_norm" else 1e-6
-        answers.append(y / (y.square().mean(-1, keepdim=True) + epsilon).sqrt())
-    gate = x_BND @ twin.gate_proj.weight.T
-    return (torch.cat(answers, dim=-1) * gate / (1 + (-gate).exp())) @ twin.out.weight.T
 
 
 @st.composite
@@ -69,7 +31,6 @@ CASE = MechanismCase(
         Retention(heads=6, form="recurrent"),
     ),
     pages=pages(),
-    reference=reference,
     growth=lambda page: (Grid((page.chunk or 6,)), Grid((2 * (page.chunk or 6),))),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),

@@ -12,29 +12,9 @@ from torch.nn import functional as F
 from cases.base import HEADS, Frozen, MechanismCase
 from xfcost.grid import Grid
 from xfcost.mechanisms import Routing
-from xfcost.mechanisms.base import Place
 
 # One head's choice: for every cluster, its queries and its keys.
 Members = list[tuple[list[int], list[int]]]
-
-
-def reference(page: Routing, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    """Head by head, cluster by cluster, query by query."""
-    local, routed = [], []
-    if page.local_heads:
-        width = twin.local_qkv.weight.shape[0] // 3 // page.local_heads
-        q, k, v = F.linear(x_BND, twin.local_qkv.weight, twin.local_qkv.bias).chunk(3, dim=-1)
-        for head in range(page.local_heads):
-            mine = slice(head * width, (head + 1) * width)
-            local.append(local_head(page, q[..., mine], k[..., mine], v[..., mine]))
-    q, k, v = projected(twin, x_BND)
-    width = q.shape[-1] // (page.heads - page.local_heads)
-    for head in range(page.heads - page.local_heads):
-        mine = slice(head * width, (head + 1) * width)
-        parts = [part[..., mine] for part in (q, k, v)]
-        samples = [routed_head(page, place.grid, twin, head, *sample) for sample in zip(*parts, strict=True)]
-        routed.append(torch.stack(samples))
-    return F.linear(torch.cat(local + routed, dim=-1), twin.out.weight, twin.out.bias)
 
 
 def projected(twin: nn.Module, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -44,45 +24,6 @@ def projected(twin: nn.Module, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return q, q, v
     q, k, v = F.linear(x_BND, twin.qkv.weight, twin.qkv.bias).chunk(3, dim=-1)
     return q, k, v
-
-
-def local_head(page: Routing, q_BNK: Tensor, k_BNK: Tensor, v_BNK: Tensor) -> Tensor:
-    """Softmax over the block of a token, the one before it and (not causal) the one after it."""
-    tokens = q_BNK.shape[1]
-    block = page.local_window or page.window
-    places = torch.arange(tokens)
-    away = places[:, None] // block - places[None, :] // block  # blocks that the key stands before the query
-    may_read = (away == 0) | (away == 1) | ((away == -1) & (not page.causal))
-    if page.causal:
-        may_read &= places[None, :] <= places[:, None]
-    scores = (q_BNK @ k_BNK.mT) / q_BNK.shape[-1] ** 0.5
-    return scores.masked_fill(~may_read, -torch.inf).softmax(-1) @ v_BNK
-
-
-def routed_head(page: Routing, grid: Grid, twin: nn.Module, head: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """One sample's head (N, K): every cluster's answer added where it belongs, then divided by how many came."""
-    unit_q, unit_k = q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True)
-    if page.shared_qk:
-        k = unit_k
-    total, times = [0 * v[0] for _ in v], [0] * len(v)
-    for cluster, centroid in enumerate(twin.distances.centroids_HCK[head]):
-        queries = nearest(unit_q.detach() @ centroid, page.sizes(grid).window)
-        keys = nearest(unit_k.detach() @ centroid, page.sizes(grid).window)
-        for query in queries:
-            read = [key for key in keys if reads_key(page, query, key)]
-            if page.shared_qk:  # itself, only where nothing else is
-                read = [key for key in read if key != query] or ([] if page.memories() else [query])
-            memories = range(page.memories())
-            read_k = torch.stack([twin.memory_keys.weight[head, cluster, m] for m in memories] + [k[n] for n in read])
-            read_v = torch.stack([twin.memory_values.weight[head, cluster, m] for m in memories] + [v[n] for n in read])
-            weights = (read_k @ q[query] / q.shape[-1] ** 0.5).softmax(0)
-            total[query] = total[query] + weights @ read_v
-            times[query] += 1
-    return torch.stack([answer / max(count, 1) for answer, count in zip(total, times, strict=True)])
-
-
-def nearest(cosines: Tensor, window: int) -> list[int]:
-    return sorted(range(len(cosines)), key=lambda token: -float(cosines[token]))[:window]
 
 
 def reads_key(page: Routing, query: int, key: int) -> bool:
@@ -188,7 +129,6 @@ CASE = MechanismCase(
         Routing(heads=2, clusters=2, window=3, memory_keys=1, shared_qk=True, local_heads=1),
     ),
     pages=pages(),
-    reference=reference,
     growth=growth,
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((2, 4)), Grid((13,)), Grid((3, 4)), Grid((9,), 1)),
     frozen=frozen,

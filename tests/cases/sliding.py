@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, masked_attention, readable
-from cases.full import projected
+from cases.base import HEADS, SEQUENCES, MechanismCase
 from xfcost.grid import Grid
 from xfcost.mechanisms import Sliding
-from xfcost.mechanisms.base import Place
-
-
-def reference(page: Sliding, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    """Global tokens' rows by the global projections, where there are any; all others by the common ones."""
-    q, k, v = projected(page, place, twin, x_BND)
-    may_read = readable(page, place.grid)
-    attended = masked_attention(q, k, v, page.heads, may_read)
-    if page.global_tokens and page.own_projections:
-        q = F.linear(x_BND, twin.global_q.weight, twin.global_q.bias)
-        k, v = F.linear(x_BND, twin.global_kv.weight, twin.global_kv.bias).chunk(2, dim=-1)
-        rows = masked_attention(q, k, v, page.heads, may_read)
-        attended = torch.cat([rows[:, : page.global_tokens], attended[:, page.global_tokens :]], dim=1)
-    return F.linear(attended, twin.out.weight, twin.out.bias)
 
 
 @st.composite
@@ -67,7 +49,6 @@ CASE = MechanismCase(
     page=Sliding,
     examples=EXAMPLES,
     pages=pages(),
-    reference=reference,
     growth=whole_windows,
     grids=(*SEQUENCES[1:], Grid((3, 5)), Grid((16,), 1)),
     # three global tokens need as many

@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
-import torch
 from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase, masked_attention, readable
+from cases.base import HEADS, MechanismCase
 from xfcost.grid import Grid
 from xfcost.mechanisms import Sparse
-from xfcost.mechanisms.base import Place
-
-
-def reference(page: Sparse, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    """Every factor by itself under its own mask; projections stand factor after factor."""
-    names = ["local", "long"] if page.integration == "heads" else [page.integration]
-    keys, values = page.key_inner(place.dim), page.inner(place.dim)
-    answers = []
-    for name, qkv in zip(names, F.linear(x_BND, twin.qkv.weight, twin.qkv.bias).chunk(len(names), -1), strict=True):
-        q, k, v = qkv.split([size // len(names) for size in (keys, keys, values)], dim=-1)
-        factor = msgspec.structs.replace(page, integration=name)
-        answers.append(masked_attention(q, k, v, page.heads // len(names), readable(factor, place.grid)))
-    return F.linear(torch.cat(answers, -1), twin.out.weight, twin.out.bias)
 
 
 @st.composite
@@ -56,7 +39,6 @@ CASE = MechanismCase(
         Sparse(heads=2, pattern="fixed", stride=3, summary=2, integration="long"),
     ),
     pages=pages(),
-    reference=reference,
     growth=lambda page: (Grid((6 * page.stride,)), Grid((12 * page.stride,))),
     grids=tuple(Grid((n,)) for n in (1, 4, 5, 12, 23)),
     sides=st.lists(st.integers(1, 40), min_size=1, max_size=1).map(tuple),

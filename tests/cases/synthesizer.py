@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from hypothesis import strategies as st
-from torch import Tensor, nn
-from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, readable
+from cases.base import HEADS, SEQUENCES, MechanismCase
 from xfcost.grid import Grid
 from xfcost.mechanisms import Synthesizer
-from xfcost.mechanisms.base import Place
-
-
-def reference(page: Synthesizer, place: Place, twin: nn.Module, x_BND: Tensor) -> Tensor:
-    """softmax(B)V, one head after the other, -∞ where nothing may be read."""
-    n, may_read = x_BND.shape[1], readable(page, place.grid)
-    answers = []
-    for head, v_BNK in enumerate(F.linear(x_BND, twin.value.weight, twin.value.bias).chunk(page.heads, dim=-1)):
-        logits = torch.stack([row(page, twin, x_BND[:, token], head, token, n) for token in range(n)], dim=1)
-        answers.append(logits.masked_fill(~may_read, -torch.inf).softmax(-1) @ v_BNK)
-    return F.linear(torch.cat(answers, dim=-1), twin.out.weight, twin.out.bias)
-
-
-def row(page: Synthesizer, twin: nn.Module, x_BD: Tensor, head: int, token: int, n: int) -> Tensor:
-    """(B, N): what one token gives to all before the softmax."""
-    core = twin.core
-    if page.form == "random":
-        return core.synthesis.weight[head, token].expand(len(x_BD), n)
-    if page.form == "factorized_random":
-        return (core.synthesis.right[head] @ core.synthesis.left[head, token]).expand(len(x_BD), n)
-    hidden_BK = F.linear(x_BD, core.hidden.weight, core.hidden.bias).clamp(min=0).chunk(page.heads, dim=-1)[head]
-    if page.form == "dense":
-        return mapped(core.synthesis, hidden_BK, head)
-    a_BP, b_BQ = (mapped(part, hidden_BK, head) for part in (core.factor_a, core.factor_b))
-    return torch.stack([a_BP[:, at // b_BQ.shape[1]] * b_BQ[:, at % b_BQ.shape[1]] for at in range(n)], dim=1)
-
-
-def mapped(part: nn.Module, x_BK: Tensor, head: int) -> Tensor:
-    y = torch.einsum("bk,km->bm", x_BK, part.weight[head])
-    return y if part.bias is None else y + part.bias[head]
-
 
 EXAMPLES = (
     Synthesizer(heads=2),
@@ -70,7 +36,6 @@ CASE = MechanismCase(
     page=Synthesizer,
     examples=EXAMPLES,
     pages=pages(),
-    reference=reference,
     # Squares, whose root divides them.
     growth=lambda page: (Grid((4, 4)), Grid((8, 8))) if page.form == "factorized_dense" else (Grid((6,)), Grid((12,))),
     grids=SEQUENCES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import MechanismCase
-from cases.pooling import GRIDS_FEW, SMALL_VOLUME, options, reference
+from cases.pooling import GRIDS_FEW, SMALL_VOLUME, options
 from xfcost.grid import Grid
 from xfcost.mechanisms import WindowPooling
 
@@ -19,7 +19,6 @@ CASE = MechanismCase(
     pages=st.builds(
         lambda given, window: WindowPooling(window=window, **given), options(), st.sampled_from([4, 8, 12])
     ),
-    reference=reference,
     growth=lambda page: (Grid((3 * page.window, page.window)), Grid((6 * page.window, page.window))),
     grids=(*GRIDS_FEW, SMALL_VOLUME),
     image=True,

@@ -15,6 +15,7 @@ from xfcost.commands.options import (
     Dtype,
     Force,
     FormatOption,
+    Logits,
     MemoryLevel,
     Mode,
     NewTokens,
@@ -39,6 +40,7 @@ def run(  # noqa: PLR0913 - options
     memory_level: MemoryLevel = None,
     mode: Mode = "forward",
     new_tokens: NewTokens = None,
+    logits: Logits = None,
     optimizer: Optimizer = None,
     tokens: TrainTokens = None,
     rate: Rate = None,
@@ -70,6 +72,7 @@ def run(  # noqa: PLR0913 - options
         memory_level=memory_level,
         mode=mode,  # type: ignore[arg-type]
         new_tokens=new_tokens,
+        logits=logits,  # type: ignore[arg-type]
         optimizer=optimizer,
         tokens=tokens,
         rate=rate,

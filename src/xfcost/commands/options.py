@@ -52,6 +52,12 @@ NewTokens = Annotated[
     int | None,
     typer.Option("--new-tokens", metavar="INT", help="Tokens that --mode generate writes after a prompt of N."),
 ]
+Logits = Annotated[
+    str | None,
+    typer.Option(
+        "--logits", metavar="last|all", help="With --mode prefill or generate: of which positions (default: the last)."
+    ),
+]
 Optimizer = Annotated[
     str | None,
     typer.Option(

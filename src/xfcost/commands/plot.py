@@ -108,8 +108,11 @@ def _check_device(metric: str, device: str | None) -> None:
             f"alone; leave --device out here, and see that peak with `xfcost analyze SPEC --device {device}`"
         )
     if device is not None:
-        from xfcost.live.clock import check_device
+        from xfcost.live.shortage import check_torch_loads, memory_may_run_out
 
+        check_torch_loads()
+        with memory_may_run_out("torch", "loading it"):
+            from xfcost.live.clock import check_device
         check_device(device)
 
 

@@ -8,7 +8,8 @@ UNCOUNTED: Final = frozenset({
     # where it comes from
     "_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "transformers.js_config",
     "tokenizer_class", "task_specific_params", "finetuning_task", "language", "prefix",
-    "label2id", "problem_type", "max_length",
+    "label2id", "problem_type", "max_length", "_num_labels", "sentence_transformers",
+    "sbert_ce_default_activation_function", "is_llama_config",
     # how it is kept and run
     "torch_dtype", "dtype", "torchscript", "use_bfloat16", "tf_legacy_loss", "return_dict", "use_return_dict",
     "output_hidden_states", "output_attentions", "attn_implementation", "_attn_implementation",
@@ -46,12 +47,12 @@ ONLY: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     "is_decoder": ((False,), "no cross-attention or causal form of this family is known here"),
     "tie_encoder_decoder": ((False,), "streams that share all weights are not in the grammar"),
     "pruned_heads": (({}, None), "layers with different heads are not in the grammar"),
-    "quantization_config": (
-        (None,),
-        "packed weights have other shapes; --ignore it to count the model unpacked",
-    ),
-    "auto_map": (
-        ({}, None),
-        "the model is built by code of its own; --ignore auto_map where that is what transformers builds",
-    ),
+}
+
+# Fields that change nothing that is counted, but that a reader must hear of: field -> what is counted all the same.
+REMARKED: Final[dict[str, str]] = {
+    "quantization": "the weights are counted unpacked, each as one parameter",
+    "quantization_config": "the weights are counted unpacked, each as one parameter",
+    "auto_map": "the model may be built by code of its own; what is counted is transformers' own class",
+    "is_causal": "a mask changes no count, for the dense product is what runs; where it is false, nothing is decoded",
 }

@@ -45,11 +45,11 @@ def imported(path: Path, architecture: str | None = None, ignored: Collection[st
     """
     file = read_config(path, printable(str(path), most=200))
     model_type = _model_type(file)
-    kind = family_of(model_type)
+    kind, followed = _family(model_type, file)
     chosen, assumed = _architecture(file, kind, architecture)
-    family = configured(kind, file, ignored)
+    family, noted = configured(kind, file, ignored)
     keys, told = _draft(family, chosen, file)
-    remarks = (*assumed, *(f"{name}: ignored, as asked for." for name in ignored), *told)
+    remarks = (*followed, *assumed, *(f"{name}: ignored, as asked for." for name in ignored), *noted, *told)
     data = {"name": f"{_name(path, file)} ({chosen})", "paper": kind.paper, **keys}
     made = f"Made by `xfcost import` from {file.name}: model_type {model_type}, architecture {chosen}."
     text = spec_text(data, (made, *remarks))
@@ -66,11 +66,24 @@ def _model_type(file: ConfigFile) -> str:
     model_type = file.values["model_type"]
     if not isinstance(model_type, str):
         raise file.error("model_type", f"expected text, got {shown_value(model_type)}")
-    if model_type not in FAMILIES:
-        near = nearest(model_type, FAMILIES)
-        near = f"{near} " if near.startswith("did you mean") else ""
-        raise file.error("model_type", f"{shown_value(model_type)} is not carried; {near}known: {', '.join(FAMILIES)}")
     return model_type
+
+
+def _family(model_type: str, file: ConfigFile) -> tuple[type[Family], list[str]]:
+    """The family of `model_type`; of an unknown one, that of the architecture which the config names."""
+    if model_type in FAMILIES:
+        return family_of(model_type), []
+    named = file.values.get("architectures")
+    first = named[0] if isinstance(named, list) and named else None
+    kinds = [kind for kind in map(family_of, FAMILIES) if first in kind.architectures]
+    if not kinds:
+        raise file.error(
+            "model_type",
+            f"{shown_value(model_type)} is not carried, nor is its architecture ({shown_value(first)}); a config of "
+            f"another model_type is another model. Known: {', '.join(FAMILIES)}",
+        )
+    said = f"Assumed: {first}, which the config names, for no family has the model_type {printable(model_type)}."
+    return kinds[0], [said]
 
 
 def _architecture(file: ConfigFile, kind: type[Family], asked: str | None) -> tuple[str, list[str]]:

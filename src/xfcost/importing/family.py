@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, ClassVar
 
 import msgspec
 from msgspec.inspect import LiteralType, StructType, UnionType, type_info
 
 from xfcost.errors import PageError, SpecError, nearest
-from xfcost.importing.common import ONLY, UNCOUNTED
+from xfcost.importing.common import ONLY, REMARKED, UNCOUNTED
 from xfcost.importing.draft import Draft
 from xfcost.importing.file import ConfigFile, is_finite
 from xfcost.mechanisms.base import Rows
@@ -46,30 +47,74 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         raise NotImplementedError
 
 
-def configured(kind: type[Family], file: ConfigFile, ignored: Collection[str] = ()) -> Family:
-    """The family `kind` with what `file` says, but for the fields that the user lets be `ignored`.
+def configured(kind: type[Family], file: ConfigFile, ignored: Collection[str] = ()) -> tuple[Family, list[str]]:
+    """The family `kind` with what `file` says, but for the fields that the user lets be `ignored`; and remarks.
 
     Raises:
-        SpecError: a field is not known, or says what can't be carried; with file, line and name.
+        SpecError: fields are not known, or say what can't be carried; all of them, with file, line and name.
     """
     values = {name: value for name, value in file.values.items() if name not in ("model_type", "architectures")}
     _ignore(values, ignored, kind, file)
-    _count_labels(values, file)
-    _follow_aliases(values, kind, file)
+    wrong = [*_miscounted_labels(values, file), *_contradicting_aliases(values, kind, file)]
+    remarks = [f"{name}: {REMARKED[name]}." for name in values if name in REMARKED and _is_extra(name, kind)]
+    wrong += _uncarried(values, kind, file)
+    family, more = _converted(values, kind, file)
+    wrong += more
+    if not wrong:
+        wrong += _contradictions(family, kind, file)
+    if wrong:
+        raise SpecError("\n".join(str(error) for error in sorted(wrong, key=lambda error: _line_of(error, file))))
+    return family, remarks
+
+
+def _is_extra(name: str, kind: type[Family]) -> bool:
+    return name not in kind.__struct_fields__ and name not in kind.only
+
+
+def _line_of(error: SpecError, file: ConfigFile) -> int:
+    """The line that an error names, behind the file's name."""
+    digits = re.match(r":(\d+)", str(error).removeprefix(file.name))
+    return int(digits[1]) if digits else 0
+
+
+def _uncarried(values: dict[str, Any], kind: type[Family], file: ConfigFile) -> Iterator[SpecError]:
+    """What is wrong with fields that are none of the family's; they are taken out of `values`."""
     for name in list(values):
-        if name not in kind.__struct_fields__:
-            _check_uncarried(name, values.pop(name), kind, file)
-        elif not is_finite(values[name]):
-            raise file.error(as_written(name, kind, file), f"expected a finite number, got {shown_value(values[name])}")
+        try:
+            if name not in kind.__struct_fields__:
+                _check_uncarried(name, values.pop(name), kind, file)
+            elif not is_finite(values[name]):
+                got = shown_value(values.pop(name))
+                raise file.error(as_written(name, kind, file), f"expected a finite number, got {got}")
+        except SpecError as error:
+            yield error
+
+
+def _converted(values: dict[str, Any], kind: type[Family], file: ConfigFile) -> tuple[Family, list[SpecError]]:
+    """The family, and every field that it can't take: the family then has its default instead."""
+    wrong: list[SpecError] = []
+    while True:
+        try:
+            return msgspec.convert(values, kind), wrong
+        except msgspec.ValidationError as error:
+            wrong.append(_explained(str(error), values, kind, file))
+            del values[str(_place(error)[0])]
+
+
+def _contradictions(family: Family, kind: type[Family], file: ConfigFile) -> Iterator[SpecError]:
+    """What is wrong with fields that are right each alone."""
     try:
-        family = msgspec.convert(values, kind)
         family.check()
-    except msgspec.ValidationError as error:
-        raise _explained(str(error), values, kind, file) from None
+        _check_mirrors(family, file)
     except PageError as error:
-        raise file.error(as_written(error.field, kind, file), error.message) from None
-    _check_mirrors(family, file)
-    return family
+        yield file.error(as_written(error.field, kind, file), error.message)
+    except SpecError as error:
+        yield error
+
+
+def _place(error: msgspec.ValidationError) -> tuple[str | int, ...]:
+    """The path of the value that a validator refuses."""
+    return path_of(str(error).rpartition(" - at `$")[2].rstrip("`"))
 
 
 def _ignore(values: dict[str, Any], ignored: Collection[str], kind: type[Family], file: ConfigFile) -> None:
@@ -83,32 +128,37 @@ def _ignore(values: dict[str, Any], ignored: Collection[str], kind: type[Family]
         del values[name]
 
 
-def _count_labels(values: dict[str, Any], file: ConfigFile) -> None:
-    """`id2label`, the names of the classes, says how many there are."""
+def _miscounted_labels(values: dict[str, Any], file: ConfigFile) -> Iterator[SpecError]:
+    """`id2label`, the names of the classes, says how many there are: `num_labels`; or what is wrong with it."""
     names, number = values.pop("id2label", None), values.get("num_labels")
     if names is None:
         return
     if not isinstance(names, dict) or not names:
-        raise file.error("id2label", f"expected the names of the classes by their numbers, got {shown_value(names)}")
-    if number not in (None, len(names)):
-        raise file.error("num_labels", f"expected {len(names)}, the names in id2label, got {shown_value(number)}")
-    values["num_labels"] = len(names)
+        got = shown_value(names)
+        yield file.error("id2label", f"expected the names of the classes by their numbers, got {got}")
+    elif number not in (None, len(names)):
+        got = shown_value(number)
+        yield file.error("num_labels", f"expected {len(names)}, the names in id2label, got {got}")
+    else:
+        values["num_labels"] = len(names)
 
 
-def _follow_aliases(values: dict[str, Any], kind: type[Family], file: ConfigFile) -> None:
+def _contradicting_aliases(values: dict[str, Any], kind: type[Family], file: ConfigFile) -> Iterator[SpecError]:
+    """Fields by the names that the family has for them; or what two names of one field say otherwise."""
     for alias, name in kind.aliases.items():
         if alias not in values:
             continue
         value = values.pop(alias)
         if name in values and not _same(values[name], value):
             said = f"is another name of {name}, which is {shown_value(values[name])}; got {shown_value(value)}"
-            raise file.error(alias, f"{said}; leave one of the two out")
-        values[name] = value
+            yield file.error(alias, f"{said}; leave one of the two out")
+        else:
+            values[name] = value
 
 
 def _check_uncarried(name: str, value: Any, kind: type[Family], file: ConfigFile) -> None:
     """Refuse a field that no part of the family is, unless it is known to change nothing at this value."""
-    if name in kind.mirrors or name in kind.uncounted:
+    if name in kind.mirrors or name in kind.uncounted or (name in REMARKED and name not in kind.only):
         return
     known = kind.only.get(name) or (None if name in UNCOUNTED else ONLY.get(name))
     if known is None:

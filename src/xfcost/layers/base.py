@@ -39,6 +39,9 @@ class Enter(Page, frozen=True):
 class Head(Page, frozen=True):
     """The model's exit (`head:`)."""
 
+    predicts_next: ClassVar[bool] = False
+    """Do its logits at a position predict the next token, so that a prompt needs those of its last position alone?"""
+
     def without_extra_tokens(self) -> Head:
         """Itself where no extra tokens stand (to compare on the grid alone)."""
         return self

@@ -11,6 +11,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.layers.base import Head
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, NormKind, Place, Rows, Share, Width
 from xfcost.mechanisms.rows import elementwise, linear, move, norm
 
@@ -32,7 +33,7 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     pool: Literal["class_token", "mean", "none"] | TwoTokens = "mean"
     norm: NormKind = "layer_norm"
     norm_after_pool: bool = False
-    classes: Rows = 1000
+    classes: Annotated[Rows, Letter("K")] = 1000
     bias: bool = True
 
     def without_extra_tokens(self) -> Classifier:
@@ -51,9 +52,6 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
             raise PageError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two here")
         if self.distilled and len(set(self.pool)) < len(self.pool):
             raise PageError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
-
-    def order_key(self, place: Place) -> str:
-        return "classifier/tokens" if self.pool == "none" else "classifier"
 
     @property
     def distilled(self) -> bool:
@@ -80,11 +78,15 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     """norm, perhaps a scale, then scores over the vocabulary at every token: N·d·V MACs.
 
+    Of a prompt only the last position's logits are computed (`generate` and `prefill`): d·V MACs. The norm and the
+    scale are of all N tokens there too, as in transformers, which slices right before `lm_head`.
+
     With `share: name` the table is the token embedding's (Press and Wolf 2017): no parameters of its own, but for the
     V of a bias.
     """
 
     token_wise: ClassVar[bool] = True
+    predicts_next: ClassVar[bool] = True
 
     norm: NormKind = "layer_norm"
     share: Share | None = None
@@ -102,11 +104,13 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
         return {self.share: (place.vocabulary, place.dim)} if self.share else {}
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        n, d = place.grid.total, place.dim
+        n, d, last = place.grid.total, place.dim, place.logits == "last"
         yield from norm(self.norm, "norm", n, d)
         if self.scale == "rsqrt_dim":
             yield elementwise("scale", "Scale 1/√d", "multiply", n * d)
-        head = linear("linear", "Vocabulary scores", n, d, place.vocabulary, bias=self.bias)
+        if last:
+            yield move("last", "Take the last position")
+        head = linear("linear", "Vocabulary scores", 1 if last else n, d, place.vocabulary, bias=self.bias)
         table = d * place.vocabulary if self.share else 0
         yield msgspec.structs.replace(
             head, params=head.params - table, read=head.params, read_most=head.params, shared=self.share
@@ -126,7 +130,7 @@ class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
     width: Width | None = None
     """d'; d where it isn't given."""
     act: ActKind | Literal["tanh"] = "tanh"
-    classes: Rows | None = None
+    classes: Annotated[Rows | None, Letter("K")] = None
 
     def operations(self, place: Place) -> Iterator[Operation]:
         width = place.dim if self.width is None else self.width

@@ -9,25 +9,28 @@ from importlib.metadata import version
 from typing import Final
 
 import msgspec
+from torch import Tensor, nn
 
 from xfcost.accounts import join, with_seconds
 from xfcost.counted import count
 from xfcost.errors import DeviceError
-from xfcost.facts import Agreement
-from xfcost.ledger import Ledger
+from xfcost.facts import Agreement, ProcessMemory
+from xfcost.ledger import RUN, Ledger
 from xfcost.live.build import build
 from xfcost.live.clock import check_device, time_model, time_steps
-from xfcost.live.memory import check_addressable, check_room, peak_bytes
+from xfcost.live.dispatch import dispatched_rows
+from xfcost.live.memory import check_addressable, check_room, on_cpu, peak_bytes
+from xfcost.live.process_memory import of_forward
 from xfcost.live.trace import traced_rows
 from xfcost.live.training import timed_step, walked
 from xfcost.spec.architecture import Architecture
 
-# What torch says of a tensor whose bytes it can't number, or can't have.
-_TOO_LARGE: Final = ("overflow", "can't allocate memory")
+# What torch says of a tensor whose bytes it can't number.
+_TOO_LARGE: Final = "overflow"
 
 
 def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
-    """`ledger` joined with the trace of the real model on `meta`.
+    """`ledger` joined with the real model on `meta`: its trace, and the operations that its dispatcher sees.
 
     Raises:
         DeviceError: a tensor of the model would be larger than torch can address, even on `meta`.
@@ -35,14 +38,19 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
     check_addressable(ledger)
     with _within_torch(ledger.facts.name):
         live = build(architecture)
-        rows, loose = traced_rows(live.model, live.inputs, live.rows)
-        joined = join(_with_versions(ledger), rows, loose)
+        joined = reconciled(_with_versions(ledger), live.model, live.inputs, live.rows)
         return joined if ledger.training is None else walked(live, joined)
+
+
+def reconciled(ledger: Ledger, model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]) -> Ledger:
+    """`ledger` joined with the traced and the dispatched account of `model`; `rows` are those of `Live`."""
+    dispatched = dispatched_rows(model, inputs, rows)
+    return join(join(ledger, *traced_rows(model, inputs, rows)), *dispatched, account="dispatched", quantities=RUN)
 
 
 def with_traced(ledger: Ledger, step: Architecture) -> Ledger:
     """`ledger` of a text that is generated, with what a trace of one of its steps finds."""
-    one = traced(step, count(step))
+    one = traced(step, count(step, orders=False))
     found, ours = one.agreement, ledger.agreement
     if found is None or ours is None:
         raise TypeError("an account without a trace has no agreement to add to")
@@ -51,6 +59,7 @@ def with_traced(ledger: Ledger, step: Architecture) -> Ledger:
     loose = (f"decode at {tokens}: {text}" for text in found.uncounted)
     agreement = Agreement(
         exact=ours.exact and found.exact,
+        accounts=ours.accounts,
         differences=(*ours.differences, *differences),
         uncounted=(*ours.uncounted, *loose),
     )
@@ -68,7 +77,7 @@ def _within_torch(name: str) -> Iterator[None]:
         yield
     except RuntimeError as error:
         first = str(error).partition("\n")[0]
-        if not any(words in first for words in _TOO_LARGE):
+        if _TOO_LARGE not in first:
             raise
         raise DeviceError(
             f"{name} is too large to be laid out here, even on `meta` ({first}); take a smaller --N, "
@@ -87,15 +96,16 @@ def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable
     if ledger.training is not None:
         with _within_torch(ledger.facts.name):
             return timed_step(architecture, _with_versions(ledger), ledger.training.step.optimizer, device, say)
-    predicted = _room_for(architecture, ledger.facts.name, device)
+    predicted, process = _room_for(architecture, ledger.facts.name, device)
     say(f"building {ledger.facts.name} on {device} …")
     live = build(architecture, device)
     seconds, timing = time_model(live, device, predicted, say)
+    timing = msgspec.structs.replace(timing, process_memory=process)
     return with_seconds(_with_versions(ledger), seconds, timing)
 
 
-def _room_for(architecture: Architecture, name: str, device: str) -> int:
-    """The peak of one call, walked on `meta`.
+def _room_for(architecture: Architecture, name: str, device: str) -> tuple[int, ProcessMemory | None]:
+    """The peak of tensors of one call, and on the CPU what the process grows by; walked on `meta`.
 
     Raises:
         DeviceError: `device` has not so many bytes free.
@@ -103,8 +113,9 @@ def _room_for(architecture: Architecture, name: str, device: str) -> int:
     with _within_torch(name):
         on_meta = build(architecture)
         predicted = peak_bytes(on_meta.model, on_meta.inputs)
-    check_room(predicted, device, name)
-    return predicted
+        process = of_forward(architecture) if on_cpu(device) else None
+    check_room(predicted if process is None else process.high, device, name)
+    return predicted, process
 
 
 def timed_text(
@@ -115,7 +126,7 @@ def timed_text(
     Raises:
         DeviceError: as `timed`.
     """
-    alone = timed(prefill, count(prefill), device, say)
+    alone = timed(prefill, count(prefill, orders=False), device, say)
     generation, timing = ledger.generation, alone.timing
     if generation is None or timing is None:
         raise TypeError("a text is timed where its mode is to generate one")

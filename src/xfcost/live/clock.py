@@ -17,7 +17,7 @@ from xfcost.facts import Timing
 from xfcost.live.build import Live
 from xfcost.live.decoding.kept import stand_at
 from xfcost.live.memory import peak_bytes
-from xfcost.live.trace import row_path
+from xfcost.live.rows import row_path
 
 DEVICES: Final = ("cpu", "cuda", "mps")
 # Seconds for which forwards are repeated; a longer forward runs at least _FEWEST times.

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import psutil
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,10 +16,11 @@ from torch.utils._pytree import tree_iter
 
 from xfcost.errors import DeviceError
 from xfcost.ledger import Ledger
+from xfcost.live.limits import Limit, tightest
 from xfcost.units import size
 
-# Left for the process itself and for the allocator's rounding.
-_HEADROOM: Final = 0.9
+# Of an accelerator's free memory; the rest is its allocator's rounding. On the CPU the prediction holds the heap's.
+_SHARE_OF_DEVICE: Final = 0.9
 _MOST_BYTES: Final = 2**63
 
 
@@ -134,18 +134,25 @@ def check_room(needed: int, device: str, name: str, what: str = "one forward") -
     """Refuse what can't fit, before it is built; `what` it is that needs so much.
 
     Raises:
-        DeviceError: `needed` bytes are more than the device has free.
+        DeviceError: `needed` bytes are more than the tightest limit leaves, which is named.
     """
-    free = free_bytes(device)
-    if needed > free * _HEADROOM:
+    limit = limit_of(device)
+    if needed > limit.left:
         raise DeviceError(
-            f"{name} needs {needed:,} bytes ({size(needed)}) for {what} on {device}, which has {size(free)} free; "
-            "take a smaller --N, --batch or --dtype, --attention fused, or leave --device out: counting needs no memory"
+            f"{name} needs {needed:,} bytes ({size(needed)}) for {what} on {device}, and {limit.name} leaves "
+            f"{limit.left:,} bytes ({size(limit.left)}); take a smaller --N, --batch or --dtype, --attention fused, "
+            "or leave --device out: counting needs no memory"
         )
 
 
-def free_bytes(device: str) -> int:
-    """Bytes that a forward could take on `device` now."""
+def on_cpu(device: str) -> bool:
+    """Are its tensors in the process's own memory, on the C library's heap?"""
+    return device.partition(":")[0] == "cpu"
+
+
+def limit_of(device: str) -> Limit:
+    """What limits a run on `device` now; memory that host and device share is the host's."""
     if device.startswith("cuda"):
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
+        free = int(torch.cuda.mem_get_info(device)[0] * _SHARE_OF_DEVICE)
+        return Limit(free, f"free memory of {device}")
+    return tightest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -23,13 +23,9 @@ def traceable_meta() -> Iterator[None]:
     which `meta` never calls; and while a trace runs, sizes are tensors, which torch's shape formula refuses. So
     `convolution` is sent through `_convolution`, whose shape is worked out in a thread of its own, where no trace runs.
 
-    Layer norm: torch runs its decomposition in Python, a third of the time of a trace, to learn shapes that are the
-    input's.
-
     Recurrences, whose N steps would be walked to learn a shape.
     """
     with shapes_alone(), ThreadPoolExecutor(max_workers=1) as pool:
-        library = torch.library.Library("aten", "IMPL", "Meta")
 
         def convolution(*args: Any) -> Tensor:
             return torch._convolution(*args, False, False, False, False)  # type: ignore[call-overload]  # noqa: SLF001
@@ -37,15 +33,32 @@ def traceable_meta() -> Iterator[None]:
         def shaped(*args: Any) -> Tensor:
             return pool.submit(meta_conv, *args[:9]).result()
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a kernel is overridden is the point
-            library.impl("convolution", convolution)
-            library.impl("_convolution", shaped)
-            library.impl("native_layer_norm", _layer_norm)
-        try:
+        with _kernels(convolution=convolution, _convolution=shaped, native_layer_norm=_layer_norm):
             yield
-        finally:
-            library._destroy()  # noqa: SLF001 - the documented way to take an implementation back
+
+
+@contextmanager
+def quick_layer_norm() -> Iterator[None]:
+    """On `meta`, let a layer norm say what shapes it gives.
+
+    torch runs its decomposition in Python, a third of the time of a trace, to learn shapes that are the input's.
+    """
+    with _kernels(native_layer_norm=_layer_norm):
+        yield
+
+
+@contextmanager
+def _kernels(**kernels: Callable[..., Any]) -> Iterator[None]:
+    """These kernels of ATen operations stand in on `meta`."""
+    library = torch.library.Library("aten", "IMPL", "Meta")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a kernel is overridden is the point
+        for name, kernel in kernels.items():
+            library.impl(name, kernel)
+    try:
+        yield
+    finally:
+        library._destroy()  # noqa: SLF001 - the documented way to take an implementation back
 
 
 def _layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor, Tensor, Tensor]:

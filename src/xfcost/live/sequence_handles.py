@@ -8,7 +8,7 @@ from typing import Final
 
 from xfcost.arithmetic import ceil_log2
 from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.live.graph import Counts, Handle, Value, counts, given, shape
+from xfcost.live.graph import Counts, Handle, Value, counts, elements_of, given, shape
 
 
 def recurrence(work: int) -> Handle:
@@ -73,6 +73,40 @@ def _fourier(times: int, n: int) -> Counts:
     return Counter(flops=times * (FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2))
 
 
+def torch_recurrence(gates: int, work: int) -> Handle:
+    """`nn.LSTM`, `nn.GRU`, `nn.RNN`: in every layer and direction, each token meets each of its matrices once.
+
+    The tokens of all samples are (N, B, …), (B, N, …) or, packed, (all of them, …). A layer's parameters are its maps
+    of the input (gates·h, in) and of the state (gates·h, h), their biases, and the state's projection (p, h).
+    """
+
+    def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
+        tokens = prod(shape(inputs[0])[:-1])
+        total: Counts = Counter()
+        for weights in _layers(inputs):
+            matrices = sum(prod(sizes) for sizes in weights if len(sizes) == 2)  # noqa: PLR2004
+            biases = sum(sizes[0] for sizes in weights if len(sizes) == 1)
+            units = weights[0][0] // gates
+            written = weights[1][1]  # what the map of the state reads: h, or its projection
+            total += counts(tokens * matrices, tokens * (units * work + biases * FLOPS_PER_ELEMENT["add"]))
+            total += Counter(moved=tokens * written)
+        return total
+
+    return handle
+
+
+def _layers(inputs: list[Value]) -> list[list[list[int]]]:
+    """The shapes of the parameters, those of each layer and direction apart: each begins with the map of the input.
+
+    (…, parameters, has_biases, num_layers, dropout, train, bidirectional, …): the last list of tensors holds them.
+    """
+    last = max(place for place, value in enumerate(inputs) if value.node().kind() == "prim::ListConstruct")
+    shapes = [shape(value) for value in elements_of(inputs[last])]
+    directions = 2 if inputs[last + 5].toIValue() else 1
+    each = len(shapes) // (inputs[last + 2].toIValue() * directions)
+    return [shapes[first : first + each] for first in range(0, len(shapes), each)]
+
+
 SEQUENTIAL: Final[dict[str, Handle]] = {
     **{f"xfcost::rnn_{act}": recurrence(FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[act]) for act in ("tanh", "relu")},
     **{f"xfcost::gru_reset_{when}": recurrence(FLOPS_PER_ELEMENT["gru"]) for when in ("after", "before")},
@@ -81,6 +115,12 @@ SEQUENTIAL: Final[dict[str, Handle]] = {
     "xfcost::wkv": wkv,
     "xfcost::retention": retention,
     "xfcost::decayed_sums": decayed_sums,
+    "aten::lstm": torch_recurrence(4, FLOPS_PER_ELEMENT["lstm"]),
+    "aten::gru": torch_recurrence(3, FLOPS_PER_ELEMENT["gru"]),
+    **{
+        f"aten::rnn_{act}": torch_recurrence(1, FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[act])
+        for act in ("tanh", "relu")
+    },
     "aten::fft_rfft": real_fourier,
     "aten::fft_irfft": inverse_real_fourier,
 }

@@ -15,12 +15,16 @@ from typing import Any, Final, NamedTuple
 import torch
 from fvcore.nn.jit_analysis import JitModelAnalysis
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
+from xfcost.errors import UsageError
 from xfcost.ledger import MEASURED, Operation
 from xfcost.live.decoding.kept import Kept
-from xfcost.live.graph import is_shape_arithmetic
+from xfcost.live.graph import Counts, Handle, ShapeMissingError, Value, is_glue, is_shape_arithmetic, not_counted
 from xfcost.live.handles import COUNTED, FREE
 from xfcost.live.meta import traceable_meta
+from xfcost.live.rows import rows_by_path
+from xfcost.live.unchanged import unchanged
 
 
 class ModuleCosts(NamedTuple):
@@ -36,21 +40,28 @@ class ModuleCosts(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """A model as its trace tells it."""
+    """A model as its trace tells it. Printed, it says in front of its totals whether they are all."""
 
     modules: dict[str, ModuleCosts]
     """Dotted module path -> own costs; the model itself is ""."""
     unsupported: dict[str, int]
     """Operations that no handle knows, with how often they ran. Nothing of theirs is counted."""
+    uncalled: tuple[str, ...] = ()
+    """Modules with parameters that were never called. Where another module used their parameters, it has the work."""
+
+    @property
+    def complete(self) -> bool:
+        """Is everything that ran counted? Where it isn't, totals are lower bounds."""
+        return not self.unsupported
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the whole model."""
+        """Multiply-accumulates of the whole model; at least these, where it isn't `complete`."""
         return sum(module.macs for module in self.modules.values())
 
     @property
     def flops(self) -> int:
-        """FLOPs of the whole model, by the written convention."""
+        """FLOPs of the whole model, by the written convention; at least these, where it isn't `complete`."""
         return sum(module.flops for module in self.modules.values())
 
     @property
@@ -58,17 +69,33 @@ class Traced(NamedTuple):
         """Parameters of the whole model, shared ones once."""
         return sum(module.params for module in self.modules.values())
 
+    def __str__(self) -> str:
+        bound = "" if self.complete else "at least "
+        lines = [f"{bound}{self.macs:,} MACs, {bound}{self.flops:,} FLOPs; {self.params:,} parameters"]
+        if self.unsupported:
+            names = (f"{name} ({times:,}×)" for name, times in self.unsupported.items())
+            lines.append(f"not counted, for no handle knows them: {', '.join(names)}")
+        if self.uncalled:
+            lines.append(f"never called: {', '.join(self.uncalled)}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
 
 def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
-    """One trace of `model(*inputs)`, counted module by module.
+    """One trace of `model(*inputs)`, counted module by module. The model is left as it was.
 
     Raises:
-        ValueError: the graph lacks a shape.
+        UsageError: an input is no tensor, or a module is one that can't be traced (scripted, or without its shapes).
     """
-    analysis = _Analysis(model, inputs)
+    _check_traceable(model, inputs)
+    analysis = _Analysis(model, tuple(tensor.detach().clone() for tensor in inputs))
     with ExitStack() as stack:
         stack.enter_context(_collector_paused())
-        stack.enter_context(_past_given(model))
+        stack.enter_context(unchanged(model))
+        stack.enter_context(_every_result_read(model))
+        stack.enter_context(_without_fast_path())
         if any(tensor.is_meta for tensor in inputs):
             stack.enter_context(traceable_meta())
         stack.enter_context(torch.no_grad())
@@ -84,7 +111,39 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
         work = {quantity: own[quantity] for quantity in MEASURED if quantity not in {"params", "cached"}}
         cached = sum(kept.numel() for kept in module.buffers(recurse=False)) if isinstance(module, Kept) else 0
         modules[name] = ModuleCosts(params, **work, cached=cached, leaf=next(module.children(), None) is None)
-    return Traced(_shared_params_once(model, modules), dict(unsupported))
+    uncalled = analysis.uncalled_modules()
+    unused = tuple(name for name, costs in modules.items() if costs.params and name in uncalled)
+    return Traced(_shared_params_once(model, modules), dict(sorted(unsupported.items())), unused)
+
+
+def _check_traceable(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    for number, given in enumerate(inputs):
+        if not isinstance(given, Tensor):
+            raise UsageError(
+                f"trace: input {number} is {type(given).__name__}, expected a tensor; "
+                "wrap the model in a module whose forward takes tensors alone"
+            )
+    for name, module in model.named_modules():
+        place = f"{name or 'the model itself'} ({type(module).__name__})"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UsageError(f"trace: {place} is scripted; pass the module that it was scripted from")
+        if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
+            raise UsageError(f"trace: {place} has no shapes yet; run the model once, then trace it")
+
+
+def _or_named(kind: str, handle: Handle) -> Handle:
+    """`handle`, or the operation's name where the trace recorded no shapes for it; nothing for sizes."""
+
+    def count(inputs: list[Value], outputs: list[Value]) -> Counts:
+        try:
+            return Counter() if is_shape_arithmetic(outputs[0].node()) else handle(inputs, outputs)
+        except ShapeMissingError:
+            return not_counted(f"{kind} without a shape")
+
+    return count
+
+
+_HANDLES: Final = {kind: _or_named(kind, handle) for kind, handle in COUNTED.items()}
 
 
 class _Analysis(JitModelAnalysis):  # type: ignore[misc]
@@ -92,14 +151,14 @@ class _Analysis(JitModelAnalysis):  # type: ignore[misc]
 
     def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         super().__init__(model, inputs)
-        self._ignored_ops = set(FREE)
-        self.set_op_handle(**COUNTED)
+        self.set_op_handle(**_HANDLES)
         self.unsupported_ops_warnings(enabled=False)
         self.uncalled_modules_warnings(enabled=False)
         self.tracer_warnings("none")
 
     def _should_ignore_node(self, node: Any) -> bool:
-        return super()._should_ignore_node(node) or is_shape_arithmetic(node)
+        """In place of fvcore's own, which passes over arithmetic, calls, loops and branches without a word."""
+        return node.kind() in FREE or is_glue(node) or is_shape_arithmetic(node)
 
     def _get_all_ancestors(self, module_name: str) -> set[str]:
         return {self.canonical_module_name(module_name)}
@@ -119,19 +178,43 @@ def _shared_params_once(model: nn.Module, modules: dict[str, ModuleCosts]) -> di
 
 
 @contextmanager
-def _past_given(model: nn.Module) -> Iterator[None]:
-    """What is kept for tokens to come leaves the call too: nothing else in it need ask for what it writes there."""
-    kept = [module for module in model.modules() if isinstance(module, Kept)]
+def _every_result_read(model: nn.Module) -> Iterator[None]:
+    """A result that nobody reads leaves the call too: the tracer drops from its graph what no output needs.
 
-    def given(_: nn.Module, __: Any, answer: Any) -> Any:
-        return answer, [buffer for module in kept for buffer in module.buffers(recurse=False)]
+    Caches are such results, written for tokens to come, and so is whatever a model works out in vain.
+    """
 
-    hook = model.register_forward_hook(given) if kept else None
+    def read(_: nn.Module, inputs: Any, __: Any) -> Any:
+        graph = torch._C._get_tracing_state().graph()  # noqa: SLF001 - the graph before anything is dropped of it
+        for value in [value for node in _all_nodes(graph) for value in node.outputs()]:
+            if value.type().kind() == "TensorType" and not value.uses():
+                graph.registerOutput(value)
+        return inputs  # in place of an answer that the tracer may not know: everything is read already
+
+    hook = model.register_forward_hook(read)
     try:
         yield
     finally:
-        if hook is not None:
-            hook.remove()
+        hook.remove()
+
+
+def _all_nodes(block: Any) -> Iterator[Any]:
+    """Those of a block and of the blocks in it: while a trace runs, each module that is called has one."""
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from _all_nodes(inner)
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """torch runs an encoder in evaluation mode as one operation, on nested tensors; a trace needs its parts."""
+    was_on = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_on)
 
 
 @contextmanager
@@ -151,48 +234,16 @@ def traced_rows(
 ) -> tuple[list[Operation], list[str]]:
     """The traced account of a built spec: rows by path, and what no row owns.
 
-    `rows` maps the path of a page's module to the path of its row. Repeated blocks become one row: their costs must be
-    alike, and `times` is how many were found. What differs, stands outside a leaf or is unsupported comes as text.
+    `rows` maps the path of a mechanism's module to the path of its row. What differs between repeated blocks, stands
+    outside a leaf or is unsupported comes as text.
     """
     traced = trace(model, inputs)
-    found: dict[str, list[ModuleCosts]] = {}
     loose = [
         f"{operation} ran {times} time(s) and no handle knows it" for operation, times in traced.unsupported.items()
     ]
-    for name, costs in traced.modules.items():
-        path = row_path(name, rows) if costs.leaf else None
-        if path is not None:
-            found.setdefault(path, []).append(costs)
-        elif any(getattr(costs, quantity) for quantity in MEASURED):
-            there = [f"{work} {quantity}" for quantity in MEASURED if (work := getattr(costs, quantity))]
-            loose.append(f"{name or 'the model itself'}: {', '.join(there)} outside the leaves of any page")
-    for path, repeated in found.items():
-        if len(set(repeated)) > 1:
-            loose.append(f"{path}: repeated blocks differ: {sorted(set(repeated))}")
-    return [_row(path, repeated) for path, repeated in found.items()], loose
-
-
-def _row(path: str, repeated: list[ModuleCosts]) -> Operation:
-    costs = {quantity: getattr(repeated[0], quantity) for quantity in MEASURED}
-    return Operation(path=path, title=path.rpartition(".")[2], times=len(repeated), **costs)
-
-
-# Modules inside a page's twin whose names say nothing of an operation.
-_TRANSPARENT: Final = frozenset(("inner", "core"))
-
-
-def row_path(module: str, rows: dict[str, str]) -> str | None:
-    """The row of a leaf: the row of the nearest page around it, then the leaf's own name; None for no page's module.
-
-    Modules between the two give their names to it, `inner` and `core` apart: `….inner.local.scores` is `local_scores`.
-    """
-    prefix = module
-    while prefix and prefix not in rows:
-        prefix = prefix.rpartition(".")[0]
-    if not prefix:
-        return None
-    if prefix == module:
-        return rows[prefix]
-    *around, leaf = module[len(prefix) + 1 :].split(".")
-    names = [name for name in around if name not in _TRANSPARENT]
-    return f"{rows[prefix]}.{'_'.join([*names, leaf])}"
+    leaves = {name for name, costs in traced.modules.items() if costs.leaf}
+    costs = {
+        name: {quantity: getattr(each, quantity) for quantity in MEASURED} for name, each in traced.modules.items()
+    }
+    found, outside = rows_by_path(costs, leaves, rows)
+    return found, [*loose, *outside]

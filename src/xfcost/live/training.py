@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
 
+import msgspec
 from torch import nn
 
 from xfcost.accounts import with_backward, with_seconds
@@ -15,8 +16,9 @@ from xfcost.ledger import Ledger
 from xfcost.live.backward import Walked, walk
 from xfcost.live.build import Live, build
 from xfcost.live.clock import peak_on_cuda, time_calls, timing_of
-from xfcost.live.memory import check_room
-from xfcost.live.trace import row_path
+from xfcost.live.memory import check_room, on_cpu
+from xfcost.live.process_memory import of_training
+from xfcost.live.rows import row_path
 from xfcost.live.updates import Stepping, peak_of_steps
 from xfcost.spec.architecture import Architecture
 from xfcost.training import with_kept
@@ -43,7 +45,8 @@ def timed_step(
     name, lists = ledger.facts.name, device.startswith("cuda")
     with _statistics_of_one_value(name):
         predicted = peak_of_steps(build(architecture), optimizer, lists=lists)
-    check_room(predicted, device, name, "a step of training")
+        process = of_training(architecture, optimizer) if on_cpu(device) else None
+    check_room(predicted if process is None else process.high, device, name, "a step of training")
     say(f"building {name} on {device} …")
     stepping = Stepping(build(architecture, device), optimizer, lists=lists)
     say(f"timing steps on {device} …")
@@ -54,7 +57,8 @@ def timed_step(
     else:
         del stepping
         peak = peak_of_steps(build(architecture, device), optimizer, lists=lists)
-    return with_seconds(ledger, {}, timing_of(times, device, peak, predicted))
+    timing = msgspec.structs.replace(timing_of(times, device, peak, predicted), process_memory=process)
+    return with_seconds(ledger, {}, timing)
 
 
 @contextmanager
@@ -87,7 +91,7 @@ def by_rows(live: Live, found: Walked) -> tuple[dict[str, list[int]], dict[str, 
             blocks[path].append(found.backward[name])
             kept[path] += found.kept[name]
     loose = [
-        f"{name or 'the model itself'}: {macs} backward_macs outside the leaves of any page"
+        f"{name or 'the model itself'}: {macs} backward_macs outside the leaves of any mechanism"
         for name, macs in found.backward.items()
         if macs and name not in owned
     ]

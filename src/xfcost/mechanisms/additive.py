@@ -11,8 +11,9 @@ from xfcost.arithmetic import Number
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.ledger import Operation
+from xfcost.matrices import Matrix
 from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.rows import choose, elementwise, linear, move, product
+from xfcost.mechanisms.rows import choose, elementwise, linear, move, of_input, product
 
 if TYPE_CHECKING:
     from xfcost.mechanisms.recurrent import Recurrent
@@ -48,9 +49,10 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, **read)
         yield elementwise("tanh", "Alignment: tanh", "tanh", pairs * self.hidden, **read)
         energies = linear("energies", "Alignment energies", pairs, self.hidden, 1, bias=self.bias)
-        kept = {"attention_entries": pairs, "pairs": pairs, "heads": 1}
-        yield msgspec.structs.replace(energies, **kept, **read)
-        yield elementwise("softmax", "Softmax", "softmax", pairs, **read)
+        # one step's are alive at once; training keeps those of all
+        whole = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
+        yield msgspec.structs.replace(energies, **whole, **read)
+        yield elementwise("softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), **read)
         yield product("weighted_sum", "Weighted sum: context", pairs * width, **read)
         if self.gate:
             yield _of_states(linear("gate_linear", "Gate: map of the state", n, units, 1), n, learned)
@@ -88,7 +90,7 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """N·(h + d + E)·2l MACs, 2·2·l·N additions, 2·l·N comparisons."""
         n, wide = place.grid.total, 2 * self.hidden
         yield linear("readout_state", "Readout: map of the state", n, units, wide, bias=bias)
-        yield linear("readout_input", "Readout: map of the input", n, place.dim, wide, bias=False)
+        yield of_input(linear("readout_input", "Readout: map of the input", n, place.dim, wide, bias=False))
         yield linear("readout_context", "Readout: map of the context", n, place.memory_dim, wide, bias=False)
         yield _sum(n * wide)
         yield choose("readout_maxout", "Readout: maxout", n * wide)

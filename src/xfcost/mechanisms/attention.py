@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.arithmetic import Number
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger import Mixing, Operation
+from xfcost.matrices import Matrix, matrix
 from xfcost.mechanisms.rows import linear, product
 from xfcost.traffic import Core
 
@@ -28,8 +29,10 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     fused: bool,
     biased: bool = False,
     masked: bool = False,
+    mask_in_place: bool = False,
     scaled: bool = True,
     shared: Number = 1,
+    beside: Number = 0,
     prefix: str = "",
     what: str = "",
 ) -> Iterator[Operation]:
@@ -39,13 +42,14 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     several of queries, that changes no product; it is read once for all of them.
 
         scale          G·n·inner multiplications, where scores are `scaled`
-        scores         G·n·m·inner MACs, G·h·n·m entries kept
-        softmax        G·h·n·m elements
+        scores         G·n·m·inner MACs, G·h·n·m entries
+        softmax        G·h·n·m elements, as many entries beside those of the scores; training keeps these
         weighted_sum   G·n·m·values MACs
 
     Vaswani et al. 2017, equation 1. Fused, the same work is one row (`attention`) that keeps one log-sum-exp per query
     and head in place of the matrix (Dao et al. 2022, §3.1); its backward pass works the scores out again, a fifth
-    product beside the four gradients (algorithm 4). Masking is a choice, 0 FLOPs, in both.
+    product beside the four gradients (algorithm 4). Masking is a choice, 0 FLOPs, in both, and makes another matrix
+    unless it is done `mask_in_place`. All the while other matrices are alive, with `beside` entries (position scores).
 
     A page with several cores tells them apart by `prefix` (before every path: `local_` gives `local_scores`, as the
     twin's core stands under the name `local`) and by `what` (in brackets after every title).
@@ -57,10 +61,12 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
         weighted_sum=groups * queries * keys * value_inner,
         scale=groups * queries * inner * FLOPS_PER_ELEMENT["multiply"] if scaled else 0,
         entries=entries,
+        beside=beside,
         statistics=groups * heads * queries,
         add=entries * FLOPS_PER_ELEMENT["add"] if biased else 0,
         softmax=entries * FLOPS_PER_ELEMENT["softmax"],
         pairs=pairs,
+        masked=None if mask_in_place else matrix(entries, entries + beside),
         mixing={"mixing": mixing, "reads": reads, "reads_tokens": keys, "heads": heads},
         core=Core(groups * heads // shared, queries * shared, keys, inner // heads, value_inner // heads),
     )
@@ -85,6 +91,7 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
     output: bool = True,
     scaled: bool = True,
     learned: bool = False,
+    of_input: Literal["queries", "memory", "neither"] = "queries",
     prefix: str = "",
     what: str = "",
 ) -> Iterator[Operation]:
@@ -97,13 +104,15 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
         core    n·m·(inner + values) MACs
         out     n·values·d MACs, where there is an `output` projection
 
-    `prefix` and `what` tell several of them apart, as in the core.
+    `prefix` and `what` tell several of them apart, as in the core. `of_input` says which of the two is what comes into
+    the page, as it is.
     """
     note = f" ({what})" if what else ""
     value_inner = inner if values is None else values
     q = linear(f"{prefix}q", f"Q projection{note}", queries, width, inner, bias=bias)
-    yield msgspec.structs.replace(q, once=learned)
-    yield linear(f"{prefix}kv", f"K, V projections{note}", keys, memory_width, inner + value_inner, bias=bias)
+    kv = linear(f"{prefix}kv", f"K, V projections{note}", keys, memory_width, inner + value_inner, bias=bias)
+    yield msgspec.structs.replace(q, once=learned, takes_input=True if of_input == "queries" else None)
+    yield msgspec.structs.replace(kv, takes_input=True if of_input == "memory" else None)
     yield from attention_core(
         queries=queries,
         keys=keys,
@@ -127,10 +136,13 @@ class _CoreParts(NamedTuple):
     weighted_sum: Number
     scale: Number
     entries: Number
+    beside: Number
     statistics: Number
     add: Number
     softmax: Number
     pairs: Number
+    masked: Matrix | None
+    """What the mask gives."""
     mixing: dict[str, Any]
     core: Core
 
@@ -141,8 +153,10 @@ def _fused_core(parts: _CoreParts) -> Operation:
         title="Fused attention softmax(QKᵀ)V",
         macs=parts.scores + parts.weighted_sum,
         flops=2 * (parts.scores + parts.weighted_sum) + parts.scale + parts.add + parts.softmax,
+        fused=True,
         backward_macs=3 * parts.scores + 2 * parts.weighted_sum,
         attention_entries=parts.statistics,
+        matrix=Matrix(0, parts.beside, statistics=parts.statistics),
         pairs=parts.pairs,
         core=parts.core,
         content_dependent=True,
@@ -154,11 +168,13 @@ def _eager_core(parts: _CoreParts, *, scaled: bool, biased: bool, masked: bool) 
     content = parts.mixing | {"content_dependent": True}
     if scaled:
         yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale)
-    kept = {"attention_entries": parts.entries, "pairs": parts.pairs, "core": parts.core}
-    yield product("scores", "Attention scores QKᵀ", parts.scores, **kept, **content)
+    first, next_ = matrix(parts.entries, parts.beside), matrix(parts.entries, parts.entries + parts.beside)
+    whole = {"attention_entries": parts.entries, "matrix": first, "pairs": parts.pairs, "core": parts.core}
+    yield product("scores", "Attention scores QKᵀ", parts.scores, **whole, **content)
     if biased:
-        yield Operation(path="add_bias", title="Add position bias", flops=parts.add, **parts.mixing)
+        yield Operation(path="add_bias", title="Add position bias", flops=parts.add, matrix=next_, **parts.mixing)
     if masked:
-        yield Operation(path="mask", title="Mask", **parts.mixing)
-    yield Operation(path="softmax", title="Softmax", flops=parts.softmax, **content)
+        yield Operation(path="mask", title="Mask", matrix=parts.masked, **parts.mixing)
+    kept = next_._replace(kept=parts.entries)
+    yield Operation(path="softmax", title="Softmax", flops=parts.softmax, matrix=kept, **content)
     yield product("weighted_sum", "Weighted sum AV", parts.weighted_sum, **content)

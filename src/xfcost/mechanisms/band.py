@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from xfcost.arithmetic import Number, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.rows import elementwise, move, product
 from xfcost.traffic import Core
 
@@ -46,6 +47,7 @@ class Band(NamedTuple):
         kind: dict[str, Any] = {"mixing": "local", "reads": self.reads, "reads_tokens": self.reads_tokens, "heads": h}
         content = kind | {"content_dependent": True}
         of_beside = content | {"reads": "g", "reads_tokens": g}
+        joined = p * h * (3 * s + g)
         yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner)
         yield product(
             "scores",
@@ -53,17 +55,20 @@ class Band(NamedTuple):
             p * 3 * s * inner if self.score_macs is None else self.score_macs,
             moved=self.shifted if self.score_moved is None else self.score_moved,
             attention_entries=p * h * 3 * s,
+            matrix=matrix(p * h * 3 * s),  # the mask is in its place
             core=Core(p // s * h // self.shared, s * self.shared, 3 * s + g, inner // h),
             pairs=self.pairs,
             **content,
         )
         yield move("mask", "Mask", **kind)
         if g:
-            kept = {"attention_entries": p * h * g, "pairs": self.pairs_beside}
-            yield product("global_key_scores", "Scores of global tokens as keys", p * g * inner, **kept, **of_beside)
-            yield move("join", "Join both kinds of scores", p * h * (3 * s + g), **kind)
-        softmax = p * h * (3 * s + g) * FLOPS_PER_ELEMENT["softmax"]
-        yield Operation(path="softmax", title="Softmax", flops=softmax, **content)
+            few = matrix(p * h * g, p * h * 3 * s)
+            whole = {"attention_entries": p * h * g, "matrix": few, "pairs": self.pairs_beside}
+            yield product("global_key_scores", "Scores of global tokens as keys", p * g * inner, **whole, **of_beside)
+            yield move("join", "Join both kinds of scores", joined, matrix=matrix(joined, joined), **kind)
+        weights = matrix(joined, joined + p * h * g, kept=True)
+        softmax = joined * FLOPS_PER_ELEMENT["softmax"]
+        yield Operation(path="softmax", title="Softmax", flops=softmax, matrix=weights, **content)
         yield product("weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, moved=self.shifted, **content)
         if g:
             yield product("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **of_beside)

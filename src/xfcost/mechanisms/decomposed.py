@@ -11,6 +11,7 @@ from typing import Any
 from xfcost.arithmetic import Number, greater
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.rows import product
 
 Sides = tuple[Number, ...]
@@ -30,6 +31,7 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
     head_dim: Number,
     extra: Number,
     bound: bool,
+    fused: bool,
     mixing: dict[str, Any],
 ) -> Iterator[Operation]:
     """Bias of query i and key j: Σ over the axes a of qᵢ·R^a[iₐ - jₐ] (Li et al. 2022, §4.1, equation 4).
@@ -40,6 +42,8 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         tables            Σ (2·max(qₐ, kₐ) - 1)·d_k parameters, for all heads; Σ qₐ·kₐ·d_k looked up, once for a batch
         position_scores   G·h·P·d_k·Σ kₐ MACs
         spread            the terms added up for all pairs, from the last axis on; nothing for extra tokens
+
+    What comes out is the attention's bias, which a `fused` kernel keeps for its backward pass.
 
     The tables' rows are as many as the grid's sides make them, so that another resolution needs others (which the
     public code interpolates linearly).
@@ -56,7 +60,10 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         bound=bound,
     )
     macs = groups * heads * each * head_dim * sum(keys)
-    yield product("position_scores", "Position scores QRᵀ, axis by axis", macs, content_dependent=True, **mixing)
+    along = groups * heads * each * sum(keys)
+    spreads = len(keys) > 1 or bool(extra)  # else what it gives is a view of them
+    more = {"content_dependent": True, "matrix": matrix(along, kept=fused and not spreads)} | mixing
+    yield product("position_scores", "Position scores QRᵀ, axis by axis", macs, **more)
     sums = sum(list(accumulate(reversed(keys), mul))[1:])
     pairs = groups * heads * (each + extra) * (prod(keys) + extra)
     yield Operation(
@@ -64,6 +71,7 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         title="Add up the axes' scores for all pairs",
         flops=groups * heads * each * sums * FLOPS_PER_ELEMENT["add"],
         moved=pairs if extra else 0,
+        matrix=matrix(pairs, along, kept=fused) if spreads else None,
         content_dependent=True,
         **mixing,
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 import msgspec
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
+from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Width, check_output
 from xfcost.mechanisms.buckets import Buckets, bucket_row, bucket_table
@@ -44,7 +47,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
     causal: the bias of proj_w gives every pair a weight.
     """
 
-    value_dim: Width | None = None
+    value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """d_v; d_k where it isn't given."""
     scaled: bool = True
     """Scores by 1/√d_k; T5's are not, its initial weights being as much smaller."""
@@ -153,12 +156,15 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         talk = {"scores": ("proj_l", "before the softmax"), "softmax": ("proj_w", "after the softmax")}
         for row in rows:
             # No tile of one head is worth telling the traffic of: every head waits for all of them.
-            yield msgspec.structs.replace(row, core=None)
+            own = matrix(row.attention_entries, kept=True) if row.path == "scores" else row.matrix  # proj_l keeps them
+            yield msgspec.structs.replace(row, core=None, matrix=own)
             if row.path in talk:
                 path, where = talk[row.path]
                 mixed = linear(path, f"Talking heads {where}", n * n, self.heads, self.heads)
                 like = {"mixing": row.mixing, "reads": row.reads, "reads_tokens": n, "heads": row.heads}
-                yield msgspec.structs.replace(mixed, **like, content_dependent=True)
+                entries = n * n * self.heads
+                talked = matrix(entries, entries, kept=path == "proj_w")
+                yield msgspec.structs.replace(mixed, **like, content_dependent=True, matrix=talked)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:

@@ -9,10 +9,11 @@ from xfcost.arithmetic import Number, ceil_div, greater, lesser
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.relative import relative_core
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.mechanisms.rows import elementwise, linear, of_input
 
 
 class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
@@ -56,14 +57,8 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
             )
         super().check(place)
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q", "kv")
-
     def label(self) -> str:
         return "Pooled relative attention" if self.stride > 1 else "Relative attention"
-
-    def order_key(self, place: Place) -> str:
-        return "funnel" if self.pool == "mean" else f"funnel/{self.pool}"
 
     def pools(self, grid: Grid) -> Number:
         """1 where the sequence is pooled, 0 where it isn't or is too short to be."""
@@ -113,8 +108,8 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
         grid, d, inner = place.grid, place.dim, self.inner(place.dim)
         queries, keys = self.queries(grid), self.keys(grid)
         yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place)
-        yield linear("q", "Q projection", queries, d, inner, bias=False)
-        yield linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        yield of_input(linear("q", "Q projection", queries, d, inner, bias=False))
+        yield of_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
         yield from relative_core(
             queries=queries,
             keys=keys,
@@ -126,7 +121,7 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
             # a pooled key stands for two tokens: entries are no pairs of tokens then
             pairs=self.pairs(grid) if self.pool_q_only or self.stride == 1 else None,
             fused=place.fused,
-            terms=tuple(self._terms(queries, keys, inner)),
+            terms=tuple(self._terms(place, queries, keys, inner)),
         )
         yield linear("out", "Output projection W_O", queries, inner, d, bias=self.projection_bias)
 
@@ -142,21 +137,30 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
         else:
             yield Operation(path=path, title=title, comparisons=pools * entering, content_dependent=True, **more)
 
-    def _terms(self, queries: Number, keys: Number, inner: Number) -> Iterator[Operation]:
+    def _terms(self, place: Place, queries: Number, keys: Number, inner: Number) -> Iterator[Operation]:
         """What is done to the position scores: token types are added, and [CLS] has neither."""
         mixing = {"mixing": "global", "reads": "N", "reads_tokens": keys}
+        entries, fused = self.heads * queries * keys, place.fused  # a fused kernel keeps the last of them, its bias
+        by_distance = self.heads * queries * self.encodings(place.grid)
         if self.token_types:
-            entries = self.heads * queries * keys
             yield elementwise("type_bias", "Queries + s, for the types", "add", queries * inner, params=inner)
             yield elementwise("type_scale", "Scale queries 1/√d_k, for the types", "multiply", queries * inner)
             types = linear("types", "Same and other token type", queries, inner, 2, bias=False)
             yield types
             yield Operation(
-                path="type_pick", title="Type of each pair", attention_entries=entries, heads=self.heads, **mixing
+                path="type_pick",
+                title="Type of each pair",
+                attention_entries=entries,
+                matrix=matrix(entries, by_distance),
+                heads=self.heads,
+                **mixing,
             )
-            yield elementwise("type_add", "Add token types", "add", entries, **mixing)
+            last = matrix(entries, by_distance + entries, kept=fused and not self.separate_cls)
+            yield elementwise("type_add", "Add token types", "add", entries, matrix=last, **mixing)
         if self.separate_cls:
-            yield Operation(path="cls_mask", title="No position for [CLS]", **mixing)
+            before = entries if self.token_types else by_distance
+            last = matrix(entries, before, kept=fused)
+            yield Operation(path="cls_mask", title="No position for [CLS]", matrix=last, **mixing)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         yield from self._pooling("residual_pool", "Pool the residual stream", place)

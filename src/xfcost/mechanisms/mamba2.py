@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from xfcost.arithmetic import Number, ceil_div, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
+from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Heads, Length, Place, Side, Width
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
@@ -35,16 +37,16 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
     carry all that was read.
     """
 
-    state: Width = 128
+    state: Annotated[Width, Letter("k")] = 128
     """S."""
-    head_dim: Width = 64
+    head_dim: Annotated[Width, Letter("dₖ")] = 64
     """P."""
-    groups: Heads = 1
+    groups: Annotated[Heads, Letter(None)] = 1
     """G."""
-    conv: Side = 4
+    conv: Annotated[Side, Letter("W")] = 4
     """W."""
     expand: Side = 2
-    chunk: Length = 256
+    chunk: Annotated[Length, Letter("b")] = 256
     """Q."""
 
     def label(self) -> str:
@@ -178,17 +180,22 @@ def _inside(of: _Letters) -> Iterator[Operation]:
     yield elementwise("rates", "Exponents ΔA", "multiply", of.padded * of.heads)
     yield elementwise("sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **in_chunk(of.chunk))
     decays = entries * (COSTS["add"] + COSTS["exp"])
-    yield Operation(path="local_decays", title="Decays from token to token", flops=decays, **in_chunk(of.chunk))
+    second = matrix(entries, entries, kept=True)  # the scores come first
+    yield Operation(
+        path="local_decays", title="Decays from token to token", flops=decays, matrix=second, **in_chunk(of.chunk)
+    )
     yield product(
         "local_scores",
         "Products CBᵀ",
         entries * of.state,
         attention_entries=entries,
+        matrix=matrix(entries, kept=True),
         heads=of.heads,
         pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
         **in_chunk(of.chunk),
     )
-    yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **in_chunk(of.chunk))
+    weighed = in_chunk(of.chunk) | {"matrix": matrix(entries, 2 * entries, kept=True)}
+    yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
     yield product(
         "local_weighted_sum", "Weighted sum of the inputs", of.padded * of.chunk * of.inner, **in_chunk(of.chunk)
     )
@@ -204,7 +211,8 @@ def _between(of: _Letters) -> Iterator[Operation]:
     spans = of.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
     moved = of.heads * bounds
     title = "Decays from chunk to chunk"
-    yield Operation(path="spans", title=title, flops=spans, moved=moved, **in_all(of.tokens))
+    between = matrix(of.heads * bounds * bounds, kept=True)
+    yield Operation(path="spans", title=title, flops=spans, moved=moved, matrix=between, **in_all(of.tokens))
     states = bounds * of.state * of.inner
     yield product("carry", "States before the chunks", bounds * states, moved=states, **in_all(of.tokens))
     yield product("read", "Read the states by C", macs, **in_all(of.tokens))

@@ -12,6 +12,8 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
+from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.full import Full
@@ -45,8 +47,8 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
 
     because: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
 
-    landmarks: Length = 64
-    conv: Annotated[int, msgspec.Meta(ge=1, le=2**16)] | None = 65
+    landmarks: Annotated[Length, Letter("k")] = 64
+    conv: Annotated[Annotated[int, msgspec.Meta(ge=1, le=2**16)] | None, Letter("w")] = 65
     """Tokens that the convolution over the values reads, odd; none where it is null."""
     iterations: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 6
 
@@ -59,9 +61,6 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
 
     def label(self) -> str:
         return "Nyström attention"
-
-    def order_key(self, place: Place) -> str:
-        return "nystrom/exact" if self.exact(place.grid) else "nystrom"
 
     def exact(self, grid: Grid) -> bool:
         """Are there no more tokens than landmarks?"""
@@ -93,17 +92,19 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
 
     def _approximate(self, tokens: Number, inner: Number) -> Iterator[Operation]:
         m, h = self.landmarks, self.heads
-        content: dict[str, Any] = {"mixing": "global", "content_dependent": True}
+        content: dict[str, Any] = {"mixing": "global", "content_dependent": True, "heads": h}
         few: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
         every: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
         yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * tokens * inner)
         segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m}
         yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
-        yield from _weights("query", "QK̃ᵀ", h * tokens * m, tokens * m * inner, few)
-        yield from _weights("landmark", "Q̃K̃ᵀ", h * m * m, m * m * inner, few)
-        yield from _weights("key", "Q̃Kᵀ", h * m * tokens, m * tokens * inner, every)
-        yield self._inverse(few)
-        yield product("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", h * tokens * m * m, **few)
+        wide, square = h * tokens * m, h * m * m
+        yield from _weights("query", "QK̃ᵀ", wide, tokens * m * inner, few)
+        yield from _weights("landmark", "Q̃K̃ᵀ", square, m * m * inner, few, beside=wide)
+        yield from _weights("key", "Q̃Kᵀ", wide, m * tokens * inner, every, beside=wide + square)
+        yield self._inverse(few | {"matrix": matrix(square, wide + square, kept=True)})
+        answer = matrix(wide, wide + 2 * square, kept=True)
+        yield product("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", wide * m, matrix=answer, **few)
         yield product("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **every)
         yield product("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, **few)
 
@@ -137,7 +138,10 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
             )
 
 
-def _weights(path: str, what: str, entries: Number, macs: Number, reach: dict[str, Any]) -> Iterator[Operation]:
-    """softmax of one of the three products."""
-    yield product(f"{path}_scores", f"Scores {what}", macs, attention_entries=entries, **reach)
-    yield elementwise(f"{path}_softmax", f"Softmax of {what}", "softmax", entries, **reach)
+def _weights(
+    path: str, what: str, entries: Number, macs: Number, reach: dict[str, Any], *, beside: Number = 0
+) -> Iterator[Operation]:
+    """softmax of one of the three products, those before it with `beside` entries being still needed."""
+    first, second = matrix(entries, beside), matrix(entries, entries + beside, kept=True)
+    yield product(f"{path}_scores", f"Scores {what}", macs, attention_entries=entries, matrix=first, **reach)
+    yield elementwise(f"{path}_softmax", f"Softmax of {what}", "softmax", entries, matrix=second, **reach)

@@ -10,6 +10,8 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
+from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Share
 from xfcost.mechanisms.causality import Causal
@@ -43,16 +45,13 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
     The memory is no token of the input: `reads` and `pairs` tell the segment's own tokens, the rows' `reads` all keys.
     """
 
-    memory: Kept = 0
+    memory: Annotated[Kept, Letter("m")] = 0
     """m."""
     memory_queries: bool = False
     """Are queries of the memory projected too and dropped, as the public code does: m·d·h·d_k MACs more?"""
     share: Share | None = None
     """A table of u and v (2 × h·d_k) that several layers use; else every layer has its own."""
     projection_bias: bool = False
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q", "kv")
 
     def label(self) -> str:
         return "Causal relative attention" if self.causal else "Relative attention"
@@ -78,8 +77,11 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
         keys = n + self.past
         yield from self.before(place)
-        yield linear("q", "Q projection", keys if self.memory_queries else n, d, inner, bias=self.projection_bias)
-        yield linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        learned = self.learned_past(place)
+        q = linear("q", "Q projection", keys if self.memory_queries else n, d, inner, bias=self.projection_bias)
+        kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        yield msgspec.structs.replace(q, takes_input=not (learned and self.memory_queries))
+        yield msgspec.structs.replace(kv, takes_input=not learned)
         yield from relative_core(
             queries=n,
             keys=keys,
@@ -95,6 +97,10 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
             by_distance=not self.causal,
         )
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def learned_past(self, place: Place) -> bool:
+        """Is what stands before the segment made by learned weights?"""
+        return False
 
     def before(self, place: Place) -> Iterator[Operation]:
         """What happens to the memory before it is attended over: it is laid before the segment."""
@@ -112,7 +118,7 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
             n, distances = place.grid.total, self.encodings(place)
             yield (
                 f"position scores by distance, heads × {n} × {distances} = {self.heads * n * distances:,} per sample, "
-                "stand beside the attention matrix and are not among the attention entries"
+                "stand beside the attention matrix: they are in its memory, and not among the attention entries"
             )
 
 
@@ -135,22 +141,27 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     """softmax(((Q+u)Kᵀ + shift((Q+v)(R·W_R)ᵀ))/√d_k)V, R one sinusoidal encoding per distance, T = `encodings`.
 
         r                T·d·inner MACs, once for the whole batch
-        position_scores  n·T·inner MACs, h·n·T entries kept
-        scores           n·m·inner MACs, h·n·m entries kept
+        position_scores  n·T·inner MACs, h·n·T entries; the shift is a view of them
+        scores           n·m·inner MACs, h·n·m entries
         weighted_sum     n·m·inner MACs
 
-    Dai et al. 2019, §3.3. `terms` are rows of what else is added to the position scores. Scores `by_distance` are no
-    matrix of queries × keys, and have no entries of one. Fused, the position scores are the kernel's bias, and are made
-    as ever.
+    Dai et al. 2019, §3.3. `terms` are rows of what else is done to the position scores, which makes a matrix of queries
+    × keys of them. Scores `by_distance` have more columns than there are keys: publications don't count them among the
+    attention entries, and they are held all the same. Fused, the position scores are the kernel's bias, and are made as
+    ever.
     """
     mixing: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
     yield gradients(msgspec.structs.replace(project, once=True), 1)  # sinusoids are fixed
-    kept = {"heads": heads, "attention_entries": 0 if by_distance else heads * queries * encodings}
+    made, entries = heads * queries * encodings, heads * queries * keys
+    own = matrix(made, kept=fused and not masked and not terms)  # a fused kernel keeps its bias
+    kept = {"heads": heads, "attention_entries": 0 if by_distance else made, "matrix": own}
     yield from _position_scores(queries, encodings, inner, share, mixing, kept)
     yield from terms
+    beside = entries if terms else made
     if masked and fused:
-        yield Operation(path="mask", title="Mask", **mixing)
+        yield Operation(path="mask", title="Mask", matrix=matrix(entries, beside, kept=True), **mixing)
+        beside += entries
     yield from attention_core(
         queries=queries,
         keys=keys,
@@ -162,6 +173,7 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
         fused=fused,
         biased=True,
         masked=masked,
+        beside=beside,
     )
 
 

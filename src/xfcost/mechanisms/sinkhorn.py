@@ -12,6 +12,8 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
+from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import Causal
@@ -45,13 +47,13 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
     N·k·b·h·d_k score.
     """
 
-    block: Length = 64
+    block: Annotated[Length, Letter("b")] = 64
     """b, tokens of a block."""
     iterations: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 5
     """Of rows and columns; none where it is causal."""
     temperature: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 0.75
     """Of the sorting; lower is closer to a permutation."""
-    sortcut: Length | None = None
+    sortcut: Annotated[Length | None, Letter("k")] = None
     """k, how many sorted blocks all queries read; None: each reads its own and its sorted block."""
 
     def check(self, place: Place) -> None:
@@ -77,9 +79,6 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """A soft permutation mixes all blocks: nothing is left out."""
         return super().reads(grid, token, memory)
-
-    def order_key(self, place: Place) -> str:
-        return "sinkhorn/sortcut" if self.sortcut else "sinkhorn"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
@@ -118,16 +117,20 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         entries = self.heads * blocks * candidates
         reach = self._reach("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
         scores = self.heads * blocks * blocks
-        yield product("sort_scores", "Scores of blocks", blocks**2 * inner, attention_entries=scores, **reach)
+        own = {"attention_entries": scores, "matrix": matrix(scores)}
+        yield product("sort_scores", "Scores of blocks", blocks**2 * inner, **own, **reach)
+        # the first log-sum-exp of the iterations keeps them
+        logits = reach | {"matrix": matrix(entries, scores, kept=not self.causal and bool(self.iterations))}
+        order = reach | {"matrix": matrix(entries, entries, kept=True)}
         if self.causal:
             scaled = scores * cost["multiply"]
-            yield Operation(path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **reach)
-            yield Operation(path="balance", title="Softmax of rows", flops=entries * cost["softmax"], **reach)
+            yield Operation(path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **logits)
+            yield Operation(path="balance", title="Softmax of rows", flops=entries * cost["softmax"], **order)
         else:
             each = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]
-            yield Operation(path="sort_logits", title="Log of positive scores", flops=entries * each, **reach)
+            yield Operation(path="sort_logits", title="Log of positive scores", flops=entries * each, **logits)
             each = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
-            yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * each, **reach)
+            yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * each, **order)
         reordered = self.sorted_blocks(grid) * candidates * self.block * inner
         yield product("reorder", "Sort blocks of keys and values", 2 * reordered, **reach)
 
@@ -151,6 +154,7 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
             pairs=None,
             fused=place.fused,
             masked=masked,
+            beside=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
             **reach,
         )
 

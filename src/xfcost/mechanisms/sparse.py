@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isqrt, prod
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from xfcost.arithmetic import Number, greater, lesser
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
+from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place, Width
 from xfcost.mechanisms.blocks import Blocks, squares
@@ -45,12 +47,12 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
     """
 
     pattern: Literal["strided", "fixed"]
-    stride: Length
+    stride: Annotated[Length, Letter("l")]
     """l."""
-    summary: Length | None = None
+    summary: Annotated[Length | None, Letter("c")] = None
     """c, cells at the end of every block that all later tokens read; of the fixed pattern alone."""
     integration: Literal["local", "long", "merged", "heads"] = "merged"
-    key_dim: Width | None = None
+    key_dim: Annotated[Width | None, Letter("dₖ")] = None
     """Width of a head's queries and keys (half its values' in the CIFAR-10 model); d_k where it isn't given."""
 
     def check(self, place: Place) -> None:
@@ -68,9 +70,6 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         factor = {"local": ", local factor", "long": ", long factor", "merged": ", merged", "heads": ", split heads"}
         causal = "causal " if self.causal else ""
         return f"{self.pattern.capitalize()} sparse {causal}attention{factor[self.integration]}"
-
-    def order_key(self, place: Place) -> str:
-        return f"sparse/{self.pattern}"
 
     def blocks(self, grid: Grid) -> Blocks:
         """The blocks of the local factor."""
@@ -199,6 +198,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
             pairs=self._pairs_of(factor, place.grid.total),
             fused=place.fused,
             masked=True,
+            mask_in_place=True,
             prefix=f"{factor}_",
             what=factor,
         )
@@ -211,27 +211,31 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         entries = {factor: prod(self.products(factor, blocks)) for factor in factors}
         yield self._memory_blocks("memory_blocks", place, blocks)
         yield elementwise("scale", "Scale queries 1/√d_k", "multiply", blocks.padded * self.key_inner(d))
+        before: Number = 0
         for factor in factors:
-            doubly = self.overlap(n) if factor == "long" else 0
+            doubly, own = self.overlap(n) if factor == "long" else 0, h * entries[factor]
             groups, queries, keys = self.products(factor, blocks)
             yield product(
                 f"{factor}_scores",
                 f"Attention scores QKᵀ ({factor})",
                 entries[factor] * self.key_inner(d),
-                attention_entries=h * entries[factor],
+                attention_entries=own,
+                matrix=matrix(own, before),
                 pairs=self._pairs_of(factor, n) - doubly,
                 core=Core(groups * h, queries, keys, self.key_inner(d) // h, self.inner(d) // h),
                 content_dependent=True,
                 **mixing[factor],
             )
-            yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing[factor])
+            yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing[factor])  # in place
+            before += own
         both = mixing["long"] | {
             "reads": " + ".join(mixing[factor]["reads"] for factor in factors),
             "reads_tokens": sum(mixing[factor]["reads_tokens"] for factor in factors),
         }
         joined = h * sum(entries.values())
-        yield move("join", "Join scores of both factors", joined, **both)
-        yield elementwise("softmax", "Softmax", "softmax", joined, content_dependent=True, **both)
+        yield move("join", "Join scores of both factors", joined, matrix=matrix(joined, joined), **both)
+        weights = both | {"content_dependent": True, "matrix": matrix(joined, 2 * joined, kept=True)}
+        yield elementwise("softmax", "Softmax", "softmax", joined, **weights)
         for factor in factors:
             macs, title = entries[factor] * self.inner(d), f"Weighted sum AV ({factor})"
             yield product(f"{factor}_weighted_sum", title, macs, content_dependent=True, **mixing[factor])

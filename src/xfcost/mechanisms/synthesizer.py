@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -12,9 +12,15 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.lettered import lettered
+from xfcost.letters import Letter
+from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, gradients, linear, product
+from xfcost.mechanisms.rows import elementwise, gradients, linear, of_input, product
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
@@ -44,9 +50,9 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
 
     form: Literal["dense", "random", "factorized_dense", "factorized_random"] = "dense"
     trainable: bool = True
-    factor: Length | None = None
+    factor: Annotated[Length | None, Letter("k")] = None
     """a, which divides N; the divisor nearest below √N where it isn't given."""
-    rank: Rank | None = None
+    rank: Annotated[Rank | None, Letter("k")] = None
     """k of factorized_random; 8 where it isn't given."""
 
     def check(self, place: Place) -> None:
@@ -61,16 +67,9 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         if self.factor is not None and n % self.factor:
             raise PageError("factor", f"{self.factor} does not divide the {n} tokens; it could be {divisors_text(n)}")
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("value", "hidden")
-
     def label(self) -> str:
         name = f"Synthesizer ({self.form.replace('_', ' ')}{'' if self.trainable else ', fixed'})"
         return f"Causal {name}" if self.causal else name
-
-    def order_key(self, place: Place) -> str:
-        given = "/fixed" if not self.trainable else "/factor" if self.factor else ""
-        return f"synthesizer/{self.form}{given}"
 
     def factors(self, grid: Grid) -> tuple[Number, Number]:
         """a and b, whose product is N."""
@@ -78,18 +77,26 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         a = self.factor or root_divisor(n)
         return a, n // a
 
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        page, spot = super().in_letters(place)
+        return msgspec.structs.replace(page, rank=lettered(self.rank or RANK, "k")), spot
+
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner = self.inner(d)
         reach: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
         reach["content_dependent"] = alone = "dense" in self.form
         kept = {"attention_entries": self.heads * n * n, "heads": self.heads, "pairs": self.pairs(place.grid)}
-        yield linear("value", "Values", n, d, inner, bias=self.projection_bias)
+        yield of_input(linear("value", "Values", n, d, inner, bias=self.projection_bias))
         yield from self._of_tokens(place, inner, kept) if alone else self._of_tables(n, kept, reach)
         once = not alone
+        entries = self.heads * n * n
+        before = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
-            yield Operation(path="mask", title="Mask", once=once, **reach)
-        yield elementwise("softmax", "Softmax", "softmax", self.heads * n * n, once=once, **reach)
+            yield Operation(path="mask", title="Mask", once=once, matrix=matrix(entries, before), **reach)
+            before = entries
+        weights = matrix(entries, before, kept=alone or self.trainable)
+        yield elementwise("softmax", "Softmax", "softmax", entries, once=once, matrix=weights, **reach)
         weighted = product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, **reach)
         yield weighted if self.trainable else gradients(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
@@ -97,17 +104,18 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
         """B out of every token alone."""
         n = place.grid.total
-        yield linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias)
+        yield of_input(linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias))
         yield elementwise("relu", "ReLU", "relu", n * inner)
         if self.form == "dense":
             row = self._per_head("synthesis", "Weights W₂·relu(W₁x)", n, inner, n)
-            yield msgspec.structs.replace(row, bound=True, **kept)
+            yield msgspec.structs.replace(row, bound=True, matrix=matrix(self.heads * n * n), **kept)
             return
         a, b = self.factors(place.grid)
         first = self._per_head("factor_a", "First factors", n, inner, a)
         yield msgspec.structs.replace(first, bound=self.factor is None)
         yield msgspec.structs.replace(self._per_head("factor_b", "Second factors", n, inner, b), bound=True)
-        yield elementwise("synthesis", "Products of factors", "multiply", self.heads * n * n, **kept)
+        entries = self.heads * n * n
+        yield elementwise("synthesis", "Products of factors", "multiply", entries, matrix=matrix(entries), **kept)
 
     def _per_head(self, path: str, title: str, tokens: Number, inner: Number, outputs: Number) -> Operation:
         """Every head's own d_k×outputs map."""
@@ -124,7 +132,8 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
             return
         rank = self.rank or RANK
         macs, params = self.heads * n * n * rank, 2 * self.heads * n * rank
-        yield product("synthesis", "Weights R₁R₂ᵀ", macs, params=params, bound=True, once=True, **kept | reach)
+        made = {"params": params, "bound": True, "once": True, "matrix": matrix(self.heads * n * n)}
+        yield product("synthesis", "Weights R₁R₂ᵀ", macs, **made, **kept | reach)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total

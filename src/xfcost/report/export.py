@@ -11,17 +11,19 @@ import msgspec
 
 from xfcost import units
 from xfcost.comparison import Comparison
-from xfcost.ledger import COUNTED, LEARNING, TRACED, Ledger, Operation
+from xfcost.ledger import COUNTED, DISPATCHED, LEARNING, TRACED, Ledger, Operation
 from xfcost.report.output import Format, View, json_text
 from xfcost.report.training import training_object
 from xfcost.visible import csv_cell, markdown, one_line
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
-    "times", "params", "active_params", "bound", "macs", "flops", "attention_entries", "comparisons", "moved",
+    "times", "params", "active_params", "bound", "macs", "flops", "attention_entries",
+    "matrix_entries", "matrix_statistics", "matrices_alive", "matrix_kept", "comparisons", "moved",
     "cached", "cached_per_token", "read",
     "plain_traffic_bytes", "tiled_traffic_bytes", "heads", "pairs", "shared",
-    "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "traced_cached", "seconds",
+    "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "traced_cached",
+    "dispatched_macs", "dispatched_flops", "dispatched_comparisons", "dispatched_moved", "seconds",
 )  # fmt: skip
 
 
@@ -34,7 +36,7 @@ def records(ledger: Ledger) -> list[dict[str, Any]]:
 def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:
     """One plain dict per group: its totals over all blocks. By mixing, all three kinds."""
     result = []
-    quantities = (*COUNTED, "active_params", *TRACED, *(LEARNING if ledger.training else ()))
+    quantities = (*COUNTED, "active_params", *TRACED, *DISPATCHED, *(LEARNING if ledger.training else ()))
     for name, rows in ledger.by(by).items():
         part = ledger.part(rows)
         result.append({by: name} | {quantity: part.total(quantity) for quantity in quantities})
@@ -57,6 +59,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "dtype": facts.dtype,
         "attention": facts.attention,
         "mode": facts.mode,
+        "logits": facts.logits,
         "memory_level": facts.memory_level,
         "sequential_steps": facts.sequential_steps,
         "parallel_width": facts.parallel_width,

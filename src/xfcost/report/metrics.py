@@ -36,7 +36,7 @@ METRICS: Final = {
     "attention-memory": Metric(
         "attention_bytes",
         "Attention memory",
-        "bytes of the attention matrices, all layers",
+        "bytes of attention matrices, kept in all layers",
         "Counted in closed form: what training keeps",
         "byte",
     ),

@@ -11,12 +11,22 @@ from xfcost import units
 from xfcost.facts import Facts
 from xfcost.ledger import Ledger
 from xfcost.modes import Cache, Generation, Step, Work
+from xfcost.spec.architecture import PROMPTED
 
 
 def asked(facts: Facts) -> str:
     """How the mode stands in a report's header; nothing of a plain forward."""
     words = {"decode": "decode, one token more", "train": "train, one step"}
-    return "" if facts.mode == "forward" else f"   mode {words.get(facts.mode, facts.mode)}"
+    if facts.mode == "forward":
+        return ""
+    return f"   mode {words.get(facts.mode, facts.mode)}{_logits(facts)}"
+
+
+def _logits(facts: Facts) -> str:
+    """Of which positions of a prompt the logits are."""
+    if facts.logits is None or facts.mode not in PROMPTED:
+        return ""
+    return ", logits of the last position" if facts.logits == "last" else ", logits of all positions"
 
 
 def mode_parts(ledger: Ledger) -> Iterator[Text | Table]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xfcost.errors import OutputError
+from xfcost.interrupts import cleaned_up_on_interrupt
 from xfcost.visible import json_visible
 
 Format = Literal["table", "json", "csv", "markdown", "latex"]
@@ -65,18 +66,23 @@ def write_whole(path: Path, content: bytes, *, force: bool) -> None:
     target = Path(os.path.realpath(path))
     temporary = target.parent / f".xfcost.{secrets.token_hex(8)}"
     try:
-        handle, unnamed = _open_beside(target, temporary)
-        with os.fdopen(handle, "wb") as stream:
-            _dress(handle, target)
-            stream.write(content)
-            stream.flush()
-            placed = unnamed and _named(handle, target, temporary)
-        if not placed:
-            os.replace(temporary, target)
+        with cleaned_up_on_interrupt(lambda: temporary.unlink(missing_ok=True)):
+            _write_beside(target, temporary, content)
     except OSError as error:
         raise OutputError(f"-o {path}: can't be written: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _write_beside(target: Path, temporary: Path, content: bytes) -> None:
+    handle, unnamed = _open_beside(target, temporary)
+    with os.fdopen(handle, "wb") as stream:
+        _dress(handle, target)
+        stream.write(content)
+        stream.flush()
+        placed = unnamed and _named(handle, target, temporary)
+    if not placed:
+        os.replace(temporary, target)
 
 
 def _named(handle: int, target: Path, temporary: Path) -> bool:

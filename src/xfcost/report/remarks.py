@@ -3,45 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.text import Text
 
 from xfcost import units
-from xfcost.facts import Timing
+from xfcost.facts import Agreement, Timing
 from xfcost.ledger import Ledger
 from xfcost.modes import Generation
 
 
 def memory_text(ledger: Ledger) -> Text:
-    """Attention matrices in bytes: per head, per layer, all layers, peak."""
+    """Attention matrices in bytes: of a head, kept per layer and in all layers by training, alive at once."""
     memory, facts = ledger.attention_memory(), ledger.facts
-    if not memory["all_layers"]:
+    if not memory["peak"]:
         return Text("attention matrices: none", style="bold")
-    text = Text(f"{_what_is_kept(ledger)}, {facts.dtype}, batch {facts.batch}: ", style="bold")
-    text.append(
-        f"{units.size(memory['per_head'])} per head, {units.size(memory['per_layer'])} per layer (the largest)",
-        style="not bold",
-    )
+    text = Text(f"{_what_is_held(ledger)}, batch {facts.batch}: ", style="bold")
+    text.append(f"{units.size(memory['per_head'])} per head", style="not bold")
     if ledger.step is None:  # a step is of inference alone
         text.append(
-            f", {units.size(memory['all_layers'])} in all layers ({_kept(ledger)} training), "
-            f"{units.size(memory['peak'])} peak (inference)",
+            f", {units.size(memory['per_layer'])} per layer (the largest), {units.size(memory['all_layers'])} in all "
+            f"layers ({_kept(ledger)} training)",
             style="not bold",
         )
+    text.append(f", {units.size(memory['peak'])} peak (alive at once in inference)", style="not bold")
     if facts.extra_tokens:
         text.append(f"; with {_extra(facts.extra_tokens)}", style="not bold")
     return text
 
 
-def _what_is_kept(ledger: Ledger) -> str:
+def _what_is_held(ledger: Ledger) -> str:
     """Whole matrices; a number per query where a fused kernel runs; or both, where only some have such a kernel."""
-    rows = [row for row in ledger.rows if row.attention_entries]
-    fused = [row for row in rows if row.operation.rpartition("_")[2] == "attention"]
-    if not fused:
-        return "attention matrices"
-    if len(fused) == len(rows):
-        return "attention statistics (fused: no matrix is kept)"
-    return "attention matrices, and statistics where fused"
+    matrices = [row.matrix for row in ledger.rows if row.matrix is not None]
+    dtype, of_kernel = ledger.facts.dtype, "float64" if ledger.facts.dtype == "float64" else "float32"
+    if not any(matrix.statistics for matrix in matrices):
+        return f"attention matrices, {dtype}"
+    if any(matrix.entries for matrix in matrices):
+        return f"attention matrices, {dtype}, and {of_kernel} statistics where fused"
+    return f"attention statistics (fused: no matrix is kept), {of_kernel}"
 
 
 def _kept(ledger: Ledger) -> str:
@@ -99,6 +98,9 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
         what = _phases(ledger.generation) if ledger.generation else _runs(timing, _what_runs(ledger))
         where = f"on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
         yield Text(f"time: {units.seconds(timing.seconds)} {what} {where}")
+        if process := timing.process_memory:
+            sizes = [units.size(held) for held in (process.predicted, process.low, process.high)]
+            yield Text("memory of the process: about {} more than before the run, between {} and {}".format(*sizes))
 
 
 def _what_runs(ledger: Ledger) -> str:
@@ -118,32 +120,46 @@ def _phases(text: Generation) -> str:
     return f"for {text.new_tokens:,} new tokens ({both})"
 
 
+# What an account is called in a sentence.
+_ACCOUNTS: Final = {"traced": "trace", "dispatched": "dispatcher"}
+
+
 def agreement_texts(ledger: Ledger) -> Iterator[Text]:
-    """One line where counted and traced agree; else every difference, and all that was not counted."""
+    """One line where all accounts agree; else every difference, and all that was not counted."""
     agreement = ledger.agreement
     if agreement is None:
         yield Text("closed form alone; --trace checks it by fvcore on the real torch model", style="dim")
         return
+    joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
     if agreement.exact:
         yield Text(
-            f"trace: fvcore on the real torch model agrees exactly, in all {len(ledger.rows)} operations"
+            f"{joined}: the real torch model agrees exactly, in all {len(ledger.rows)} operations"
             f"{_traced_steps(ledger)}",
             style="bold green",
         )
         return
+    yield Text(f"{joined}: {_disagreement(ledger, agreement)}", style="bold red")
+    for difference in agreement.differences:
+        found = ", ".join(
+            f"{name} {units.exact(difference[name])}" for name in ("counted", *agreement.accounts) if name in difference
+        )
+        yield Text(f"  {difference['path']} {difference['quantity']}: {found}", style="red")
+    for line in agreement.uncounted:
+        yield Text(f"  not counted: {line}", style="red")
+
+
+def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
+    """`counted and traced DISAGREE in 1 place, and 2 things were not counted`."""
     rows, places, missing = len(ledger.rows), len(agreement.differences), len(agreement.uncounted)
+    unlike = [name for name in agreement.accounts if any(name in difference for difference in agreement.differences)]
+    accounts = ["counted", *(unlike or agreement.accounts)]
     counted = f"DISAGREE in {_number(places, 'place')}" if places else f"agree in all {_number(rows, 'operation')}"
     more = (
         f", {'and' if places else 'but'} {_number(missing, 'thing')} {'was' if missing == 1 else 'were'} not counted"
         if missing
         else ""
     )
-    yield Text(f"trace: counted and traced {counted}{more}", style="bold red")
-    for difference in agreement.differences:
-        counted, traced = units.exact(difference["counted"]), units.exact(difference["traced"])
-        yield Text(f"  {difference['path']} {difference['quantity']}: counted {counted}, traced {traced}", style="red")
-    for line in agreement.uncounted:
-        yield Text(f"  not counted: {line}", style="red")
+    return f"{', '.join(accounts[:-1])} and {accounts[-1]} {counted}{more}"
 
 
 def _traced_steps(ledger: Ledger) -> str:

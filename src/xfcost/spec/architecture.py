@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from xfcost.grid import Grid
-from xfcost.layers.base import Enter
-from xfcost.mechanisms.base import Joining, Page, Place
+from xfcost.layers.base import Enter, Head
+from xfcost.mechanisms.base import Joining, Logits, Page, Place
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.order import Order
 
@@ -20,6 +20,9 @@ Execution = Literal["eager", "fused"]
 # What is run: all N tokens at once (`forward`; `prefill`, where a cache is kept for what follows); one token more, N
 # with it, whose past is cached (`decode`); `generate`, a prefill, then token after token; a step of training (`train`).
 Mode = Literal["forward", "prefill", "decode", "generate", "train"]
+
+# Modes that take in a prompt, after which one token is wanted: by default they compute its last position's logits.
+PROMPTED: Final[tuple[Mode, ...]] = ("prefill", "generate")
 
 
 class Part(NamedTuple):
@@ -71,6 +74,14 @@ class Stream(NamedTuple):
     embed: tuple[Part, ...]
     stages: tuple[Stage, ...]
 
+    def parts(self) -> Iterator[Part]:
+        """Every part once, in the order in which each first runs; the ends of reversible stages have nothing of it."""
+        yield from self.embed
+        for stage in self.stages:
+            yield from stage.enter
+            for block in stage.blocks:
+                yield from block.parts
+
     @property
     def grid(self) -> Grid:
         """The tokens that N counts, extra ones included: the first stage's, or those that its door pools."""
@@ -119,6 +130,13 @@ class Architecture(NamedTuple):
                     yield stage.exit, stage.label, f"{stage.label} · exit", 1
         if self.head:
             yield self.head, "head", "head", 1
+
+    @property
+    def logits(self) -> Logits | None:
+        """The positions whose logits are computed; None where no head predicts the next token."""
+        head = self.head
+        predicts = head is not None and isinstance(head.page, Head) and head.page.predicts_next
+        return head.place.logits if head is not None and predicts else None
 
     @property
     def running(self) -> tuple[Stream, ...]:

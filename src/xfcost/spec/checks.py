@@ -9,9 +9,9 @@ from typing import Any
 from xfcost.errors import PageError, UsageError
 from xfcost.grid import number_text
 from xfcost.layers import EMBEDS, Classifier, DistillationToken
-from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer, tag_of
+from xfcost.mechanisms.base import Joining, Logits, Page, Place, Residual, SubLayer, tag_of
 from xfcost.mechanisms.recurrent import Recurrent
-from xfcost.spec.architecture import Part, Stream
+from xfcost.spec.architecture import PROMPTED, Mode, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
 from xfcost.spec.schedule import MOST_BLOCKS
@@ -50,6 +50,23 @@ def check_reading(spec: Spec, source: Source, pages: Iterable[SubLayer]) -> None
     """
     if spec.encoder and spec.decoder and not any(page.reads_memory for page in pages):
         raise source.error(("decoder",), "no sub-layer reads the encoder's output; add {kind: cross, …} to a block")
+
+
+def logits_of(spec: Spec, source: Source, mode: Mode, asked: Logits | None) -> Logits:
+    """The positions whose logits the head computes: of a prompt the last, unless `asked` says otherwise.
+
+    Raises:
+        SpecError: the last one's alone are asked for, and the head does not predict the next token.
+    """
+    if spec.head is not None and spec.head.predicts_next:
+        return (asked or "last") if mode in PROMPTED else "all"
+    if asked == "last":
+        raise source.error(
+            () if spec.head is None else ("head", "kind"),
+            "--logits last: no head predicts the next token here (`language_model` does), so that no position's "
+            "answer can stand for all; leave --logits out",
+        )
+    return "all"
 
 
 def check_decoding(page: Page, place: Place, residual: Joining) -> None:

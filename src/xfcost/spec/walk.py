@@ -11,7 +11,7 @@ from xfcost.errors import PageError, SpecError, UsageError, together
 from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
-from xfcost.mechanisms.base import Joining, Page, Place, Residual, SubLayer
+from xfcost.mechanisms.base import Joining, Logits, Page, Place, Residual, SubLayer
 from xfcost.plan import Plan
 from xfcost.spec.architecture import Architecture, Block, Execution, Mode, Part, Stage, Stream
 from xfcost.spec.checks import (
@@ -22,6 +22,7 @@ from xfcost.spec.checks import (
     check_starts,
     check_streams,
     check_sum,
+    logits_of,
 )
 from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput, VideoInput
 from xfcost.spec.inputs import Inputs
@@ -49,6 +50,8 @@ class Run(NamedTuple):
     mode: Mode = "forward"
     new_tokens: int = 1
     """m, in the mode `generate`."""
+    logits: Logits | None = None
+    """Of a prompt (`prefill`, `generate`): the positions whose logits are computed; None is the last."""
     plan: Plan | None = None
     """What a run of training is to be, where `mode` is that."""
     extra_tokens: bool = True
@@ -136,7 +139,7 @@ class _Walk:
             memory_level=self.run.memory_level,
             settings=self.settings,
             own_size=own_size,
-            as_written=own_size and not self.settings and self.run.mode not in {"decode", "generate"},
+            as_written=own_size and not self.settings and self.run.mode in {"forward", "train"},
         )
 
     def streams(self) -> list[tuple[YamlPath, StreamSpec]]:
@@ -312,6 +315,7 @@ class _Walk:
         return own and self.run.mode != "decode" and type(page).out is SubLayer.out and not page.widens
 
     def _head(self, stream: Stream) -> Part | None:
+        logits = logits_of(self.spec, self.source, self.run.mode, self.run.logits)
         if self.spec.head is None:
             return None
         grid, dim = self.out
@@ -320,4 +324,5 @@ class _Walk:
         if self.run.extra_tokens:
             check_pooled(self.spec, self.source, (part.page for part in doors))
         head: Head = self.spec.head if self.run.extra_tokens else self.spec.head.without_extra_tokens()
-        return self._part(("head",), head, Place(grid=grid, dim=dim, out_dim=dim, vocabulary=vocabulary))
+        spot = Place(grid=grid, dim=dim, out_dim=dim, vocabulary=vocabulary, logits=logits)
+        return self._part(("head",), head, spot)

@@ -54,20 +54,28 @@ class ClassifierHead(nn.Module):
         return self.average(answer_BV, self.distillation_linear(self.distillation_pool(x_BND)))
 
 
+class Last(nn.Module):
+    """(B, N, D) -> (B, 1, D), the last position."""
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return x_BND[:, -1:]
+
+
 class LanguageModelHead(nn.Module):
-    """(B, N, D) -> (B, N, V)."""
+    """(B, N, D) -> (B, N, V), or (B, 1, V) where the last position's logits are all that is computed."""
 
     def __init__(self, page: LanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.norm = norm(page.norm, place.dim)
         self.scale = Scale(place.dim**-0.5) if page.scale == "rsqrt_dim" else None
+        self.last = Last() if place.logits == "last" else None
         shared = tables[page.share] if page.share else None
         self.linear = Scoring(place.vocabulary, place.dim, shared, bias=page.bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BND = x_BND if self.norm is None else self.norm(x_BND)
         x_BND = x_BND if self.scale is None else self.scale(x_BND)
-        return self.linear(x_BND)
+        return self.linear(x_BND if self.last is None else self.last(x_BND))
 
 
 class PoolerHead(nn.Module):

@@ -23,10 +23,12 @@ from xfcost.mechanisms.full import Full
 
 
 class TalkingHeads(Linear):
-    """The heads of every pair of tokens, mixed: (B, H, N, M) -> (B, H, N, M)."""
+    """The heads of every pair of tokens, mixed, no matrix being copied for it: (B, H, N, M) -> (B, H, N, M)."""
 
     def forward(self, pairs_BHNM: Tensor) -> Tensor:
-        return super().forward(pairs_BHNM.movedim(1, -1)).movedim(-1, 1)
+        weight_BHH = self.weight.expand(len(pairs_BHNM), -1, -1)
+        mixed_BHX = weight_BHH @ pairs_BHNM.flatten(2) + self.bias.unsqueeze(-1)
+        return mixed_BHX.unflatten(2, pairs_BHNM.shape[2:])
 
 
 class TalkingCore(nn.Module):

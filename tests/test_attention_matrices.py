@@ -1,0 +1,227 @@
+"""Attention matrices as rows declare them, beside the tensors of the real modules (`held.py`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+import torch
+
+from cases import CASES
+from cases.base import Case
+from held import NoKernel, Returned, Saved, Statistics, made, watched
+from strategies import cases, examples, place_for
+from xfcost.api import analyze
+from xfcost.counted import batched, count
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.live.build import build
+from xfcost.matrices import Matrix
+from xfcost.mechanisms.base import Mixer, Place, tag_of
+from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.relative import Relative
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+BATCH = 2
+DTYPES = (torch.float32, torch.bfloat16)
+every_case = pytest.mark.parametrize("case", list(cases()), ids=str)
+every_fused_case = pytest.mark.parametrize("case", [case for case in cases() if case.place.fused], ids=str)
+
+
+def of_batch(case: Case) -> dict[str, Operation]:
+    """The rows of two samples by their paths."""
+    return {row.path: batched(row, BATCH) for row in case.page.operations(case.place)}
+
+
+def called(case: Case, dtype: torch.dtype) -> list[Returned]:
+    """The calls of all leaves on the CPU; on `meta` where the CPU has no such operation in this dtype."""
+    for device in ("cpu", "meta"):
+        module, inputs = made(case.page, case.place, dtype, BATCH, device)
+        try:
+            with watched(module) as calls, torch.no_grad():
+                module(*inputs)
+        except NotImplementedError:
+            continue
+        return calls
+    raise AssertionError(case)
+
+
+def given_and_alive(calls: list[Returned], rows: dict[str, Operation]) -> tuple[Counter[str], Counter[str]]:
+    """By row: entries that its leaves return in all, and the most of those that matrices' rows return alive at once."""
+    elements = {number: size for call in calls for number, size, _ in call.storages}
+    matrices = {number for call in calls if rows[call.path].matrix_entries for number, *_ in call.storages}
+    given, alive = Counter[str](), Counter[str]()
+    for call in calls:
+        given[call.path] += sum(size for _, size, _ in call.storages)
+        alive[call.path] = max(alive[call.path], sum(elements[number] for number in matrices & {*call.alive}))
+    return given, alive
+
+
+@every_case
+def test_matrices_are_as_large_and_as_many_at_once_as_the_leaves_return_them(case: Case) -> None:
+    rows = of_batch(case)
+    for dtype in DTYPES:
+        calls = called(case, dtype)
+        given, alive = given_and_alive(calls, rows)
+        for path, row in rows.items():
+            if row.matrix is not None:
+                assert alive[path] == row.matrix.alive, (path, dtype)
+            if row.matrix_entries:
+                assert given[path] == row.matrix_entries, (path, dtype)
+                sizes = {size for call in calls if call.path == path for *_, size in call.storages}
+                assert sizes == {dtype.itemsize}
+
+
+@every_case
+def test_autograd_keeps_those_matrices_that_are_declared_as_kept(case: Case) -> None:
+    rows = of_batch(case)
+    saved = Saved(*made(case.page, case.place, torch.bfloat16, BATCH, "meta"))
+    for path, row in rows.items():
+        if row.matrix_entries:
+            assert saved.of(path) == row.matrix_kept, path
+    assert saved.statistics == sum(row.matrix_statistics for row in rows.values())
+
+
+def statistics_of(case: Case, dtype: torch.dtype) -> tuple[list[tuple[int, int]], int] | None:
+    """What the CPU's kernels handed out, and the queries that met none; None where it can't run this dtype."""
+    module, inputs = made(case.page, case.place, dtype, BATCH)
+    try:
+        with Statistics() as seen, NoKernel() as none, torch.no_grad():
+            module(*inputs)
+    except NotImplementedError:
+        return None
+    return seen.found, none.queries
+
+
+@every_fused_case
+def test_statistics_are_those_that_the_kernel_hands_out(case: Case) -> None:
+    declared = sum(row.matrix_statistics for row in of_batch(case).values())
+    for dtype in (*DTYPES, torch.float64):
+        answer = statistics_of(case, dtype)
+        if answer is None:
+            continue
+        found, without = answer
+        assert sum(numbers for numbers, _ in found) + without == declared
+        each = Matrix(0, 0, statistics=1).kept_bytes(dtype.itemsize)
+        assert {size for _, size in found} <= {each}
+
+
+def test_most_mechanisms_meet_the_kernel_on_the_cpu() -> None:
+    met = set()
+    for case in cases():
+        if case.place.fused and type(case.page) not in met:
+            found, _ = statistics_of(case, torch.bfloat16) or ([], 0)
+            met |= {type(case.page)} if found else set()
+    fused = {mechanism for mechanism, known in CASES.items() if known.fused}
+    assert len(met) > len(fused) / 2, {tag_of(mechanism) for mechanism in fused - met}
+
+
+@pytest.mark.parametrize(
+    ("preset", "run", "settings"),
+    [
+        ("vit", Run(tokens=(16,), batch=2), ("stages.0.depth=2",)),
+        ("swin", Run(tokens=(64,)), ()),
+        ("gpt2", Run(tokens=(9,), mode="decode"), ("stages.0.depth=2", "stages.0.dim=96")),
+        ("transformer-xl-enwik8", Run(tokens=(6,), dtype="bfloat16"), ("stages.0.depth=1",)),
+        ("t5-small", Run(tokens=(7, 5)), ()),
+    ],
+    ids=str,
+)
+def test_the_peak_of_a_whole_model_is_what_is_alive_in_it(preset: str, run: Run, settings: tuple[str, ...]) -> None:
+    architecture = place(load(preset, settings), run)
+    ledger, live = count(architecture), build(architecture, "cpu")
+    with watched(live.model, live.rows) as calls, torch.no_grad():
+        live.model(*live.inputs)
+    _, alive = given_and_alive(calls, {row.path: row for row in ledger.rows})
+    assert ledger.attention_memory()["peak"] == max(alive.values()) * ledger.bytes_per_element
+
+
+# Operations that mix, and give arrays whose size does not follow the width: none of them a matrix, and why.
+NO_MATRICES = {
+    "one number per query, or per key": {"logsumexp", "normaliser", "local_normaliser", "key_sum", "sums"},
+    "features, of a number that the page fixes": {"k_features"},
+    "values or contexts, of a width that the page fixes": {
+        "weighted_sum", "attention", "spatial_weighted_sum", "recurrence", "fade",
+    },
+    "a hidden layer over pairs, l times as large as their energies": {"add", "tanh"},
+    "keys of every window with their positions": {"spatial_add_positions"},
+    "channels, of a width that the page fixes": {
+        "conv", "conv1", "conv2", "gate_spatial", "pool_q", "pool_k", "pool_v", "spatial_pool", "squeeze_pool",
+        "squeeze_scale",
+    },
+}  # fmt: skip
+
+
+def returned_sizes(page: Mixer, place: Place, batch: int) -> dict[str, int]:
+    """Elements that the leaves of every row return in storages of their own."""
+    module, inputs = made(page, place, torch.float32, batch, "meta")
+    with watched(module) as calls, torch.no_grad():
+        module(*inputs)
+    found: Counter[str] = Counter()
+    for call in calls:
+        found[call.path] += sum(elements for _, elements, _ in call.storages)
+    return found
+
+
+def wider(page: Mixer) -> Mixer:
+    """`page` with every width of its own doubled."""
+    fields = [name for name in page.__struct_fields__ if name.endswith("_dim") and isinstance(getattr(page, name), int)]
+    return msgspec.structs.replace(page, **{name: 2 * getattr(page, name) for name in fields})
+
+
+@pytest.mark.parametrize(
+    ("page", "fused"), list(examples()), ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}"
+)
+def test_no_matrix_stays_undeclared(page: Mixer, *, fused: bool) -> None:
+    """What an operation that mixes gives, twice as much for two samples and as much at twice the width."""
+    grid = min((grid for grid in CASES[type(page)].grids if grid.total > 5), key=lambda grid: grid.total)
+    place = place_for(page, grid, fused=fused)
+    broad = place_for(page, grid, fused=fused, dim=2 * place.dim)
+    one, two = (returned_sizes(page, place, batch) for batch in (1, 2))
+    wide = returned_sizes(wider(page), broad, 1)
+    like_matrices = {path for path, size in one.items() if size and (two[path], wide[path]) == (2 * size, size)}
+    rows = {row.path: row for row in page.operations(place)}
+    declared = {path for path, row in rows.items() if row.matrix_entries}
+    mixing = {path for path in like_matrices if rows[path].mixes}
+    assert mixing - declared <= set().union(*NO_MATRICES.values())
+
+
+@pytest.mark.parametrize("attention", ["eager", "fused"])
+def test_what_a_traced_step_of_training_keeps_of_gpt2(attention: str) -> None:
+    """12 layers of 12 heads: 16² softmax outputs of 2 bytes, or 16 log-sum-exps of 4."""
+    ledger = analyze("gpt2", N=16, dtype="bfloat16", attention=attention, mode="train")  # type: ignore[arg-type]
+    assert ledger.training is not None
+    kept = 12 * 12 * (16 * 16 * 2 if attention == "eager" else 16 * 4)
+    assert ledger.training.step.attention_kept_bytes == kept == ledger.totals()["attention_bytes"]
+    if attention == "eager":
+        assert ledger.total("kept_bytes", lambda row: row.operation == "softmax") == kept
+
+
+def test_statistics_of_gpt2_in_bfloat16_by_hand() -> None:
+    """12 layers · 12 heads · 1024 queries · 8 samples · 4 bytes = 4.5 MiB, as in float32."""
+    bytes_ = [
+        analyze("gpt2", batch=8, dtype=dtype, attention="fused", trace=False).totals()["attention_bytes"]
+        for dtype in ("bfloat16", "float32", "float64")
+    ]
+    assert bytes_ == [4_718_592, 4_718_592, 2 * 4_718_592]
+
+
+def test_scores_by_position_are_held_beside_those_by_content() -> None:
+    """Transformer-XL, causal: h·n·m by position, by content, their sum; Conformer's by distance, h·n·(2n-1)."""
+    rows = {row.path: row for row in Relative(heads=2, causal=True, memory=3).operations(spot(5))}
+    assert [rows[path].matrices_alive for path in ("position_scores", "scores", "add_bias", "softmax")] == [
+        80, 160, 240, 240,
+    ]  # fmt: skip
+    rows = {row.path: row for row in Relative(heads=2).operations(spot(5))}
+    assert (rows["position_scores"].attention_entries, rows["position_scores"].matrix_entries) == (0, 2 * 5 * 9)
+    assert rows["softmax"].matrices_alive == 2 * 5 * 9 + 2 * 50
+    # along two axes of 3 and 4 keys, then for all 12 pairs
+    rows = {row.path: row for row in Pooling(heads=2, bias="decomposed").operations(spot(3, 4))}
+    assert rows["position_scores"].matrix_entries == 2 * 12 * (3 + 4)
+    assert rows["spread"].matrices_alive == 2 * 12 * (3 + 4) + 2 * 12 * 12
+
+
+def spot(*sides: int) -> Place:
+    return Place(grid=Grid(sides), dim=8, out_dim=8)

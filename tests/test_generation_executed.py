@@ -1,0 +1,203 @@
+"""What `transformers` runs in `generate`, with a cache and without one, beside what is counted: MACs to the unit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from helpers import xf
+from hugging_face import theirs, write
+from xfcost.api import account, analyze
+from xfcost.errors import SpecError, UsageError
+from xfcost.importing import imported
+from xfcost.ledger import Ledger
+from xfcost.live.build import build
+from xfcost.spec.load import load
+from xfcost.spec.walk import Logits, Run, place
+
+BATCH = 2
+ENDLESS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": None}
+GPT2 = ENDLESS | {"model_type": "gpt2", "n_layer": 2, "n_embd": 96, "n_head": 4, "vocab_size": 500, "n_positions": 64}
+LLAMA = ENDLESS | {
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "vocab_size": 101, "max_position_embeddings": 64,
+}  # fmt: skip
+MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+RWKV = ENDLESS | {
+    "model_type": "rwkv", "num_hidden_layers": 2, "hidden_size": 32, "attention_hidden_size": 32, "vocab_size": 101,
+    "context_length": 64,
+}  # fmt: skip
+MAMBA = ENDLESS | {
+    "model_type": "mamba", "num_hidden_layers": 2, "hidden_size": 32, "state_size": 4, "expand": 2, "conv_kernel": 4,
+    "vocab_size": 101,
+}  # fmt: skip
+T5 = {
+    "model_type": "t5", "d_model": 24, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3,
+    "vocab_size": 101, "decoder_start_token_id": 0, "eos_token_id": None, "pad_token_id": 0,
+}  # fmt: skip
+
+
+def macs_of_theirs(
+    values: dict[str, Any], architecture: str, prompt: int, new: int, *, cache: bool, batch: int = BATCH
+) -> int:
+    """Of `generate` as it ran on the CPU, attention eager; greedy, and never at an end."""
+    torch.manual_seed(0)
+    model = theirs(values, architecture, device="cpu")
+    numbers = torch.randint(2, values["vocab_size"], (batch, prompt))
+    how = {"attention_mask": torch.ones_like(numbers), "do_sample": False, "max_new_tokens": new, "use_cache": cache}
+    with FlopCounterMode(display=False) as counter:
+        written = model.generate(numbers, **how)
+    start = 1 if model.config.is_encoder_decoder else prompt
+    assert written.shape == (batch, start + new)
+    flops: int = counter.get_total_flops()
+    return flops // 2
+
+
+def ours(folder: Path, values: dict[str, Any], architecture: str, **run: Any) -> Ledger:
+    """The same text, counted and traced."""
+    spec = imported(write(folder, values | {"architectures": [architecture]}))
+    file = folder / "ours.yaml"
+    file.write_text(spec.text, encoding="utf-8")
+    return account(load(str(file)), Run(batch=run.pop("batch", BATCH), mode="generate", **run))
+
+
+@pytest.mark.parametrize(("logits", "cached", "alone"), [(None, 7_134_336, 57_006_720), ("all", 8_046_336, 68_286_720)])
+def test_gpt2_writes_ten_tokens_after_twenty(logits: Logits | None, cached: int, alone: int, tmp_path: Path) -> None:
+    """L = 2, d = 96, V = 500; the logits of the 19 positions before the last are 19·d·V = 912,000 MACs.
+
+    Without a cache passes over 20, …, 29 tokens leave out 19 + … + 28 = 235 positions, 235·d·V = 11,280,000 MACs.
+    """
+    ledger = ours(tmp_path, GPT2, "GPT2LMHeadModel", tokens=(20,), new_tokens=10, logits=logits, batch=1)
+    assert ledger.generation is not None
+    assert ledger.generation.with_cache is not None
+    assert (ledger.generation.with_cache.macs, ledger.generation.without_cache.macs) == (cached, alone)
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact
+    if logits is None:
+        for cache, macs in ((True, cached), (False, alone)):
+            assert macs_of_theirs(GPT2, "GPT2LMHeadModel", 20, 10, cache=cache, batch=1) == macs
+
+
+@pytest.mark.parametrize(
+    ("values", "architecture", "cache", "more"),
+    [
+        (GPT2, "GPT2LMHeadModel", True, 0),
+        (GPT2, "GPT2LMHeadModel", False, 0),
+        (LLAMA, "LlamaForCausalLM", True, 0),
+        (LLAMA, "LlamaForCausalLM", False, 0),
+        (MIXTRAL, "MixtralForCausalLM", True, 0),
+        (MIXTRAL, "MixtralForCausalLM", False, 0),
+        # 4 steps, 2 samples, 2 layers: without its kernel `causal_conv1d_update` convolves one position too many, of
+        # which nothing is read: 4 taps of 64 channels
+        (MAMBA, "MambaForCausalLM", True, 4 * 2 * 2 * 4 * 64),
+        (MAMBA, "MambaForCausalLM", False, 0),
+        (RWKV, "RwkvForCausalLM", False, 0),
+    ],
+    ids=lambda given: str(given) if isinstance(given, str | bool) else "",
+)
+def test_what_transformers_generates_costs_what_is_counted(
+    values: dict[str, Any], architecture: str, cache: bool, more: int, tmp_path: Path
+) -> None:
+    prompt, new = 7, 5
+    ledger = ours(tmp_path, values, architecture, tokens=(prompt,), new_tokens=new)
+    assert ledger.generation is not None
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, ledger.agreement
+    counted = ledger.generation.with_cache if cache else ledger.generation.without_cache
+    assert counted is not None
+    assert counted.macs + more == macs_of_theirs(values, architecture, prompt, new, cache=cache)
+
+
+@pytest.mark.parametrize(("cache", "logits"), [(True, "last"), (False, "all")], ids=["cache", "no cache"])
+def test_t5_writes_from_its_start_token(cache: bool, logits: Logits, tmp_path: Path) -> None:
+    """Its class alone knows no `logits_to_keep`: without a cache it computes the logits of all positions, every time.
+
+    With one, the decoder is given one token at a time, from the first.
+    """
+    source, new = 7, 5
+    ledger = ours(tmp_path, T5, "T5ForConditionalGeneration", tokens=(source, 1), new_tokens=new, logits=logits)
+    assert ledger.generation is not None
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, ledger.agreement
+    counted = ledger.generation.with_cache if cache else ledger.generation.without_cache
+    assert counted is not None
+    assert counted.macs == macs_of_theirs(T5, "T5ForConditionalGeneration", source, new, cache=cache)
+
+
+@pytest.mark.parametrize(
+    ("preset", "width", "vocabulary"),
+    [("gpt2", 768, 50257), ("t5-small", 512, 32128), ("mixtral-8x7b", 4096, 32000), ("mamba-130m", 768, 50280)],
+)
+def test_only_the_head_does_less_for_a_prompt(preset: str, width: int, vocabulary: int) -> None:
+    n = 9
+    last, every = (
+        analyze(preset, N=n, mode="prefill", logits=logits, trace=False)  # type: ignore[arg-type]
+        for logits in (None, "all")
+    )
+    forward = analyze(preset, N=n, trace=False)
+    assert every.rows == forward.rows
+    assert (last.facts.logits, every.facts.logits, forward.facts.logits) == ("last", "all", "all")
+    fewer = {row.path: row for row in last.rows}
+    for row in forward.rows:
+        if row.path != "head.linear":  # the norm before it is of all positions
+            assert fewer[row.path] == row
+    assert (every.total("macs") or 0) - (last.total("macs") or 0) == (n - 1) * width * vocabulary
+    assert set(fewer) - {row.path for row in forward.rows} == {"head.last"}
+
+
+def test_the_real_model_has_logits_of_one_position(tmp_path: Path) -> None:
+    """Those of the last, of all that the same weights give; torch's own counter sees the same MACs."""
+    ours(tmp_path, LLAMA, "LlamaForCausalLM", tokens=(6,), new_tokens=1)
+    loaded = load(str(tmp_path / "ours.yaml"))
+    torch.manual_seed(0)
+    run = Run(tokens=(6,), batch=BATCH, mode="prefill")
+    every, last = (build(place(loaded, run._replace(logits=logits)), "cpu") for logits in ("all", "last"))
+    last.model.load_state_dict(every.model.state_dict())
+    logits_B1V = last.model(*every.inputs)
+    assert logits_B1V.shape == (BATCH, 1, LLAMA["vocab_size"])
+    torch.testing.assert_close(logits_B1V, every.model(*every.inputs)[:, -1:])
+    with FlopCounterMode(display=False) as counter:
+        last.model(*every.inputs)
+    assert counter.get_total_flops() == 2 * (account(loaded, run, trace=False).total("macs") or 0)
+
+
+def test_the_report_says_of_which_positions() -> None:
+    said = {
+        words: analyze("gpt2", N=9, trace=False, **options).facts.logits  # type: ignore[arg-type]
+        for words, options in {
+            "forward": {},
+            "train": {"mode": "train"},
+            "decode": {"mode": "decode"},
+            "prefill": {"mode": "prefill"},
+            "asked": {"mode": "prefill", "logits": "all"},
+        }.items()
+    }
+    assert said == {"forward": "all", "train": "all", "decode": "all", "prefill": "last", "asked": "all"}
+    assert analyze("vit", mode="prefill", trace=False).facts.logits is None
+    for more, words in (((), "logits of the last position"), (("--logits", "all"), "logits of all positions")):
+        ran = xf("analyze", "gpt2", "--N", 9, "--mode", "prefill", "--no-trace", *more)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.count(f"mode prefill, {words}") == 1
+    ran = xf("compare", "gpt2", "mamba-130m", "--N", 9, "--mode", "prefill", "--logits", "all", "--format", "json")
+    assert [system["logits"] for system in json.loads(ran.stdout)["systems"]] == ["all", "all"]
+
+
+@pytest.mark.parametrize("mode", ["forward", "decode", "train"])
+@pytest.mark.parametrize("logits", ["last", "all"])
+def test_a_mode_that_leaves_no_choice_refuses_one(mode: str, logits: str) -> None:
+    with pytest.raises(UsageError, match=f"--logits {logits}: it is of --mode prefill and --mode generate"):
+        analyze("gpt2", mode=mode, logits=logits, trace=False)  # type: ignore[arg-type]
+
+
+def test_what_is_no_choice_is_refused() -> None:
+    with pytest.raises(UsageError, match="--logits first: expected last or all"):
+        analyze("gpt2", mode="prefill", logits="first", trace=False)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match="no head predicts the next token here"):
+        analyze("bert-base", mode="prefill", logits="last", trace=False)
+    every = analyze("bert-base", mode="prefill", logits="all", trace=False)
+    assert every.total("macs") == analyze("bert-base", trace=False).total("macs")

@@ -1,0 +1,136 @@
+"""The slow references share nothing with the package, and would not let a shifted neighbourhood pass."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from cases import CASES
+from cases.base import SPEC_DIM, Case
+from compared import answers_of, options_of, reference_of, scattered
+from references.conv import convolved
+from references.plain import Options, Weights, spots
+from strategies import examples, place_for
+from test_every_mechanism import example, make
+from xfcost.errors import PageError
+from xfcost.grid import Grid
+from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.base import Mixer, tag_of
+
+FOLDER = Path(__file__).parent / "references"
+FILES = sorted(FOLDER.glob("*.py"))
+ALLOWED = {"__future__", "collections", "fractions", "itertools", "math", "references", "torch", "typing"}
+# By these a file could come to other code without an import that the test sees.
+DOORS = {"__import__", "eval", "exec", "compile", "globals", "open", "importlib", "sys", "modules"}
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The packages that a file imports from, anywhere in it."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import hides where it leads"
+            found.add(node.module or "")
+    return {name.partition(".")[0] for name in found}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_reference_imports_nothing_of_the_package(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    assert imported(tree) <= ALLOWED
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not (names | attributes) & DOORS
+
+
+@pytest.mark.parametrize(
+    "text", ["import xfcost.grid", "def f():\n    from xfcost import api", "from cases import CASES"]
+)
+def test_an_import_of_the_package_would_be_seen(text: str) -> None:
+    assert not imported(ast.parse(text)) <= ALLOWED
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)
+def test_every_mechanism_has_a_reference_of_its_own(mechanism: type[Mixer]) -> None:
+    found = reference_of(mechanism)
+    assert found.__module__ == f"references.{mechanism.__module__.rpartition('.')[2]}"
+
+
+def plain(value: object) -> bool:
+    """Is it made of what YAML knows, without a method of the package's?"""
+    if isinstance(value, Options):
+        return all(map(plain, vars(value).values()))
+    if isinstance(value, list | tuple):
+        return all(map(plain, value))
+    if isinstance(value, dict):
+        return all(map(plain, [*value, *value.values()]))
+    return value is None or type(value) in (bool, int, float, str)
+
+
+@pytest.mark.parametrize("page", [page for page, _ in examples(fused=(False,))], ids=str)
+def test_a_reference_is_told_plain_options(page: Mixer) -> None:
+    assert plain(options_of(page))
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize(("stride", "dilation", "groups"), [(1, 1, 1), (2, 1, 1), (1, 2, 2), (3, 1, 4)])
+def test_the_convolution_by_hand_is_torch_s(rank: int, stride: int, dilation: int, groups: int) -> None:
+    noise = torch.Generator().manual_seed(0)
+    sides = (5, 4, 3)[:rank]
+    x = torch.randn(2, len(spots(sides)), 4, generator=noise, dtype=torch.float64)
+    weight = torch.randn(8, 4 // groups, *([3] * rank), generator=noise, dtype=torch.float64)
+    bias = torch.randn(8, generator=noise, dtype=torch.float64)
+    ours = convolved(
+        x, sides, Weights({"weight": weight, "bias": bias}), stride=stride, dilation=dilation, groups=groups
+    )
+    theirs = (F.conv1d, F.conv2d, F.conv3d)[rank - 1](
+        x.transpose(1, 2).unflatten(2, sides), weight, bias, stride, dilation, dilation, groups
+    )
+    torch.testing.assert_close(ours, theirs.flatten(2).transpose(1, 2))
+
+
+def test_a_causal_convolution_by_hand_is_torch_s_after_padding_the_past() -> None:
+    noise = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 7, 3, generator=noise, dtype=torch.float64)
+    weight = torch.randn(3, 1, 4, generator=noise, dtype=torch.float64)
+    ours = convolved(x, (7,), Weights({"weight": weight}), dilation=2, groups=3, causal=True)
+    padded = F.pad(x.transpose(1, 2), (6, 0))
+    torch.testing.assert_close(ours, F.conv1d(padded, weight, dilation=2, groups=3).transpose(1, 2))
+
+
+MOST_TOKENS = 24
+
+
+def drawn(data: st.DataObject, mechanism: type[Mixer]) -> Case:
+    """Any configuration that needs no table of another one's, on a small grid."""
+    known = CASES[mechanism]
+    page, sides = data.draw(known.pages), data.draw(known.sides)
+    while torch.Size(sides).numel() > MOST_TOKENS:
+        sides = tuple(max(1, side // 2) for side in sides)
+    place = place_for(page, Grid(sides, int(known.class_token)), dim=max(SPEC_DIM, known.dim))
+    try:
+        page.check(place)
+    except PageError:
+        assume(condition=False)
+    assume(not page.tables(place))
+    return Case(page, place)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)
+@given(data=st.data())
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_any_configuration_gives_what_its_reference_says(mechanism: type[Mixer], data: st.DataObject) -> None:
+    case = drawn(data, mechanism)
+    # two samples: of one alone, torch 2.13's batch norm gets its gradients wrong on the CPU
+    ours, plain = answers_of(case, scattered(make(case)), example(case.place, 2))
+    # tables in single precision may be rounded to the other side
+    for one, other in zip((ours[0], *ours[1]), (plain[0], *plain[1]), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6 * max(1.0, *other.abs().flatten().tolist()))

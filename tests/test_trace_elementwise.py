@@ -1,0 +1,330 @@
+"""The traced account on element-wise work by hand; and no class of torch.nn is silently counted as nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrizations
+
+from modules import Call
+from xfcost.live.trace import Traced, trace
+
+
+def traced(function, *shapes: tuple[int, ...], device: str = "cpu") -> Traced:
+    module = function if isinstance(function, nn.Module) else Call(function)
+    return trace(module.to(device), tuple(torch.empty(shape, device=device).fill_(0.5) for shape in shapes))
+
+
+def work(found: Traced) -> dict[str, int]:
+    """The sums over all modules that aren't 0."""
+    quantities = ("macs", "flops", "comparisons", "moved")
+    sums = {one: sum(getattr(costs, one) for costs in found.modules.values()) for one in quantities}
+    return {one: amount for one, amount in sums.items() if amount}
+
+
+# On 2·4·6 = 48 numbers; what a number costs is worked out beside it.
+PER_ELEMENT = {
+    "leaky relu: slope, maximum": (nn.LeakyReLU(), 2),
+    "prelu": (nn.PReLU(), 2),
+    "rrelu": (nn.RReLU().eval(), 2),
+    "relu6: two bounds": (nn.ReLU6(), 2),
+    "hardtanh: two bounds": (nn.Hardtanh(), 2),
+    "hardsigmoid: add, two bounds, divide": (nn.Hardsigmoid(), 4),
+    "hardswish: and the product": (nn.Hardswish(), 5),
+    "mish: softplus 3, tanh 5, product": (nn.Mish(), 9),
+    "elu": (nn.ELU(), 2),
+    "selu: and a scale": (nn.SELU(), 3),
+    "celu: divide, elu, multiply": (nn.CELU(0.5), 4),
+    "softplus": (nn.Softplus(), 3),
+    "softsign: absolute value, add, divide": (nn.Softsign(), 3),
+    "logsigmoid: softplus of the negative": (nn.LogSigmoid(), 3),
+    "tanhshrink: tanh, subtract": (nn.Tanhshrink(), 6),
+    "softshrink": (nn.Softshrink(), 1),
+    "hardshrink": (nn.Hardshrink(), 1),
+    "threshold": (nn.Threshold(0.1, 0.2), 1),
+    "softmin: negative, softmax": (nn.Softmin(-1), 6),
+    "log softmax": (nn.LogSoftmax(-1), 5),
+    "one bound": (lambda x: x.clamp(min=0.1), 1),
+    "two bounds": (lambda x: x.clamp(0.1, 0.9), 2),
+    "absolute value": (torch.abs, 1),
+    "rounding": (torch.round, 1),
+    "erf": (torch.erf, 1),
+    "log1p": (torch.log1p, 1),
+    "addcmul: product, sum": (lambda x: torch.addcmul(x, x, x), 2),
+    "lerp: subtract, multiply, add": (lambda x: torch.lerp(x, x, 0.5), 3),
+    "variance: mean, subtract, square, sum": (lambda x: x.var(1), 4),
+    "standard deviation": (lambda x: torch.std_mean(x, -1)[0], 4),
+    "product": (lambda x: x.prod(1), 1),
+    "length: square, sum": (lambda x: x.norm(), 2),
+    "logsumexp": (lambda x: x.logsumexp(1), 4),
+    "cumulative sum": (lambda x: x.cumsum(1), 1),
+    "cosine similarity: 3 products, 3 sums": (lambda x: F.cosine_similarity(x, x, 1), 6),
+    "distance: subtract, square, sum": (lambda x: F.pairwise_distance(x, x), 3),
+    "instance norm": (nn.InstanceNorm1d(4), 5),
+    "instance norm with statistics that run": (nn.InstanceNorm1d(4, track_running_stats=True).eval(), 2),
+    "group norm": (nn.GroupNorm(2, 4), 5),
+    "batch norm": (nn.BatchNorm1d(4).eval(), 2),
+    "batch norm of this batch: mean and variance too": (nn.BatchNorm1d(4).train(), 5),
+    "in place: add, subtract, multiply, tanh": (lambda x: x.clone().add_(1).sub_(1).mul_(2).tanh_(), 8),
+    "comparisons": (lambda x: (x > 1) & (x <= 2) | (x == 3) | ~(x != 4) | x.isnan(), 0),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("name", PER_ELEMENT)
+def test_element_wise_work_by_the_table(name: str, device: str) -> None:
+    function, flops = PER_ELEMENT[name]
+    found = traced(function, (2, 4, 6), device=device)
+    assert found.unsupported == {}
+    assert (found.macs, found.flops) == (0, 48 * flops)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.RReLU, nn.ELU, nn.SELU, nn.CELU, nn.SiLU, nn.Mish, nn.Hardswish, nn.Hardtanh],
+)
+def test_work_in_place_costs_the_same(kind: type[nn.Module]) -> None:
+    apart, in_place = traced(kind().eval(), (2, 4, 6)), traced(kind(inplace=True).eval(), (2, 4, 6))
+    assert in_place.flops == apart.flops > 0
+    assert in_place.unsupported == apart.unsupported == {}
+
+
+# An image of 2·4·6·6 = 288 numbers, or what is written.
+@pytest.mark.parametrize(
+    ("function", "shape", "expected"),
+    [
+        # a·sigmoid(b): 4 per element of an output half as wide
+        (nn.GLU(), (2, 4, 6), {"flops": 24 * 4}),
+        # twice the sides: 4·288 = 1152 outputs, of 4, 16 or no neighbours, each a product and a sum
+        (nn.Upsample(scale_factor=2, mode="bilinear"), (2, 4, 6, 6), {"flops": 1152 * 8}),
+        (nn.Upsample(scale_factor=2, mode="bicubic"), (2, 4, 6, 6), {"flops": 1152 * 32}),
+        (nn.Upsample(scale_factor=2), (2, 4, 6, 6), {"moved": 1152}),
+        (nn.Upsample(scale_factor=2, mode="nearest-exact"), (2, 4, 6, 6), {"moved": 1152}),
+        (nn.Upsample(scale_factor=2, mode="linear"), (2, 4, 6), {"flops": 96 * 4}),
+        (nn.Upsample(scale_factor=2, mode="trilinear"), (1, 2, 3, 3, 3), {"flops": 432 * 16}),
+        # every output is the mean of one number; sizes that are worked out in floats cost nothing
+        (lambda x: F.interpolate(x, scale_factor=2.0, mode="area"), (2, 4, 6, 6), {"flops": 1152}),
+        # 6 numbers to 4: windows of 2, 2, 2 and 2; both ways 64 numbers enter, 8 images
+        (nn.AdaptiveMaxPool2d(4), (2, 4, 6, 6), {"comparisons": 8 * 64}),
+        (lambda x: F.max_pool2d(x, 2, return_indices=True)[0], (2, 4, 6, 6), {"comparisons": 288}),
+        # squares, 3 channels averaged; times α plus k, to the power, the quotient: 1 + 3 + 1 + 1 + 1 + 1; 2 channels
+        # of padding are written around 4, in 2·6·36 numbers
+        (nn.LocalResponseNorm(3), (2, 4, 6, 6), {"flops": 288 * 8, "moved": 2 * 6 * 36}),
+        # squares of both vectors, a bound and a quotient each
+        (lambda x: F.normalize(x, dim=-1), (2, 4, 6), {"flops": 48 * 2 + 8 + 48}),
+        (nn.PixelShuffle(2), (2, 4, 6, 6), {"moved": 288}),
+        (nn.PixelUnshuffle(2), (2, 4, 6, 6), {"moved": 288}),
+        (nn.ChannelShuffle(2), (2, 4, 6, 6), {"moved": 288}),
+        # 5·5 windows of 2·2·4 numbers; folded back, each is added where it came from
+        (nn.Unfold(2), (2, 4, 6, 6), {"moved": 2 * 16 * 25}),
+        (nn.Fold((6, 6), 2), (2, 16, 25), {"moved": 800, "flops": 800}),
+        # the larger of two, broadcast: 6·5 outputs
+        (lambda x: torch.maximum(x, x.mT), (6, 1), {"comparisons": 36}),
+        (lambda x: torch.max(x, x.mT), (6, 1), {"comparisons": 36}),
+        # a direction's length (2) and its scale (1) on 4·6 weights, and the map of 2 vectors
+        (parametrizations.weight_norm(nn.Linear(6, 4)), (2, 6), {"macs": 48, "flops": 24 * 3 + 96 + 8}),
+        # complex numbers are two: both are added
+        (lambda x: (torch.fft.rfft(x) + 1).real, (6,), {"flops": 5 * 6 * 3 // 2 + 2 * 4}),
+    ],
+)
+def test_work_by_hand(function, shape, expected) -> None:
+    found = traced(function, shape)
+    assert found.unsupported == {}
+    assert work(found) == expected
+
+
+def test_embedding_bags() -> None:
+    # 2 bags of 3 rows of 4 numbers: 24 are read, and summed, averaged or compared; a weight each is a product more
+    rows = torch.zeros(2, 3, dtype=torch.long)
+    weights = torch.ones(2, 3)
+    assert work(trace(nn.EmbeddingBag(5, 4, mode="sum"), (rows,))) == {"moved": 24, "flops": 24}
+    assert work(trace(nn.EmbeddingBag(5, 4, mode="mean"), (rows,))) == {"moved": 24, "flops": 24}
+    assert work(trace(nn.EmbeddingBag(5, 4, mode="max"), (rows,))) == {"moved": 24, "comparisons": 24}
+    bag = nn.EmbeddingBag(5, 4, mode="sum")
+    weighted = Call(lambda rows, weights: bag(rows, per_sample_weights=weights))
+    weighted.bag = bag
+    assert work(trace(weighted, (rows, weights))) == {"moved": 24, "flops": 48}
+
+
+# Every class of torch.nn ─────────────────────────────────────────────────────────────────────────────────────────────
+
+X, IMAGE, VIDEO = (2, 4, 6), (2, 4, 6, 6), (2, 4, 6, 6, 6)
+_OF_RANK = {1: X, 2: IMAGE, 3: VIDEO}
+
+
+def _of_ranks(name: str, *arguments, ranks=(1, 2, 3), **options) -> dict:
+    return {f"{name}{rank}d": (arguments, options, (_OF_RANK[rank],)) for rank in ranks}
+
+
+# class -> its arguments, its options, the shapes of its inputs (whole numbers where they are a tuple's only number)
+WORKING: dict[str, tuple] = {
+    **{
+        name: ((), {}, (X,))
+        for name in [
+            "CELU",
+            "ELU",
+            "GELU",
+            "GLU",
+            "Hardshrink",
+            "Hardsigmoid",
+            "Hardswish",
+            "Hardtanh",
+            "LeakyReLU",
+            "LogSigmoid",
+            "Mish",
+            "PReLU",
+            "RReLU",
+            "ReLU",
+            "ReLU6",
+            "SELU",
+            "SiLU",
+            "Sigmoid",
+            "Softplus",
+            "Softshrink",
+            "Softsign",
+            "Tanh",
+            "Tanhshrink",
+        ]
+    },
+    **{name: ((-1,), {}, (X,)) for name in ("LogSoftmax", "Softmax", "Softmin")},
+    "Softmax2d": ((), {}, (IMAGE,)),
+    "Threshold": ((0.1, 0.2), {}, (X,)),
+    **_of_ranks("BatchNorm", 4),
+    **_of_ranks("InstanceNorm", 4),
+    "SyncBatchNorm": ((4,), {}, (IMAGE,)),
+    "GroupNorm": ((2, 4), {}, (X,)),
+    "LayerNorm": ((6,), {}, (X,)),
+    "RMSNorm": ((6,), {}, (X,)),
+    "LocalResponseNorm": ((3,), {}, (IMAGE,)),
+    "CrossMapLRN2d": ((3,), {}, (IMAGE,)),
+    **_of_ranks("AvgPool", 2),
+    **_of_ranks("MaxPool", 2),
+    **_of_ranks("LPPool", 2, 2),
+    **_of_ranks("AdaptiveAvgPool", 4),
+    **_of_ranks("AdaptiveMaxPool", 4),
+    **_of_ranks("FractionalMaxPool", 2, ranks=(2, 3), output_size=2),
+    **_of_ranks("Conv", 4, 3, 3, padding="same"),
+    **_of_ranks("ConvTranspose", 4, 3, 3),
+    "Linear": ((6, 3), {}, (X,)),
+    "Bilinear": ((6, 6, 3), {}, (X, X)),
+    **{name: ((6, 3), {}, (X,)) for name in ("LSTM", "GRU", "RNN")},
+    **{name: ((6, 3), {}, ((2, 6),)) for name in ("LSTMCell", "GRUCell", "RNNCell")},
+    "MultiheadAttention": ((6, 2), {}, (X, X, X)),
+    "TransformerEncoderLayer": ((6, 2, 8), {}, (X,)),
+    "TransformerDecoderLayer": ((6, 2, 8), {}, (X, X)),
+    "Transformer": ((6, 2, 1, 1, 8), {"batch_first": True}, (X, X)),
+    "CosineSimilarity": ((), {}, (X, X)),
+    "PairwiseDistance": ((), {}, (X, X)),
+    "Upsample": ((), {"scale_factor": 2}, (IMAGE,)),
+    "UpsamplingBilinear2d": ((), {"scale_factor": 2}, (IMAGE,)),
+    "UpsamplingNearest2d": ((), {"scale_factor": 2}, (IMAGE,)),
+    "PixelShuffle": ((2,), {}, (IMAGE,)),
+    "PixelUnshuffle": ((2,), {}, (IMAGE,)),
+    "ChannelShuffle": ((2,), {}, (IMAGE,)),
+    "Fold": (((6, 6), 2), {}, ((2, 16, 25),)),
+    "Unfold": ((2,), {}, (IMAGE,)),
+    **{
+        f"{kind}Pad{rank}d": ((1,), {}, (_OF_RANK[rank],))
+        for rank in (1, 2, 3)
+        for kind in ("Circular", "Constant", "Reflection", "Replication", "Zero")
+    },
+    "ConstantPad1d": ((1, 0.5), {}, (X,)),
+    "ConstantPad2d": ((1, 0.5), {}, (IMAGE,)),
+    "ConstantPad3d": ((1, 0.5), {}, (VIDEO,)),
+    **{
+        name: ((), {}, (X, X))
+        for name in [
+            "BCELoss",
+            "BCEWithLogitsLoss",
+            "HuberLoss",
+            "KLDivLoss",
+            "L1Loss",
+            "MSELoss",
+            "MultiLabelSoftMarginLoss",
+            "PoissonNLLLoss",
+            "SmoothL1Loss",
+            "SoftMarginLoss",
+        ]
+    },
+    "TripletMarginLoss": ((), {}, (X, X, X)),
+    "TripletMarginWithDistanceLoss": ((), {}, (X, X, X)),
+    "GaussianNLLLoss": ((), {}, (X, X, X)),
+    "HingeEmbeddingLoss": ((), {}, (X, X)),
+    "CrossEntropyLoss": ((), {}, (X, X)),
+    "MarginRankingLoss": ((), {}, (X, X, X)),
+}
+# Data is shaped, or in training masked: nothing by convention.
+NOTHING = {
+    "Flatten": ((), {}, (X,)),
+    "Unflatten": ((1, (2, 2)), {}, (X,)),
+    "Identity": ((), {}, (X,)),
+    **{
+        name: ((), {}, (IMAGE,))
+        for name in ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "FeatureAlphaDropout"]
+    },
+    "Dropout1d": ((), {}, (X,)),
+    "Dropout3d": ((), {}, (VIDEO,)),
+}
+# Held to hand arithmetic elsewhere (whole numbers enter), or run nothing of their own.
+ELSEWHERE = {
+    "Embedding",
+    "EmbeddingBag",
+    "TransformerEncoder",
+    "TransformerDecoder",
+    "Module",
+    "Sequential",
+    "ModuleList",
+    "ModuleDict",
+    "ParameterList",
+    "ParameterDict",
+    "Container",
+    "DataParallel",
+    "RNNBase",
+    "RNNCellBase",
+    "NLLLoss",
+    "NLLLoss2d",
+    "CTCLoss",
+    "CosineEmbeddingLoss",
+    "MultiLabelMarginLoss",
+    "MultiMarginLoss",
+    "AdaptiveLogSoftmaxWithLoss",
+    "LinearCrossEntropyLoss",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
+}
+
+
+def test_every_class_of_torch_nn_is_held_to_something() -> None:
+    named = {name: getattr(nn, name) for name in nn.modules.__all__ if not name.startswith("Lazy")}
+    classes = {name for name, one in named.items() if issubclass(one, nn.Module)}
+    assert classes - WORKING.keys() - NOTHING.keys() - ELSEWHERE == set()
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("name", WORKING)
+def test_no_module_that_works_is_silently_nothing(name: str, training: bool) -> None:
+    arguments, options, shapes = WORKING[name]
+    module = getattr(nn, name)(*arguments, **options).train(training)
+    found = traced(module, *shapes)
+    assert work(found) or found.unsupported
+    if found.unsupported:
+        assert str(found).startswith("at least ")
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_modules_that_only_shape_and_mask_cost_nothing(name: str) -> None:
+    arguments, options, shapes = NOTHING[name]
+    found = traced(getattr(nn, name)(*arguments, **options).eval(), *shapes)
+    assert (work(found), found.unsupported) == ({}, {})
+
+
+def test_unpooling_writes_what_enters() -> None:
+    # 8 images of 3·3 maxima
+    def and_back(x: Tensor) -> Tensor:
+        maxima, places = F.max_pool2d(x, 2, return_indices=True)
+        return torch._C._nn.max_unpool2d(maxima, places, (6, 6))
+
+    assert work(traced(and_back, IMAGE)) == {"comparisons": 288, "moved": 72}

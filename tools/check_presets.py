@@ -1,0 +1,59 @@
+"""Do the counted, the traced and the dispatched account agree on every preset? `python tools/check_presets.py decode`.
+
+Every block of a preset is built twice at most, as in `tests/test_presets.py`: what repeats adds nothing but time. In
+`train` the backward pass is walked too. Presets that a mode refuses are counted as refused; any disagreement ends with
+exit code 1. The tests do the same for all presets forwards, and for one of every family in the other modes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from test_presets import thinned
+from xfcost.asked import make_run
+from xfcost.counted import count
+from xfcost.errors import XfcostError
+from xfcost.ledger import Ledger
+from xfcost.live.account import traced
+from xfcost.spec.load import load, preset_names
+from xfcost.spec.walk import Run, place
+from xfcost.training import with_training
+
+
+def joined(name: str, run: Run) -> Ledger:
+    """The preset's three accounts; in training, the backward pass beside them."""
+    architecture = thinned(place(load(name), run))
+    ledger = count(architecture)
+    if run.plan is not None:
+        ledger = with_training(ledger, architecture, run.plan)
+    return traced(architecture, ledger)
+
+
+def main() -> None:
+    """Check the presets named, or all of them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=["forward", "decode", "prefill", "train"])
+    parser.add_argument("presets", nargs="*", help="all, where none is named")
+    options = parser.parse_args()
+    run, agree, refused, differ = make_run(mode=options.mode), 0, 0, 0
+    for name in options.presets or preset_names():
+        try:
+            agreement = joined(name, run).agreement
+        except XfcostError:
+            refused += 1
+            continue
+        if agreement is not None and agreement.exact:
+            agree += 1
+            continue
+        differ += 1
+        print(name, agreement)
+    print(f"{options.mode}: {agree} agree, {refused} refused, {differ} differ")
+    sys.exit(1 if differ else 0)
+
+
+if __name__ == "__main__":
+    main()

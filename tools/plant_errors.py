@@ -1,0 +1,140 @@
+"""Plant errors in xfcost, one at a time, and see that the tests catch each of them: `python tools/plant_errors.py`.
+
+The errors stand in `planted_errors.yaml`: a file, the text that is replaced, what replaces it, and the tests that are
+run. Each is planted in a copy of the tree; the tree itself is not touched. The table says which test caught what; an
+error that none catches ends with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+LIST: Final = Path(__file__).with_name("planted_errors.yaml")
+# What tests need of the tree.
+_COPIED: Final = ("src", "specs", "tests", "tools", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
+_FIRST_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+class Planted(NamedTuple):
+    """One error: `old` stands once in `file` and becomes `new`; `tests` are words of pytest's command line."""
+
+    kind: str
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    def applied(self, text: str) -> str:
+        """The file's text with the error in it.
+
+        Raises:
+            ValueError: what is replaced doesn't stand in it exactly once, or nothing would change.
+        """
+        found = text.count(self.old)
+        if found != 1 or self.old == self.new:
+            raise ValueError(f"{self.what}: expected {self.old!r} once in {self.file}, and another text; found {found}")
+        return text.replace(self.old, self.new)
+
+
+def planted_errors() -> list[Planted]:
+    """The written list."""
+    return [Planted(**entry) for entry in yaml.safe_load(LIST.read_text(encoding="utf-8"))]
+
+
+def caught_by(error: Planted, tree: Path) -> str | None:
+    """The first test that fails with the error planted in `tree`, a copy; None where all pass.
+
+    Raises:
+        RuntimeError: pytest ran no test, or ended before it could name one.
+    """
+    file = tree / error.file
+    before = file.read_text(encoding="utf-8")
+    file.write_text(error.applied(before), encoding="utf-8")
+    try:
+        words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *shlex.split(error.tests)]
+        # compiled files are told apart by their second and size: none are written
+        more = {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1", "CI": "true", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            words, cwd=tree, env=os.environ | more, capture_output=True, encoding="utf-8", check=False
+        )
+    finally:
+        file.write_text(before, encoding="utf-8")
+    if done.returncode == 0:
+        return None
+    found = _FIRST_FAILURE.search(done.stdout)
+    if found is None:
+        raise RuntimeError(f"{error.what}: pytest {error.tests} ended with {done.returncode}:\n{done.stdout[-2000:]}")
+    return found[1]
+
+
+def copied_tree(folder: Path) -> Path:
+    """A copy of what tests need."""
+    for name in _COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, folder / name)
+    return folder
+
+
+def run(errors: Iterable[Planted], workers: int) -> int:
+    """Plant all of `errors`, print the table, and return how many no test caught."""
+    missed = 0
+    with tempfile.TemporaryDirectory(prefix="xfcost-planted.") as folder:
+        trees: SimpleQueue[Path] = SimpleQueue()
+        for number in range(workers):
+            trees.put(copied_tree(Path(folder, str(number))))
+
+        def plant(error: Planted) -> tuple[Planted, str | None]:
+            tree = trees.get()
+            try:
+                return error, caught_by(error, tree)
+            except (RuntimeError, ValueError) as unusable:
+                print(unusable, file=sys.stderr, flush=True)
+                return error, None
+            finally:
+                trees.put(tree)
+
+        with ThreadPoolExecutor(workers) as pool:
+            for error, test in pool.map(plant, errors):
+                missed += test is None
+                print(f"| {error.kind} | {error.what} | {test or '**not caught**'} |", flush=True)
+    return missed
+
+
+def main() -> None:
+    """Read the options and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="only errors whose kind, file or text holds one of these words")
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    errors = [
+        error
+        for error in planted_errors()
+        if not options.words or any(word in " ".join(error) for word in options.words)
+    ]
+    print("| kind | error | caught by |\n|---|---|---|")
+    missed = run(errors, options.workers)
+    print(f"\n{len(errors) - missed} of {len(errors)} caught")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
