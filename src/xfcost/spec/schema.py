@@ -34,7 +34,7 @@ def known_keys(data: Any, path: YamlPath) -> list[str]:
 
 def _at(path: YamlPath, data: Any = None) -> tuple[list[Type], Any]:
     """The types that may stand at `path`, by the fields along it (of the kinds that `data` has there); what stands."""
-    types: list[Type] = [_grammar()]
+    types: list[Type] = [_types_of(Spec)]
     value = data
     for step in path:
         if isinstance(step, int):
@@ -51,9 +51,9 @@ def _at(path: YamlPath, data: Any = None) -> tuple[list[Type], Any]:
 
 
 @cache
-def _grammar() -> Type:
+def _types_of(struct: type[msgspec.Struct]) -> Type:
     """Worked out once: a spec can have thousands of errors."""
-    return type_info(Spec)
+    return type_info(struct)
 
 
 def _standing(types: list[Type], value: Any) -> list[StructType]:
