@@ -12,6 +12,8 @@ import typer
 from xfcost.errors import UsageError, printable, shown
 from xfcost.ledger import Ledger
 from xfcost.report.output import Format, write_whole
+from xfcost.talk import say
+from xfcost.visible import visible
 
 FORMATS: Final = get_args(Format)
 
@@ -146,13 +148,17 @@ def verdict(ledgers: Iterable[Ledger]) -> None:
 
 def progress(text: str) -> None:
     """A line of talk, on stderr."""
-    typer.echo(text, err=True)
+    say(text)
 
 
 def deliver(text: str, output: Path | None, *, force: bool) -> None:
-    """`text` to stdout, or whole to a file (or not at all), with a last line on stderr that says so."""
+    """`text` to stdout, or whole to a file (or not at all), with a last line on stderr that says so.
+
+    A terminal gets it with what it would obey written out; a file and a pipe get it as it is.
+    """
     if output is None:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        shown = visible(text.replace("\r\n", "\n")) if sys.stdout.isatty() else text
+        sys.stdout.write(shown if shown.endswith("\n") else shown + "\n")
         sys.stdout.flush()
         return
     write_whole(output, text.encode("utf-8") if text.endswith("\n") else f"{text}\n".encode(), force=force)

@@ -206,10 +206,11 @@ def _deliver(chart: Chart, csv: bytes | None, target: Path, *, force: bool) -> N
     from xfcost.report.figure import ending
     from xfcost.report.output import write_whole
     from xfcost.report.plot import chart_bytes
+    from xfcost.visible import visible
 
     write_whole(target, chart_bytes(chart, ending(target)) if csv is None else csv, force=force)
     for line in chart.summary:
-        typer.echo(line)
+        typer.echo(visible(line))
     options.progress(f"Wrote {target}")
 
 

@@ -15,6 +15,7 @@ from xfcost.ledger import COUNTED, DISPATCHED, LEARNING, TRACED, Ledger, Operati
 from xfcost.report.inputs import circumstances, image_cell
 from xfcost.report.output import Format, View, json_text
 from xfcost.report.training import training_object
+from xfcost.visible import csv_cell, markdown, one_line
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
@@ -150,7 +151,8 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
         if ledger.total("active_params") != ledger.total("params"):
             quantities.insert(1, "active_params")
         totals = ", ".join(f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in quantities)
-        lines.append(f"{ledger.facts.name}: {' '.join(circumstances(ledger.facts).split())}; {totals}")
+        text = f"{ledger.facts.name}: {' '.join(circumstances(ledger.facts).split())}; {totals}"
+        lines.append(one_line(text) if form == "latex" else markdown(text))
     lines.append(CONVENTION)
     start, end = ("% ", "\n") if form == "latex" else ("", "  \n")
     return "".join(f"{start}{line}{end}" for line in lines) + "\n"
@@ -178,11 +180,11 @@ def comparison_text(comparison: Comparison, form: Format) -> str:
 
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Raw numbers; a missing value is an empty field, and zero is 0."""
+    """Raw numbers; a missing value is an empty field, and zero is 0. Text that would be a formula is made text."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
     return stream.getvalue()
 
 
@@ -190,8 +192,9 @@ def to_markup(rows: Iterable[dict[str, str]], form: Format) -> str:
     """Markdown or LaTeX of rows that are text already."""
     from tabulate import tabulate
 
-    style = "github" if form == "markdown" else "latex_booktabs"
-    return str(tabulate(list(rows), headers="keys", tablefmt=style, disable_numparse=True)) + "\n"
+    style, escaped = ("github", markdown) if form == "markdown" else ("latex_booktabs", one_line)  # it escapes itself
+    written = [{escaped(key): escaped(cell) for key, cell in row.items()} for row in rows]
+    return str(tabulate(written, headers="keys", tablefmt=style, disable_numparse=True)) + "\n"
 
 
 def _rounded(ledger: Ledger, by: View | None) -> list[dict[str, str]]:

@@ -44,6 +44,7 @@ def look() -> Iterator[None]:
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update({"svg.hashsalt": "xfcost", "font.size": 10, "text.color": INK, "axes.edgecolor": QUIET})
+        mpl.rcParams["text.parse_math"] = False  # a dollar in a name begins no formula
         yield
 
 
