@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 
 from xfcost.counted import count
 from xfcost.errors import SpecError, UsageError, XfcostError
+from xfcost.importing import imported
 from xfcost.ledger import Ledger
 from xfcost.spec import schema
 from xfcost.spec.explain import explained
 from xfcost.spec.load import load, preset_files
+from xfcost.spec.outside import allow_outside
 from xfcost.spec.reader import Source, read
 from xfcost.spec.show import texts
 from xfcost.spec.walk import Run, place
@@ -74,8 +76,8 @@ def refused(name: str, run: Run | None = None, settings: tuple[str, ...] = (), e
     with pytest.raises(error) as caught:
         counted(name, run, settings)
     said = str(caught.value)
-    assert len(said) < 1000
-    assert "\n" not in said
+    # one line for each thing that is wrong
+    assert all(len(line) < 1000 and line.isprintable() for line in said.split("\n"))
     assert caught.value.exit_code == 2
     return said
 
@@ -189,7 +191,8 @@ class TestYaml:
     def test_keys_that_are_no_words(self, here):
         assert refusal("[a, b]: 1\n") == "toy.yaml:1 ?: a key must be a word"
         assert "unknown key ''" in refusal("? \n: 1\n")
-        assert refusal('"a\\nb\\e[31m": 1\n').startswith("toy.yaml:1 'a\\nb\\x1b[31m': unknown key 'a\\nb\\x1b[31m'; ")
+        said = refusal('"a\\nb\\e[31m": 1\n').split("\n")[1]  # beside it name and input are missing
+        assert said.startswith("  toy.yaml:1 'a\\nb\\x1b[31m': unknown key 'a\\nb\\x1b[31m'; ")
 
     def test_an_alias_bomb(self, here):
         bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n"
@@ -584,7 +587,8 @@ class TestTokens:
 
     def test_more_numbers_than_streams(self):
         assert refused("vit", Run(tokens=(784, 784)), error=UsageError) == (
-            "--N 784,784: ViT-S/8 has one stream of tokens; give one number"
+            "--N 784,784: ViT-S/8 has one stream of tokens; give one number "
+            "(a comma separates two; of thousands write 1_000)"
         )
         assert refused("transformer-base", Run(tokens=(1, 2, 3)), error=UsageError) == (
             "--N 1,2,3: Transformer (base) has two streams of tokens; give one number or two"
@@ -696,7 +700,7 @@ def survives(text: str, folder: Path, run: Run | None = None) -> None:
             said = str(error)
             assert said
             assert len(said) < 2000
-            assert "\n" not in said
+            assert all(line.isprintable() for line in said.split("\n"))
             assert "`int`" not in said
             assert re.search(r"fuzz\.yaml(:\d+)? |fuzz\.yaml: |--N", said)
 
@@ -839,3 +843,125 @@ def test_fuzz_settings(name, data):
 def test_fuzz_names(name):
     with contextlib.suppress(XfcostError, UnicodeEncodeError):
         counted(name)
+
+
+class TestSeveralErrors:
+    """Whatever is wrong independently is told in one run, in the order of the file, each with its line and path."""
+
+    STAGES = """
+name: x
+input: {kind: tokens, vocabulary: 100, length: 64}
+embed: [{kind: token}]
+stages:
+- dim: 64
+  depth: 3
+  block:
+  - {kind: full, heads: 5}
+  - {kind: mlp, ratoi: 4}
+- dim: 64
+  depth: 1
+  block: [{kind: full, heads: 7}, {kind: mlp, act: no}]
+"""
+
+    def test_an_unknown_key_a_bad_value_and_a_bad_divisor(self, here):
+        no = "does not divide the width 64; it could be 1, 2, 4, 8, 16, 32, 64"
+        fixed = changed("act: no", "act: relu", self.STAGES)
+        assert refusal(fixed).split("\n") == [
+            "3 things are wrong:",
+            "  toy.yaml:9 stages[0].block[0].heads: 5 does not divide the width 64; it could be 1, 2, 4, 8, 16, 32, 64",
+            "  toy.yaml:10 stages[0].block[1].ratoi: unknown key 'ratoi'; did you mean 'ratio'?",
+            f"  toy.yaml:13 stages[1].block[0].heads: 7 {no}",
+        ]
+        said = refusal(self.STAGES).split("\n")
+        assert said[0] == "2 things are wrong:"
+        assert said[2].startswith("  toy.yaml:13 stages[1].block[1].act: got 'no'; ")
+
+    def test_two_bad_divisors_of_a_spec_that_converts(self, here):
+        said = refusal(changed("ratoi", "ratio", changed("act: no", "act: relu", self.STAGES)))
+        assert [line.split(":")[1] for line in said.split("\n")[1:]] == [
+            "9 stages[0].block[0].heads",
+            "13 stages[1].block[0].heads",
+        ]
+
+    def test_one_thing_is_told_as_it_always_was(self, here):
+        said = refusal(changed("heads: 7", "heads: 8", changed("ratoi", "ratio", self.STAGES)))
+        assert said.startswith("toy.yaml:13 stages[1].block[1].act: got 'no'; ")
+
+    def test_a_misspelt_key_is_not_missing_too(self, here):
+        said = refusal(changed("heads: 5", "haeds: 8", self.STAGES))
+        assert "is missing" not in said
+        assert "did you mean 'heads'" in said
+
+    def test_of_very_many_twenty_are_told(self, here):
+        blocks = "\n".join(f"  - [{{kind: mlp, k{number}: 1}}]" for number in range(100))
+        text = "name: x\ninput: {kind: tokens, vocabulary: 9}\nembed: [{kind: token}]\nstages:\n- dim: 8\n  blocks:\n"
+        lines = refusal(text + blocks).split("\n")
+        assert (lines[0], len(lines), lines[-1]) == ("100 things are wrong:", 22, "  … and 80 more")
+        assert lines[1].startswith("  toy.yaml:7 stages[0].blocks[0][0].k0: unknown key 'k0'")
+
+
+class TestOtherFiles:
+    """Pipes, devices, other people's files: what a spec names is read only where it is harmless."""
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes by name")
+    @pytest.mark.parametrize("by", ["name", "extends", "import"])
+    def test_a_pipe_is_not_waited_for(self, here, by):
+        os.mkfifo("pipe.yaml")
+        Path("toy.yaml").write_text("extends: ./pipe.yaml\n")
+        asked = {"name": lambda: load("pipe.yaml"), "extends": lambda: load("toy.yaml")}
+        with pytest.raises(SpecError, match=r"pipe\.yaml: is a pipe or a device"):
+            asked.get(by, lambda: imported(Path("pipe.yaml")))()
+
+    @pytest.mark.parametrize("written", ["{outside}", "../secret.yaml", "./link.yaml"])
+    def test_a_file_outside_the_folder_is_not_read(self, here, written):
+        """Nor is it told whether there is one."""
+        secret = here / "secret.yaml"
+        secret.write_text("root:$6$secret:19000\n")
+        inner = here / "inner"
+        inner.mkdir()
+        (inner / "link.yaml").symlink_to(secret)
+        (inner / "toy.yaml").write_text(f"# one\nextends: {written.format(outside=secret)}\n")
+        said = refused("inner/toy.yaml")
+        assert said.startswith("inner/toy.yaml:2 extends: ")
+        assert "lies outside the folder of inner/toy.yaml" in said
+        assert "$6$" not in said
+        secret.unlink()
+        assert "lies outside" in refused("inner/toy.yaml")
+
+    def test_it_is_read_where_that_is_asked_for(self, here):
+        Path("inner").mkdir()
+        Path("toy.yaml").write_text(TOY)
+        Path("inner/child.yaml").write_text("extends: ../toy.yaml\nname: child\n")
+        with allow_outside():
+            assert load("inner/child.yaml").spec.name == "child"
+        assert "lies outside" in refused("inner/child.yaml")
+
+    def test_presets_are_read_from_anywhere(self, here):
+        Path("toy.yaml").write_text("extends: vit\nname: mine\n")
+        assert load("toy.yaml").spec.name == "mine"
+
+    def test_a_config_of_transformers_points_to_import(self, here):
+        Path("config.json").write_text('{"model_type": "bert"}')
+        said = refused("config.json")
+        assert said.startswith("config.json:1 model_type: ")
+        assert "`xfcost import config.json -o model.yaml`" in said
+
+    @pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "https://huggingface.co/Qwen/Qwen3-8B"])
+    def test_a_model_of_a_hub_is_not_fetched(self, here, name):
+        said = refused(name)
+        assert "nothing is fetched" in said
+        assert "`xfcost import config.json -o model.yaml`" in said
+
+
+@pytest.mark.parametrize("key", ["set.x", "set", "extends", "extends.x", "set.set.x"])
+def test_a_set_does_not_set_itself(here, key):
+    said = refusal(f"extends: vit\nset:\n  {key}: 1\n")
+    assert said.startswith(f"toy.yaml:3 set.{key}: `{key.partition('.')[0]}` belongs to the file")
+    assert "belongs to a file" in refusal("extends: vit\n", settings=(f"{key}=1",), error=UsageError)
+
+
+@pytest.mark.parametrize("tokens", [None, (64,)])
+def test_a_video_at_a_door_of_images_is_refused_whatever_N(here, tokens):
+    text = "name: v\ninput: {kind: video, frames: 2, size: 32}\nembed: [{kind: patch, size: 4}]\nstages:\n"
+    said = refusal(text + "- {dim: 64, depth: 1, block: [{kind: mlp}]}\n", Run(tokens=tokens))
+    assert said.startswith("toy.yaml:3 embed[0]: the input is of kind 'video', and 'patch' comes first")

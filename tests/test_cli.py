@@ -216,6 +216,7 @@ class TestCompare:
         for cross in found:
             side = round(cross["N"] ** 0.5)
             assert side * side == cross["N"]
+            assert cross["last_below"] == (side - 1) ** 2
             before, after = (
                 {
                     name: xfcost.analyze(spec, N=at, trace=False).total("macs")
@@ -257,15 +258,18 @@ class TestCircumstances:
         assert "they differ" not in xf("compare", "vit", "swin", "--N", "784").stdout
 
     def test_crossovers_that_were_not_looked_for_are_no_none(self, tmp_path):
-        # Ten positions, and the class token takes one: no square grid from 16 tokens on fits.
+        # Ten positions, and the class token takes one: grids of 1, 4 and 9 tokens fit. ConvNeXt-T halves its grid three
+        # times by kernels of 2×2, for which those are too small.
         tiny = tmp_path / "tiny.yaml"
         tiny.write_text(
             "extends: vit-ti16\nname: Tiny\ninput: {kind: image, size: 32}\n"
             "embed: [{kind: patch, size: 16}, {kind: class_token}, {kind: position, length: 10}]\n"
         )
-        out = xf("compare", tiny, "vit", "--N", "4").stdout
-        assert "not looked for" in out
-        assert "stays the same" not in out
+        out = xf("compare", tiny, "convnext-t").stdout
+        assert "not looked for, no N fits two of the systems" in out
+        assert "none found" not in out
+        told = json.loads(xf("compare", tiny, "convnext-t", "--format", "json").stdout)
+        assert (told["crossovers_searched"]["N"], told["crossovers_searched"]["pairs"]) == ([0, 0], [])
 
     def test_a_name_in_brackets_is_a_name(self, tmp_path):
         spec = tmp_path / "odd.yaml"

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 import xfcost
-from xfcost.comparison import compared, first_scores
+from xfcost.comparison import first_scores
 from xfcost.counted import count
 from xfcost.mechanisms.window import Window
 from xfcost.spec.load import load
@@ -46,18 +46,6 @@ def test_scores_are_those_of_the_first_sublayer_that_keeps_any():
     ledger = count(place(load("swin-t"), Run(batch=3)))
     # 64 windows of 49² pairs
     assert first_scores(ledger) == 64 * 49 * 49
-
-
-def test_equal_costs_hide_no_crossover(monkeypatch):
-    # A crossover exactly on a side that is looked at: costs are equal there, and the order differs around it.
-    loaded = [load("vit-ti16"), load("swin-l")]
-    run = Run()
-    ledgers = [count(place(one, run)) for one in loaded]
-    usual = [cross for cross in compared(loaded, ledgers, run).crossovers if cross["quantity"] == "macs"]
-    monkeypatch.setattr("xfcost.comparison._SIDES", (4, 30, 43, 64, 128))
-    again = [cross for cross in compared(loaded, ledgers, run).crossovers if cross["quantity"] == "macs"]
-    assert usual == again
-    assert len(usual) == 1
 
 
 def test_a_pattern_on_a_sequence_reads_one_row_of_tokens():

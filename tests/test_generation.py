@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xfcost.api import analyze, compare
-from xfcost.decoding import summed
+from xfcost.api import account, analyze, compare
+from xfcost.asked import make_run
 from xfcost.errors import SpecError, UsageError
 from xfcost.ledger import Ledger
+from xfcost.spec.load import load
+from xfcost.sums import MOST_EVALUATIONS, summed
 
 coefficients = st.lists(st.integers(-50, 50), min_size=1, max_size=4)
 
@@ -39,6 +42,52 @@ def test_polynomials_are_not_walked_through() -> None:
     n = 10**6
     assert summed(costs, 1, n) == (3 * n * (n + 1) * (2 * n + 1) // 6 + 5 * n,)
     assert len(asked) < 20
+
+
+def walked(costs: Callable[[int], tuple[int, ...]], first: int, last: int) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*map(costs, range(first, last + 1)), strict=True)))
+
+
+@given(
+    st.integers(1, 500), st.integers(0, 6000), st.integers(2, 70), st.integers(2, 9), st.integers(1, 3000), coefficients
+)
+def test_sums_of_chunks_and_windows_are_those_of_all_their_terms(
+    first: int, more: int, chunk: int, dilation: int, window: int, powers: list[int]
+) -> None:
+    """What is padded up or down, to one length or to the product of two, from the start or until a window is full."""
+
+    def costs(t: int) -> tuple[int, ...]:
+        padded, rest = -(-t // chunk) * chunk, t % (chunk * dilation)
+        growing = min(-(-t // dilation), window) * dilation
+        return padded * padded, sum(a * rest**k for k, a in enumerate(powers)), growing, t * (2 * t - 1).bit_length()
+
+    last = first + more
+    assert summed(costs, first, last, {chunk, dilation, window}) == walked(costs, first, last)
+
+
+def test_two_thousand_million_tokens_are_summed_exactly() -> None:
+    """Σ ⌈t/256⌉ over t = 1 … 256·m is 256·m·(m + 1)/2, and Σ t·⌈log₂ t⌉ is a sum over powers of two."""
+    last = 2**31
+    asked = []
+
+    def costs(t: int) -> tuple[int, int]:
+        asked.append(t)
+        return -(-t // 256), t * (t - 1).bit_length()
+
+    m = last // 256
+    logarithms = sum(k * (2**k * (2**k + 1) - 2 ** (k - 1) * (2 ** (k - 1) + 1)) // 2 for k in range(1, 32))
+    assert summed(costs, 1, last, {256, 12, 64}) == (256 * m * (m + 1) // 2, logarithms)
+    assert len(asked) < MOST_EVALUATIONS
+
+
+def test_what_changes_everywhere_is_given_up() -> None:
+    with pytest.raises(UsageError, match="change in too many places"):
+        summed(lambda t: (t * int(str(t)[::-1]),), 1, 2**31)
+
+
+def test_any_costs_of_few_tokens_are_summed() -> None:
+    costs = lambda t: (hash(str(t)[::-1].zfill(9)) % 97,)  # noqa: E731 - any numbers
+    assert summed(costs, 1, MOST_EVALUATIONS, {3, 7}) == walked(costs, 1, MOST_EVALUATIONS)
 
 
 def work(ledger: Ledger) -> tuple[int, int]:
@@ -173,3 +222,21 @@ def test_what_can_not_decode_is_refused_where_it_stands(spec: str, options: dict
 def test_options_that_do_not_fit_are_refused(options: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         analyze("gpt2", trace=False, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("preset", ["mistral-7b-sliding", "mamba2-130m", "hyena-125m", "retnet-1.3b-chunkwise"])
+def test_the_longest_generation_is_that_of_its_halves(preset: str) -> None:
+    """2³⁰ tokens more than 2³⁰: what a whole text costs without a cache is the sum of two that share their ends.
+
+    A text of m tokens after a prompt of p reads p, p + 1, … p + m - 1 tokens; that after p + m goes on where it ends.
+    """
+    room = ("**.length=4294967296",)
+    prompt, half = 1000, 2**30
+
+    def flops(start: int, new: int) -> int:
+        run = make_run(N=start, mode="generate", new_tokens=new)
+        ledger = account(load(preset, room), run, trace=False)
+        assert ledger.generation is not None
+        return ledger.generation.without_cache.flops
+
+    assert flops(prompt, 2 * half) == flops(prompt, half) + flops(prompt + half, half)

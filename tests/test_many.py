@@ -42,10 +42,11 @@ def test_crossovers_with_the_first_are_named_in_the_line() -> None:
     comparison = compare("common-full", "common-linear", "common-axial", "common-memory-tokens", "common-blockwise")
     text = comparison_plain(comparison)
     asked = {name: ledger.facts.source for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)}
-    found = {cross["systems"][1]: cross["N"] for cross in comparison.crossovers if cross["quantity"] == "macs"}
+    found = {cross["systems"][1]: cross for cross in comparison.crossovers if cross["quantity"] == "macs"}
     assert found
-    for name, tokens in found.items():
-        assert re.search(rf"^{asked[name]} .*[≥<] {tokens:,}", text, re.MULTILINE), name
+    for name, cross in found.items():
+        since = f"≥ {cross['N']:,}" if cross["cheaper_above"] == name else f"≤ {cross['last_below']:,}"
+        assert re.search(rf"^{asked[name]} .*{since}", text, re.MULTILINE), name
     for name in set(comparison.names[1:]) - set(found):
         assert re.search(rf"^{asked[name]} .*(always|never)$", text, re.MULTILINE), name
     assert re.search(rf"^{asked[comparison.names[0]]} .*–$", text, re.MULTILINE)

@@ -183,7 +183,8 @@ def test_systems_with_tokens_of_other_sizes_cross_at_equal_images():
     )
     assert below[0] < below[1]
     assert above[0] > above[1]
-    assert f"ViT-S/16 costs less below {side}×{side}, Swin-T from there" in " ".join(comparison_plain(found).split())
+    told = f"ViT-S/16 costs less up to {side - 16}×{side - 16}, Swin-T from {side}×{side}"
+    assert told in " ".join(comparison_plain(found).split())
     assert xfcost.compare("vit-s16", "vit-b16").size_crossovers == ()  # N says the same
 
 
@@ -191,4 +192,7 @@ def test_places_traded_again_and_again_take_one_line():
     found = xfcost.compare("swin-t", "swinv2-t-w8-256")
     many = [one for one in found.crossovers if one["quantity"] == "mixing_macs"]
     assert len(many) > 3
-    assert f"mixing MACs: Swin-T and SwinV2-T (window 8, 256) trade places {len(many)} times" in comparison_plain(found)
+    assert (
+        f"then Swin-T and SwinV2-T (window 8, 256) trade places {len(many)} times, and "
+        f"{many[-1]['cheaper_above']} costs less from N = {many[-1]['N']:,}"
+    ) in " ".join(comparison_plain(found).split())

@@ -432,7 +432,7 @@ def scheduled(blocks: str, dim: int = 8) -> tuple[list[str], tuple[int, ...], li
         "head=",
     )
     stage = place(load("gpt2", settings), Run(tokens=(4,))).streams[0].stages[0]
-    return [block.label for block in stage.blocks], stage.order, [block.times for block in stage.blocks]
+    return [block.label for block in stage.blocks], tuple(stage.order), [block.times for block in stage.blocks]
 
 
 class TestSchedule:

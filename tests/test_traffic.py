@@ -71,13 +71,22 @@ def test_execution_changes_neither_macs_nor_traffic_formulas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("192KiB", 196608), ("100 kb", 100_000), (4096, 4096), ("2MiB", 2**21), ("7", 7)]
+    ("text", "count"),
+    [
+        ("192KiB", 196608),
+        ("100 kb", 100_000),
+        (4096, 4096),
+        ("2MiB", 2**21),
+        ("7", 7),
+        ("1.5KiB", 1536),
+        ("1_000", 1000),
+    ],
 )
 def test_sizes_are_read(text: object, count: int) -> None:
     assert byte_number(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "many", "1.5KiB", "3TiB", True, "9" * 30])
+@pytest.mark.parametrize("text", ["", "0", "-1", "many", "1.1KiB", "3TiB", True, "9" * 30])
 def test_other_sizes_are_refused(text: object) -> None:
     with pytest.raises(UsageError, match="--memory-level"):
         byte_number(text)

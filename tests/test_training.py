@@ -284,7 +284,7 @@ def test_master_copies_are_of_16_bits_alone(tmp_path):
 def test_a_whole_run_by_hand(tmp_path):
     # One batch is 2·3 tokens: 100 tokens are 17 steps. 2 blocks of fc1 and fc2: 2·2·6·64 MACs forward, thrice in all.
     ledger = trained(
-        tokens(stages=[{"dim": 4, "depth": 2, "block": [MLP]}]), tmp_path, batch=2, tokens=100, rate=1e3, devices=4
+        tokens(stages=[{"dim": 4, "depth": 2, "block": [MLP]}]), tmp_path, batch=2, tokens=100, sustained=1e3, devices=4
     )
     run = ledger.training.run
     assert ledger.total("macs") == 1536
@@ -302,7 +302,7 @@ def test_a_whole_run_by_hand(tmp_path):
 )
 def test_a_run_grows_with_its_tokens(d, devices, rate, batch):
     architecture = place(load("gpt2"), Run(batch=batch))
-    plan = make_plan("train", tokens=d, devices=devices, rate=rate)
+    plan = make_plan("train", tokens=d, devices=devices, sustained=rate)
     training = with_training(count(architecture), architecture, plan).training
     assert (training.run.steps - 1) * training.step.tokens < d <= training.run.steps * training.step.tokens
     assert training.run.flops == training.run.steps * training.step.model_flops
@@ -322,29 +322,69 @@ def test_a_run_grows_with_its_tokens(d, devices, rate, batch):
 )
 def test_numbers_of_tokens(text, number):
     assert make_plan("train", tokens=text).tokens == number
-    assert make_plan("train", tokens=1, rate=f"{number} FLOP/s").rate == number
+    assert make_plan("train", tokens=1, sustained=f"{number} FLOP/s").rate == number
 
 
 @pytest.mark.parametrize("bad", ["0", "-1", "nan", "inf", "x", "", "1e99", True, math.nan, -3, "1Q", "३"])
-@pytest.mark.parametrize("option", ["tokens", "rate", "devices"])
+@pytest.mark.parametrize("option", ["tokens", "sustained", "devices"])
 def test_bad_numbers_are_refused(option, bad):
-    given = {"tokens": 10, "rate": 10, "devices": 1} | {option: bad}
+    given = {"tokens": 10, "sustained": 10, "devices": 1} | {option: bad}
     with pytest.raises(UsageError, match=f"--{option} .*expected a"):
         make_plan("train", **given)
 
 
 def test_what_belongs_to_training_is_refused_elsewhere():
-    for option, value in {"tokens": 10, "rate": 10, "optimizer": "sgd", "devices": 2}.items():
+    values = {"tokens": 10, "peak": 10, "mfu": 0.4, "sustained": 10, "optimizer": "sgd", "devices": 2}
+    for option, value in values.items():
         with pytest.raises(UsageError, match=f"--{option}: it is of training; add --mode train"):
             xfcost.analyze("gpt2", trace=False, **{option: value})
     with pytest.raises(UsageError, match="--optimizer adam: did you mean 'adamw'"):
         make_plan("train", optimizer="adam")
-    with pytest.raises(UsageError, match="--rate: a rate makes days of a whole run"):
-        make_plan("train", rate=1e12)
+    with pytest.raises(UsageError, match="--sustained: a rate makes days of a whole run"):
+        make_plan("train", sustained=1e12)
     with pytest.raises(UsageError, match="--devices: they share"):
         make_plan("train", tokens=10, devices=2)
     with pytest.raises(UsageError, match="expected a whole number"):
-        make_plan("train", tokens=10, rate=1, devices=1.5)
+        make_plan("train", tokens=10, sustained=1, devices=1.5)
+
+
+def test_a_peak_and_its_utilisation_are_a_rate():
+    # 312 TFLOP/s · 0.4 = 124.8 TFLOP/s, which is what one device does all the time.
+    for mfu in (0.4, "0.4", "40%", "40 %"):
+        plan = make_plan("train", tokens="300B", peak="312T", mfu=mfu, devices=8)
+        assert (plan.rate, plan.peak, plan.mfu) == (pytest.approx(124.8e12), 312e12, 0.4)
+    plain = make_plan("train", tokens="300B", sustained="124.8 TFLOP/s", devices=8)
+    assert (plain.rate, plain.peak, plain.mfu) == (124.8e12, None, None)
+    ledgers = [
+        xfcost.analyze("gpt2", mode="train", tokens="300B", devices=8, trace=False, **speed)
+        for speed in ({"peak": "312T", "mfu": 0.5}, {"sustained": 156e12})
+    ]
+    assert ledgers[0].training.run.days == ledgers[1].training.run.days
+    told = json.loads(ledgers[0].to_json())["training"]["run"]
+    assert (told["rate"], told["peak"], told["mfu"]) == (156e12, 312e12, 0.5)
+    assert "on 8 devices, each at 156.0 TFLOP/s (50.0 % of a peak of 312.0 TFLOP/s): " in " ".join(
+        ledger_plain(ledgers[0]).split()
+    )
+    assert "on 8 devices, each at 156.0 TFLOP/s sustained: " in " ".join(ledger_plain(ledgers[1]).split())
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"rate": "312T"}, "--rate 312T: say which rate it is: --sustained 125T is .* --peak 312T --mfu 40%"),
+        ({"peak": "312T"}, "--peak: no device trains at the peak of its datasheet; .* --mfu 40%"),
+        ({"mfu": 0.4}, "--mfu: a share of what"),
+        ({"peak": "312T", "mfu": 0.4, "sustained": "1T"}, "--sustained: it stands in place of --peak and --mfu"),
+        *(
+            ({"peak": "312T", "mfu": bad}, "--mfu .*: expected a share of the peak up to 1, as in --mfu 0.4")
+            for bad in (0, -0.1, 1.01, "40", "101%", "x", "", True, math.nan, "%")
+        ),
+        ({"peak": "0", "mfu": 0.4}, "--peak 0: expected a number from 1"),
+    ],
+)
+def test_a_rate_that_says_too_little_is_refused(given, words):
+    with pytest.raises(UsageError, match=words):
+        make_plan("train", tokens="300B", **given)
 
 
 # ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -352,7 +392,7 @@ def test_what_belongs_to_training_is_refused_elsewhere():
 
 def test_the_report_says_what_a_step_costs():
     told = xf(
-        "analyze", "gpt2", "--mode", "train", "--batch", "8", "--N", "1024", "--tokens", "300e9", "--rate", "312T"
+        "analyze", "gpt2", "--mode", "train", "--batch", "8", "--N", "1024", "--tokens", "300e9", "--sustained", "125T"
     )
     assert told.returncode == 0
     for words in ("mode train", "a step over 8,192 tokens", "backward", "optimizer states", "2.563e20 FLOPs", "device"):
@@ -376,11 +416,11 @@ def test_json_csv_and_markdown():
 
 
 def test_compare_in_training():
-    comparison = xfcost.compare("gpt2", "gpt2-medium", mode="train", tokens="1e9", rate="1T")
+    comparison = xfcost.compare("gpt2", "gpt2-medium", mode="train", tokens="1e9", sustained="1T")
     small, large = (comparison.figures[name] for name in comparison.names)
     assert small["backward_macs"] == 2 * small["macs"]
     assert large["run_flops"] > small["run_flops"] > 0
-    told = xf("compare", "gpt2", "gpt2-medium", "--mode", "train", "--tokens", "1e9", "--rate", "1T").stdout
+    told = xf("compare", "gpt2", "gpt2-medium", "--mode", "train", "--tokens", "1e9", "--sustained", "1T").stdout
     for words in ("backward MACs", "optimizer states", "the whole run", "days"):
         assert words in told
 

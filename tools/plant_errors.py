@@ -30,31 +30,55 @@ _COPIED: Final = ("src", "specs", "tests", "tools", "docs", "pyproject.toml", "R
 _FIRST_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
-class Planted(NamedTuple):
-    """One error: `old` stands once in `file` and becomes `new`; `tests` are words of pytest's command line."""
+class Edit(NamedTuple):
+    """`old`, which stands exactly once in `file`, becomes `new`."""
 
-    kind: str
-    what: str
     file: str
     old: str
     new: str
-    tests: str
 
     def applied(self, text: str) -> str:
-        """The file's text with the error in it.
+        """The file's text with the edit made.
 
         Raises:
             ValueError: what is replaced doesn't stand in it exactly once, or nothing would change.
         """
         found = text.count(self.old)
         if found != 1 or self.old == self.new:
-            raise ValueError(f"{self.what}: expected {self.old!r} once in {self.file}, and another text; found {found}")
+            raise ValueError(f"expected {self.old!r} once in {self.file}, and another text; found {found}")
         return text.replace(self.old, self.new)
+
+
+class Planted(NamedTuple):
+    """One error: its edits, and the tests to run, as words of pytest's command line."""
+
+    kind: str
+    what: str
+    edits: tuple[Edit, ...]
+    tests: str
+
+    def planted(self, tree: Path) -> dict[str, str]:
+        """The texts of the files of `tree` that it changes, as they become.
+
+        Raises:
+            ValueError: an edit can't be made.
+        """
+        texts: dict[str, str] = {}
+        for edit in self.edits:
+            before = texts.get(edit.file) or (tree / edit.file).read_text(encoding="utf-8")
+            texts[edit.file] = edit.applied(before)
+        return texts
 
 
 def planted_errors() -> list[Planted]:
     """The written list."""
-    return [Planted(**entry) for entry in yaml.safe_load(LIST.read_text(encoding="utf-8"))]
+    entries = yaml.safe_load(LIST.read_text(encoding="utf-8"))
+    return [_planted(**entry) for entry in entries]
+
+
+def _planted(kind: str, what: str, tests: str, edits: Iterable[dict[str, str]] = (), **one: str) -> Planted:
+    """An entry of the list has `edits`, or the file, the old and the new text of one."""
+    return Planted(kind, what, tuple(Edit(**edit) for edit in edits or [one]), tests)
 
 
 def caught_by(error: Planted, tree: Path) -> str | None:
@@ -63,9 +87,9 @@ def caught_by(error: Planted, tree: Path) -> str | None:
     Raises:
         RuntimeError: pytest ran no test, or ended before it could name one.
     """
-    file = tree / error.file
-    before = file.read_text(encoding="utf-8")
-    file.write_text(error.applied(before), encoding="utf-8")
+    texts = error.planted(tree)
+    before = {file: (tree / file).read_text(encoding="utf-8") for file in texts}
+    _write(tree, texts)
     try:
         words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *shlex.split(error.tests)]
         # compiled files are told apart by their second and size: none are written
@@ -74,13 +98,18 @@ def caught_by(error: Planted, tree: Path) -> str | None:
             words, cwd=tree, env=os.environ | more, capture_output=True, encoding="utf-8", check=False
         )
     finally:
-        file.write_text(before, encoding="utf-8")
+        _write(tree, before)
     if done.returncode == 0:
         return None
     found = _FIRST_FAILURE.search(done.stdout)
     if found is None:
         raise RuntimeError(f"{error.what}: pytest {error.tests} ended with {done.returncode}:\n{done.stdout[-2000:]}")
     return found[1]
+
+
+def _write(tree: Path, texts: dict[str, str]) -> None:
+    for file, text in texts.items():
+        (tree / file).write_text(text, encoding="utf-8")
 
 
 def copied_tree(folder: Path) -> Path:
@@ -126,9 +155,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     errors = [
-        error
-        for error in planted_errors()
-        if not options.words or any(word in " ".join(error) for word in options.words)
+        error for error in planted_errors() if not options.words or any(word in str(error) for word in options.words)
     ]
     print("| kind | error | caught by |\n|---|---|---|")
     missed = run(errors, options.workers)

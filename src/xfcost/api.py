@@ -10,7 +10,7 @@ from xfcost.asked import make_run
 from xfcost.comparison import Comparison, compared
 from xfcost.counted import count, with_rebuilt
 from xfcost.decoding import at, told_traced, traced_sizes, with_mode
-from xfcost.errors import UsageError
+from xfcost.errors import UsageError, shown
 from xfcost.ledger import Ledger
 from xfcost.mechanisms.base import Logits
 from xfcost.spec.architecture import Architecture, Execution, Mode
@@ -31,7 +31,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     *,
     N: int | str | Sequence[int] | None = None,
     size: int | str | Sequence[int] | None = None,
-    batch: int = 1,
+    batch: int | str = 1,
     dtype: str = "float32",
     attention: Execution = "eager",
     memory_level: int | str | None = None,
@@ -39,12 +39,15 @@ def analyze(  # noqa: PLR0913 - the options of the command
     trace: bool = True,
     device: str | None = None,
     mode: Mode = "forward",
-    new_tokens: int | None = None,
+    new_tokens: int | str | None = None,
     logits: Logits | None = None,
     optimizer: str | None = None,
     tokens: float | str | None = None,
-    rate: float | str | None = None,
+    peak: float | str | None = None,
+    mfu: float | str | None = None,
+    sustained: float | str | None = None,
     devices: int | str | None = None,
+    rate: float | str | None = None,
     progress: Progress | None = None,
 ) -> Ledger:
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
@@ -52,6 +55,7 @@ def analyze(  # noqa: PLR0913 - the options of the command
     Args:
         spec: a preset's name or a path to a YAML file.
         N: tokens of the first stage (for an encoder-decoder one number for both, or two); the spec's own by default.
+            Like all numbers it may be a text: `128k` is 128,000, `128Ki` 131,072.
         size: pixels of the image's side, or height and width (`224x320`), in place of N.
         batch: samples; costs scale with it, parameters don't.
         dtype: float32, float64, bfloat16 or float16 (fp32, fp64, bf16, fp16).
@@ -69,8 +73,11 @@ def analyze(  # noqa: PLR0913 - the options of the command
             implementations do (the default); `all` those of every position.
         optimizer: with `train`: adamw (the default), sgd, momentum, adafactor or lion.
         tokens: with `train`: of the whole run (300e9, `300B`), which is then told in FLOPs.
-        rate: FLOP/s that one device sustains (312e12, `312T`): the run in days, on `devices` of them.
+        peak: FLOP/s of one device's datasheet (312e12, `312T`), with `mfu`: the run in days, on `devices` of them.
+        mfu: model FLOPs utilisation, the share of the peak that the run gets (0.4, `40%`).
+        sustained: FLOP/s that one device sustains, in place of `peak` and `mfu`.
         devices: how many devices share the run.
+        rate: refused; it did not say which of the two it is.
         progress: called with a line of text before each long step.
 
     Returns:
@@ -81,7 +88,8 @@ def analyze(  # noqa: PLR0913 - the options of the command
     """
     loaded = load(spec_name(spec), settings_texts(settings))
     how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
-    how |= {"optimizer": optimizer, "tokens": tokens, "rate": rate, "devices": devices}
+    how |= {"optimizer": optimizer, "tokens": tokens, "devices": devices, "rate": rate}
+    how |= {"peak": peak, "mfu": mfu, "sustained": sustained}
     run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, logits=logits, **how)
     return account(loaded, run, trace=trace, device=device, progress=progress)
 
@@ -90,7 +98,7 @@ def compare(  # noqa: PLR0913 - the options of the command
     *specs: str | os.PathLike[str],
     N: int | str | Sequence[int] | None = None,
     size: int | str | Sequence[int] | None = None,
-    batch: int = 1,
+    batch: int | str = 1,
     dtype: str = "float32",
     attention: Execution = "eager",
     memory_level: int | str | None = None,
@@ -98,12 +106,15 @@ def compare(  # noqa: PLR0913 - the options of the command
     trace: bool = False,
     device: str | None = None,
     mode: Mode = "forward",
-    new_tokens: int | None = None,
+    new_tokens: int | str | None = None,
     logits: Logits | None = None,
     optimizer: str | None = None,
     tokens: float | str | None = None,
-    rate: float | str | None = None,
+    peak: float | str | None = None,
+    mfu: float | str | None = None,
+    sustained: float | str | None = None,
     devices: int | str | None = None,
+    rate: float | str | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
@@ -115,7 +126,8 @@ def compare(  # noqa: PLR0913 - the options of the command
     if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
-    how |= {"optimizer": optimizer, "tokens": tokens, "rate": rate, "devices": devices}
+    how |= {"optimizer": optimizer, "tokens": tokens, "devices": devices, "rate": rate}
+    how |= {"peak": peak, "mfu": mfu, "sustained": sustained}
     run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, logits=logits, **how)
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
@@ -208,7 +220,7 @@ def spec_name(spec: str | os.PathLike[str]) -> str:
     if isinstance(spec, str | os.PathLike):
         name = os.fspath(spec)
         return name if isinstance(spec, str) else os.path.join(".", name)
-    raise UsageError(f"expected a preset's name or a path to a YAML file, got {spec!r}")
+    raise UsageError(f"expected a preset's name or a path to a YAML file, got {shown(spec)}")
 
 
 def settings_texts(settings: Sequence[str] | None) -> tuple[str, ...]:
@@ -220,5 +232,5 @@ def settings_texts(settings: Sequence[str] | None) -> tuple[str, ...]:
     given = (settings,) if isinstance(settings, str) else tuple(settings or ())
     for setting in given:
         if not isinstance(setting, str):
-            raise UsageError(f"settings: expected texts like 'stages.0.depth=4', got {setting!r}")
+            raise UsageError(f"settings: expected texts like 'stages.0.depth=4', got {shown(setting)}")
     return given

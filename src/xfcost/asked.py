@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from operator import index
 from typing import Any, get_args
 
-from xfcost.errors import UsageError, nearest
+from xfcost.errors import UsageError, nearest, shown
 from xfcost.mechanisms.base import Logits
 from xfcost.plan import make_plan
+from xfcost.quantities import PREFIXES_TEXT, whole, whole_number, whole_numbers
 from xfcost.spec.architecture import PROMPTED, Execution, Mode
 from xfcost.spec.walk import Run
 from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
@@ -17,13 +16,15 @@ from xfcost.units import BYTES_PER_ELEMENT, DTYPE_NAMES
 MOST_BATCH = 2**24
 MOST_NEW = 2**31
 MOST_SIDE = 2**16
+# A tebibyte: no chip holds it.
+MOST_ON_CHIP = 2**40
 
 
 def make_run(  # noqa: PLR0913 - the options of the commands
     *,
     N: Any = None,
     size: Any = None,
-    batch: int = 1,
+    batch: int | str = 1,
     dtype: str = "float32",
     attention: str = "eager",
     memory_level: Any = None,
@@ -44,17 +45,12 @@ def make_run(  # noqa: PLR0913 - the options of the commands
     given = str(dtype).removeprefix("torch.")
     name = DTYPE_NAMES.get(given, given)
     if name not in BYTES_PER_ELEMENT:
-        raise UsageError(f"--dtype {dtype}: {nearest(str(dtype), [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
+        raise UsageError(f"--dtype {shown(dtype)}: {nearest(str(dtype), [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
     if attention not in get_args(Execution):
-        raise UsageError(f"--attention {attention}: expected eager or fused")
+        raise UsageError(f"--attention {shown(attention)}: expected eager or fused")
     if mode not in get_args(Mode):
-        raise UsageError(f"--mode {mode}: {nearest(str(mode), get_args(Mode))}")
-    try:
-        samples = _whole(batch)
-    except TypeError:
-        samples = 0
-    if not 1 <= samples <= MOST_BATCH:
-        raise UsageError(f"--batch {batch}: expected a whole number from 1 to {MOST_BATCH}")
+        raise UsageError(f"--mode {shown(mode)}: {nearest(str(mode), get_args(Mode))}")
+    samples = whole_number("--batch", batch, least=1, most=MOST_BATCH, example="8")
     level = None if memory_level is None else byte_number(memory_level)
     if N is not None and size is not None:
         raise UsageError("--N and --size: both say how large the input is; give one of them")
@@ -73,16 +69,14 @@ def new_tokens_number(given: Any, mode: str) -> int:
     """
     if mode != "generate":
         if given is not None:
-            raise UsageError(f"--new-tokens {given}: only --mode generate writes; add it, or leave --new-tokens out")
+            raise UsageError(
+                f"--new-tokens {shown(given)}: only --mode generate writes; add it, or leave --new-tokens out"
+            )
         return 1
-    try:
-        number = int(given) if isinstance(given, str) else _whole(given)
-    except (TypeError, ValueError):
-        number = 0
-    if not 1 <= number <= MOST_NEW:
-        got = "is missing" if given is None else f"{given}"
-        raise UsageError(f"--new-tokens {got}: expected how many tokens to generate, 1 to {MOST_NEW}")
-    return number
+    if given is None:
+        raise UsageError(f"--new-tokens is missing: expected how many tokens to generate, 1 to {MOST_NEW}")
+    what = "how many tokens to generate,"
+    return whole_number("--new-tokens", given, least=1, most=MOST_NEW, example="256", what=what)
 
 
 def logits_positions(given: Any, mode: str) -> Logits | None:
@@ -94,7 +88,7 @@ def logits_positions(given: Any, mode: str) -> Logits | None:
     if given is None:
         return None
     if given not in get_args(Logits):
-        raise UsageError(f"--logits {given}: expected last or all")
+        raise UsageError(f"--logits {shown(given)}: expected last or all")
     if mode not in PROMPTED:
         raise UsageError(
             f"--logits {given}: it is of {' and '.join(f'--mode {name}' for name in PROMPTED)}; forward and train "
@@ -111,15 +105,11 @@ def image_size(given: Any) -> tuple[int, int] | None:
     """
     if given is None:
         return None
-    parts = re.split(r"[x×,]", given) if isinstance(given, str) else given if isinstance(given, Iterable) else [given]
-    try:
-        sides = tuple(int(part) if isinstance(part, str) else _whole(part) for part in parts)
-    except (TypeError, ValueError):
-        sides = ()
+    sides = whole_numbers(given, separators="x×,")
     if len(sides) not in (1, 2) or not all(1 <= side <= MOST_SIDE for side in sides):
         raise UsageError(
-            f"--size {given}: expected the image's side in pixels, or its height and width, from 1 to {MOST_SIDE}; "
-            "as in --size 384 or --size 224x320"
+            f"--size {shown(given)}: expected the image's side in pixels, or its height and width, from 1 to "
+            f"{MOST_SIDE}; as in --size 384 or --size 224x320"
         )
     return sides[0], sides[-1]
 
@@ -130,35 +120,27 @@ def byte_number(given: Any) -> int:
     Raises:
         UsageError: it is none of these.
     """
-    found = re.fullmatch(r"\s*(\d{1,18})\s*([KMG]?i?B?)\s*", str(given), re.IGNORECASE)
-    unit = found[2].upper().removesuffix("B") if found else "?"
-    scale = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}.get(unit)
-    if found is None or scale is None or not int(found[1]) or isinstance(given, bool):
-        raise UsageError(f"--memory-level {given}: expected a number of bytes, as in --memory-level 192KiB")
-    return int(found[1]) * scale
+    plain = re.sub(r"\s*B\s*$", "", given, flags=re.IGNORECASE) if isinstance(given, str) else given
+    number = whole(plain)
+    if number is None or not 1 <= number <= MOST_ON_CHIP:
+        raise UsageError(
+            f"--memory-level {shown(given)}: expected a number of bytes from 1 to {MOST_ON_CHIP}, "
+            "as in --memory-level 192KiB"
+        )
+    return number
 
 
 def token_numbers(N: Any) -> tuple[int, ...] | None:
-    """784, "784", "512,128" or (512, 128) -> a tuple; None stays None.
+    """784, "784", "131,072", "128k", "512,128" or (512, 128) -> a tuple; None stays None.
 
     Raises:
         UsageError: it is none of these.
     """
     if N is None:
         return None
-    try:
-        if isinstance(N, str):
-            N = [int(part) for part in N.split(",")]
-        numbers = tuple(_whole(part) for part in N) if isinstance(N, Iterable) else (_whole(N),)
-    except (TypeError, ValueError):
-        numbers = ()
+    numbers = whole_numbers(N)
     if not numbers:
-        raise UsageError(f"--N {N}: expected a whole number of tokens, as in --N 784 (or --N source,target)")
+        raise UsageError(
+            f"--N {shown(N)}: expected a whole number of tokens, as in --N 784 (or --N source,target; {PREFIXES_TEXT})"
+        )
     return numbers
-
-
-def _whole(value: Any) -> int:
-    """A Python or numpy integer, but no boolean and no float."""
-    if isinstance(value, bool):
-        raise TypeError
-    return index(value)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from xfcost.errors import XfcostError
+from xfcost.errors import XfcostError, printable
+from xfcost.talk import open_stderr, say, settle
 
 if TYPE_CHECKING:
     from typer.core import TyperCommand
@@ -32,6 +36,16 @@ COMMANDS: Final = {
 class LazyGroup(TyperGroup):
     """A group that imports a command's module when the command is asked for."""
 
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        """The group's context; what it can't read of the command line is refused without echoing all of it."""
+        with _short_refusals():
+            return super().make_context(*given, **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        """The command; the same of its options."""
+        with _short_refusals():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: Any) -> list[str]:
         """The written list."""
         return list(COMMANDS)
@@ -39,6 +53,18 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command, its module imported now."""
         return command(cmd_name) if cmd_name in COMMANDS else None
+
+
+@contextmanager
+def _short_refusals() -> Iterator[None]:
+    """Typer's own refusals (`No such option: …`), their long words shortened."""
+    try:
+        yield
+    except Exception as error:
+        message = getattr(error, "message", None)
+        if hasattr(error, "format_message") and isinstance(message, str):
+            vars(error)["message"] = re.sub(r"\S{61,}", lambda word: printable(word[0]), message)
+        raise
 
 
 def command(name: str) -> TyperCommand:
@@ -70,12 +96,20 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def root(
+    ctx: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    allow_outside: bool = typer.Option(
+        False, "--allow-outside", help="Let a spec extend files outside its own folder; stands before the command."
+    ),
 ) -> None:
     """What does an architecture cost, where does the cost sit, how does it grow with N, and is the answer true?
 
     SPEC is a preset (`xfcost list` shows them) or a path to a YAML file.
     """
+    if allow_outside:
+        from xfcost.spec.outside import allow_outside as allowed
+
+        ctx.with_resource(allowed())
 
 
 # sysexits.h: EX_SOFTWARE. Never 1, which says that the accounts disagree.
@@ -84,6 +118,7 @@ INTERNAL_ERROR: Final = 70
 
 def main() -> None:
     """Run the app: errors of the user's making become one message and exit code 2, ours one line and exit code 70."""
+    open_stderr()
     if sys.stdout is None:
         _refuse("stdout is closed; there is nowhere to print to")
     try:
@@ -103,6 +138,8 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a mistake of ours, and must not read as a result
         _drop_output()
         _refuse(_internal(error), INTERNAL_ERROR)
+    finally:
+        settle()
 
 
 def _internal(error: Exception) -> str:
@@ -129,7 +166,7 @@ _LONGEST: Final = 300
 
 
 def _refuse(message: str, code: int = XfcostError.exit_code) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)  # noqa: T201 - the one place that talks about errors
+    say(f"error: {message}")
     sys.exit(code)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -10,22 +9,16 @@ import msgspec
 
 from xfcost.accounts import growth_exponent
 from xfcost.counted import count
-from xfcost.crossovers import Crossing, crossings
 from xfcost.errors import XfcostError
-from xfcost.ledger import MIXINGS, Ledger
+from xfcost.ledger import MIXINGS, TRAFFIC, Ledger
+from xfcost.overtaking import Found, Search, in_sizes, in_tokens
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, input_for, place, takes_images
-
-# Sides of the square grids on which crossovers are looked for (N = 16 … 1 048 576), before each is narrowed down.
-_SIDES: Final = (4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512, 724, 1024)
-
+from xfcost.spec.walk import Run, place, takes_images
 
 # More systems than this are compared with the first alone, and stand below each other in reports.
 MOST_PAIRED: Final = 4
 # Image sizes at which systems stand beside each other: those that ImageNet models come in, and a detector's.
 SIZES: Final = (224, 384, 512, 1024)
-# The largest image at which crossovers are looked for.
-_MOST_SIZE: Final = 2048
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,13 +36,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     by_size: dict[str, dict[int, dict[str, int] | None]]
     """System -> side of a square image -> its tokens and costs, None where it can't have it; {} without images."""
     crossovers: tuple[dict[str, Any], ...]
-    """{quantity, systems, N, cheaper_below, cheaper_above}; of many systems only those against the first."""
+    """{quantity, systems, N, last_below, cheaper_below, cheaper_above}; of many systems only those against the first.
+
+    The one costs less at `last_below` and where it was looked below that, the other at `N` and where above."""
     size_crossovers: tuple[dict[str, Any], ...]
     """The same at equal image sizes, `size` in place of `N`; only of systems whose tokens are of different sizes."""
-    searched: tuple[int, int]
-    """The N between which crossovers were looked for; (0, 0) where no N fits all systems."""
-    grids: int
-    """On how many square grids they were looked for, before each was narrowed down: two between them can be missed."""
+    searches: tuple[Search, ...]
+    """At which N crossovers were looked for, pair by pair; no pair that has no N in common."""
+    size_searches: tuple[Search, ...]
+    """At which image sizes, likewise."""
 
     def _repr_html_(self) -> str:
         """The table that a notebook shows."""
@@ -105,8 +100,9 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> C
         name: {quantity: _over(value, base[quantity]) for quantity, value in values.items()}
         for name, values in figures.items()
     }
-    found, sides = _crossovers(names, loaded, run)
+    found = in_tokens(names, loaded, ledgers, run, _costs_at, MOST_PAIRED)
     by_size = _by_size(names, loaded, run)
+    sizes = in_sizes(names, loaded, run, _costs_at, MOST_PAIRED) if by_size else Found((), ())
     return Comparison(
         ledgers=tuple(ledgers),
         names=tuple(names),
@@ -114,10 +110,10 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> C
         ratios=ratios,
         growth={name: _growth(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)},
         by_size=by_size,
-        crossovers=tuple(found),
-        size_crossovers=tuple(_size_crossovers(names, loaded, run)) if by_size else (),
-        searched=(sides[0] ** 2, sides[-1] ** 2) if sides else (0, 0),
-        grids=len(sides),
+        crossovers=found.crossovers,
+        size_crossovers=sizes.crossovers,
+        searches=found.searches,
+        size_searches=sizes.searches,
     )
 
 
@@ -128,11 +124,6 @@ def distinct(names: Iterable[str]) -> list[str]:
         number = 1 + sum(1 for known in result if known == name or known.startswith(f"{name} #"))
         result.append(name if number == 1 else f"{name} #{number}")
     return result
-
-
-def counted_at(loaded: Loaded, run: Run, tokens: int) -> Ledger:
-    """The counted account at another N, in eager execution or fused as `run` says."""
-    return count(place(loaded, run._replace(tokens=(tokens,))), orders=False)
 
 
 def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
@@ -153,6 +144,7 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures["score_dot_products_with_extra_tokens"] = first_scores(eager)
     figures["attention_bytes"] = memory["all_layers"]
     figures["attention_peak_bytes"] = memory["peak"]
+    figures |= {quantity: ledger.total(quantity) for quantity in TRAFFIC}
     figures["sequential_steps"] = ledger.facts.sequential_steps
     figures["parallel_width"] = ledger.facts.parallel_width
     if ledger.generation is not None and ledger.generation.decode is None:  # the prefill alone is no text
@@ -234,44 +226,9 @@ def _by_size(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> dict[s
     return {name: {side: at(one, side) for side in SIZES} for name, one in zip(names, loaded, strict=True)}
 
 
-def _crossovers(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> tuple[list[dict[str, Any]], list[int]]:
-    """Where the order of two systems changes in N, on square grids."""
-
-    def costs(system: int, side: int) -> dict[str, int]:
-        return _costs(counted_at(loaded[system], run, side * side))
-
-    found, sides = crossings(names, costs, _SIDES, CURVES, few=MOST_PAIRED)
-    return [_named(one, "N", one.at * one.at) for one in found], sides
-
-
-def _size_crossovers(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> list[dict[str, Any]]:
-    """The same in the image's size, of systems whose tokens are of different sizes: there N is another for each."""
-    grains = {max(input_for(one, run, (1, 1))) for one in loaded}
-    if len(grains) == 1:
-        return []
-    grain = math.lcm(*grains)
-
-    def costs(system: int, times: int) -> dict[str, int]:
-        side = times * grain
-        return _costs(count(place(loaded[system], run._replace(tokens=None, size=(side, side))), orders=False))
-
-    last = _MOST_SIZE // grain
-    times = [point for point in _SIDES if point < last]
-    found, _ = crossings(names, costs, [1, 2, *times, max(last, 3)], CURVES, few=MOST_PAIRED)
-    return [_named(one, "size", one.at * grain) for one in found]
+def _costs_at(loaded: Loaded, run: Run) -> dict[str, int]:
+    return _costs(count(place(loaded, run), orders=False))
 
 
 def _costs(ledger: Ledger) -> dict[str, int]:
     return {name: curve(ledger) for name, curve in CURVES.items()}
-
-
-def _named(crossing: Crossing, axis: str, at: int) -> dict[str, Any]:
-    """{quantity, systems, N or size, cheaper_below, cheaper_above}."""
-    below, above = crossing.cheaper
-    return {
-        "quantity": crossing.quantity,
-        "systems": list(crossing.systems),
-        axis: at,
-        "cheaper_below": below,
-        "cheaper_above": above,
-    }

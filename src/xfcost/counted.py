@@ -19,7 +19,7 @@ from xfcost.mechanisms.rows import idle
 from xfcost.orders import order
 from xfcost.orders import orders as orders_of
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
-from xfcost.spec.grammar import TokenInput
+from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.reversible import is_reversible
 from xfcost.spec.walk import Run, place
@@ -174,6 +174,7 @@ def facts(architecture: Architecture) -> Facts:
         source=architecture.source,
         paper=spec.paper,
         notes=tuple(_notes(architecture)),
+        image=_image(streams),
         streams=tuple(_stream_facts(stream) for stream in streams),
         stages=tuple(_stage_facts(stage) for stream in streams for stage in stream.stages),
         **_sequence(architecture),
@@ -194,6 +195,11 @@ def _sequence(architecture: Architecture) -> dict[str, Any]:
             steps += times * (1 if one else part.page.steps(part.place))
             tokens += times * (1 if one else part.place.grid.total)
     return {"mixers": mixers, "sequential_steps": steps, "parallel_width": tokens / steps if steps else None}
+
+
+def _image(streams: Iterable[Stream]) -> tuple[int, ...] | None:
+    """The sides of the first image (or video) that comes in."""
+    return next((one.input.sides for one in streams if isinstance(one.input, ImageInput | VideoInput)), None)
 
 
 def _stream_facts(stream: Stream) -> dict[str, Any]:

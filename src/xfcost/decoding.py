@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
-from math import comb
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -17,15 +15,12 @@ from xfcost.spec.architecture import Architecture, Mode
 from xfcost.spec.grammar import ImageInput, VideoInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.walk import Run, place
+from xfcost.sums import Costs, summed
 
-# Sums over this many sizes are added up one by one.
-_FEW: Final = 16
 # So many steps are all traced.
 _TRACED: Final = 4
 # What steps add up: these quantities of every row.
 _SUMMED: Final = ("macs", "flops", "comparisons", "moved")
-
-Costs = tuple[int, ...]
 
 
 def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
@@ -83,7 +78,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         return _work(row for row in passed.rows if not row.path.startswith(encoder))
 
     decoded, read = (_work(rows) for rows in (prefill.rows, _of(encoder, prefill.rows)))
-    passes = summed(anew, prompt, last)
+    passes = summed(anew, prompt, last, _lengths(architecture))
     generation = Generation(
         prompt=prompt,
         new_tokens=run.new_tokens,
@@ -169,7 +164,11 @@ def _steps(
     final = step(max(last, first - 1), orders=True)
     if last < first:
         return (), cache_of(final)
-    all_of = summed(lambda tokens: tuple(cost for row in step(tokens).rows for cost in _costs(row)), first, last)
+
+    def stepped(tokens: int) -> Costs:
+        return tuple(cost for row in step(tokens).rows for cost in _costs(row))
+
+    all_of = summed(stepped, first, last, _lengths(architecture))
     rows = []
     for number, row in enumerate(final.rows):  # those that work or keep
         costs = all_of[number * len(_SUMMED) : (number + 1) * len(_SUMMED)]
@@ -185,43 +184,12 @@ def _steps(
     return tuple(rows), cache_of(final)
 
 
+def _lengths(architecture: Architecture) -> set[int]:
+    """Lengths that costs may depend on: whole numbers in the fields of its pages, and powers of two (defaults)."""
+    fields = (msgspec.structs.astuple(part.page) for part, *_ in architecture.parts())
+    written = (value for values in fields for value in values if isinstance(value, int))
+    return {*written, *(1 << power for power in range(1, 13))}
+
+
 def _costs(row: Operation) -> Costs:
     return tuple(getattr(row, quantity) for quantity in _SUMMED)
-
-
-def summed(costs: Callable[[int], Costs], first: int, last: int) -> Costs:
-    """Σ costs(t) for t = first … last, exactly, in far fewer evaluations where they are polynomials in t.
-
-    Costs of attention are of degree 2 at most in t, piecewise where windows fill. A cubic through the first four of a
-    range is trusted where it meets the others that are looked at, its ends and odd places between them, and summed in
-    closed form (Newton's forward differences); else the range is halved. `tests/test_generation.py` adds them up.
-    """
-    count_ = last - first + 1
-    if count_ <= _FEW:
-        return tuple(map(sum, zip(*(costs(t) for t in range(first, last + 1)), strict=True)))
-    differences = _differences([costs(first + place_) for place_ in range(4)])
-    looked_at = {count_ - 1, count_ - 2, *(count_ * share // 97 for share in (7, 23, 41, 48, 60, 79, 90))}
-    if all(_newton(differences, place_) == costs(first + place_) for place_ in looked_at):
-        return tuple(
-            sum(comb(count_, order + 1) * difference for order, difference in enumerate(each)) for each in differences
-        )
-    middle = (first + last) // 2
-    halves = summed(costs, first, middle), summed(costs, middle + 1, last)
-    return tuple(map(sum, zip(*halves, strict=True)))
-
-
-def _differences(points: list[Costs]) -> list[Costs]:
-    """Per quantity its value at the first point, and the forward differences there."""
-    result = []
-    for values in zip(*points, strict=True):
-        row, leading = list(values), []
-        while row:
-            leading.append(row[0])
-            row = [after - before for before, after in pairwise(row)]
-        result.append(tuple(leading))
-    return result
-
-
-def _newton(differences: list[Costs], steps: int) -> Costs:
-    """The polynomials `steps` after the first point."""
-    return tuple(sum(comb(steps, order) * value for order, value in enumerate(each)) for each in differences)

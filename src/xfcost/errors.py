@@ -18,6 +18,8 @@ from typing import Final
 
 # Names that a message lists before it says "…".
 MOST_NAMES: Final = 16
+# Errors of one spec that are told before it says how many more there are.
+MOST_ERRORS: Final = 20
 
 
 class XfcostError(Exception):
@@ -27,7 +29,38 @@ class XfcostError(Exception):
 
 
 class SpecError(XfcostError):
-    """A spec that can't be read or can't be built."""
+    """A spec that can't be read or can't be built.
+
+    Args:
+        message: what is wrong, and where.
+        at: the file and the line of it, where it has one.
+        path: where it stands in the spec.
+        parts: the errors that it tells together.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        at: tuple[str, int] | None = None,
+        path: tuple[str | int, ...] = (),
+        parts: tuple[SpecError, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.at = at
+        self.path = path
+        self.parts = parts or (self,)
+
+
+def together(errors: Iterable[SpecError]) -> SpecError:
+    """All that is wrong with a spec as one error, each thing once, in the order of the files."""
+    said = {str(one): one for error in errors for one in error.parts}
+    if len(said) == 1:
+        return next(iter(said.values()))
+    files = list(dict.fromkeys(error.at[0] for error in said.values() if error.at))
+    lines = sorted(said.values(), key=lambda error: (files.index(error.at[0]), error.at[1]) if error.at else (-1, 0))
+    more = [f"… and {len(lines) - MOST_ERRORS:,} more"] if len(lines) > MOST_ERRORS else []
+    listed = [*map(str, lines[:MOST_ERRORS]), *more]
+    return SpecError("\n  ".join([f"{len(lines):,} things are wrong:", *listed]), lines[0].at, parts=tuple(lines))
 
 
 class UsageError(XfcostError):
@@ -51,12 +84,30 @@ class PageError(Exception):
         self.message = message
 
 
+def printable(text: str, most: int = 60) -> str:
+    """`text` as a message can show it: on one line, not endless, without control characters."""
+    plain = text if text.isprintable() else repr(text)
+    return plain if len(plain) <= most else plain[: most - 1] + "…"
+
+
+def shown(given: object, most: int = 60) -> str:
+    """What was given to an option, as a message about it can show it: on one line and not endless."""
+    try:
+        return printable(str(given), most)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return f"(a number of thousands of digits, in a value of type {type(given).__name__})"
+
+
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Known names that `name` may have been meant to be, the nearest first."""
+    lower = {word.lower(): word for word in sorted(known, reverse=True)}
+    return [lower[word] for word in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)]
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`did you mean 'window'?` where a known name is near, else the names that there are."""
     names = sorted(known)
-    lower = {word.lower(): word for word in reversed(names)}
-    near = [lower[word] for word in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)]
-    if near:
+    if near := near_names(name, names):
         return "did you mean " + " or ".join(repr(word) for word in near) + "?"
     return "known: " + ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
 

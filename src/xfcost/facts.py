@@ -29,6 +29,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     """What a reader must be told: padding, clipped windows, tables bound to the resolution."""
     published: tuple[dict[str, Any], ...] = ()
+    image: tuple[int, ...] | None = None
+    """Height and width of the image that comes in (a video's frames before them); None where none does."""
     streams: tuple[dict[str, Any], ...] = ()
     """{name, tokens, extra_tokens, grid} of every stream's first stage."""
     stages: tuple[dict[str, Any], ...] = ()
@@ -42,7 +44,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
     """What `--set` changed, `key=value` each."""
     published_left_out: int = 0
-    """Figures in print that belong to the spec at its own size and without settings, and so not to this ledger."""
+    """Figures in print that are of one forward of the spec at its own size, a batch of 1, no settings; not of this."""
     versions: dict[str, str] = {}
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import math
-import re
+from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
 
 from xfcost.conventions import OPTIMIZERS
-from xfcost.errors import UsageError, nearest
+from xfcost.errors import UsageError, nearest, shown
+from xfcost.quantities import read_number, real_number, whole_number
 
 DAY: Final = 86400
 # Numbers above these are typing errors: no run has so many tokens, FLOP/s or devices.
 _MOST_TOKENS: Final = 10**18
 _MOST_RATE: Final = 10**24
 _MOST_DEVICES: Final = 10**8
-_PREFIXES: Final = {"": 0, "K": 3, "M": 6, "G": 9, "B": 9, "T": 12, "P": 15, "E": 18}
+_RATE_REPLACED: Final = (
+    "say which rate it is: --sustained 125T is what a device really does in training, "
+    "--peak 312T --mfu 40% a datasheet's peak and the share of it that model FLOPs get"
+)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +29,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     """D, of the whole run."""
     rate: float | None = None
-    """FLOP/s that one device sustains."""
+    """FLOP/s that one device sustains in training: as given, or peak · mfu."""
+    peak: float | None = None
+    """FLOP/s of one device's datasheet, where that was given."""
+    mfu: float | None = None
+    """Model FLOPs utilisation, the share of the peak (Chowdhery et al. 2022, §4.1), where that was given."""
     devices: int = 1
 
 
@@ -83,7 +90,11 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     with_params_flops: int
     """Of `flops`, products with parameters: the estimate takes 6 per parameter and token."""
     rate: float | None
+    """FLOP/s that one device sustains."""
     devices: int
+    peak: float | None = None
+    mfu: float | None = None
+    """The rate is mfu · peak, where it was given so."""
 
     @property
     def seconds(self) -> float | None:
@@ -116,15 +127,28 @@ def spent(seconds: float, devices: int, rate: float) -> float:
     return seconds * devices * rate
 
 
-def make_plan(
-    mode: str, *, optimizer: str | None = None, tokens: Any = None, rate: Any = None, devices: Any = None
+def make_plan(  # noqa: PLR0913 - the options of a training run
+    mode: str,
+    *,
+    optimizer: str | None = None,
+    tokens: Any = None,
+    peak: Any = None,
+    mfu: Any = None,
+    sustained: Any = None,
+    devices: Any = None,
+    rate: Any = None,
 ) -> Plan | None:
     """The checked plan of `--mode train`; None in every other mode, where nothing of it may be given.
+
+    `rate` is refused: it did not say whether it was sustained or a peak.
 
     Raises:
         UsageError: any of them can't be.
     """
-    given = {"optimizer": optimizer, "tokens": tokens, "rate": rate, "devices": devices}
+    if rate is not None:
+        raise UsageError(f"--rate {shown(rate)}: {_RATE_REPLACED}")
+    speed = {"peak": peak, "mfu": mfu, "sustained": sustained, "devices": devices}
+    given = {"optimizer": optimizer, "tokens": tokens} | speed
     named = [f"--{name}" for name, value in given.items() if value is not None]
     if mode != "train":
         if named:
@@ -133,37 +157,71 @@ def make_plan(
         return None
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
-        raise UsageError(f"--optimizer {optimizer}: {nearest(name, OPTIMIZERS)}")
-    if tokens is None and (rate is not None or devices is not None):
+        raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
+    if tokens is None and any(value is not None for value in speed.values()):
         raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
-    if devices is not None and rate is None:
-        raise UsageError("--devices: they share a run's FLOPs; say what each sustains, as in --rate 312T")
+    if devices is not None and peak is None and sustained is None:
+        raise UsageError(
+            "--devices: they share a run's FLOPs; say what each does, as in --peak 312T --mfu 40%, or --sustained 125T"
+        )
     return Plan(
         optimizer=name,
-        tokens=None if tokens is None else round(_number("tokens", tokens, "300e9", 1, _MOST_TOKENS)),
-        rate=None if rate is None else _number("rate", rate, "312T", 1, _MOST_RATE),
-        devices=1 if devices is None else _whole("devices", devices),
+        tokens=None if tokens is None else _whole("--tokens", tokens, _MOST_TOKENS, "300e9"),
+        **_rates(peak, mfu, sustained),
+        devices=1 if devices is None else _whole("--devices", devices, _MOST_DEVICES, "8"),
     )
 
 
-def _whole(name: str, given: Any) -> int:
-    value = _number(name, given, "8", 1, _MOST_DEVICES)
-    if value != int(value):
-        raise UsageError(f"--{name} {given}: expected a whole number, as in --{name} 8")
-    return int(value)
+def _whole(option: str, given: Any, most: int, example: str) -> int:
+    """One that Python may write as 3e11 too."""
+    return whole_number(option, given, least=1, most=most, example=example, floats=True)
 
 
-def _number(name: str, given: Any, example: str, least: float, most: float) -> float:
-    """300e9, "300e9", "300B" or "312 TFLOP/s" -> a number."""
-    text = str(given).strip()
-    text = re.sub(r"\s*(FLOPS?(/s)?)$", "", text, flags=re.IGNORECASE)
-    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d{1,3})?\s*([KMGBTPE]?)", text, re.IGNORECASE | re.ASCII)
-    value = math.nan
-    if found and not isinstance(given, bool):
-        value = float(found[1] + (found[2] or "")) * 10 ** _PREFIXES[found[3].upper()]
-    if not least <= value <= most:
+def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
+    """`rate`, and what it was made of: a sustained rate as it is given, or a peak and its utilisation.
+
+    Raises:
+        UsageError: one half of the pair is missing, or both ways are given.
+    """
+    if sustained is not None and (peak is not None or mfu is not None):
+        raise UsageError("--sustained: it stands in place of --peak and --mfu; give it, or the two")
+    if sustained is not None:
+        return {"rate": _flops_per_second("--sustained", sustained, "125T")}
+    if peak is None and mfu is None:
+        return {}
+    if mfu is None:
         raise UsageError(
-            f"--{name} {given}: expected a number from {least:g} to {most:g}, as in --{name} {example} "
-            "(K, M, G or B, T, P, E are thousands, millions, …)"
+            "--peak: no device trains at the peak of its datasheet; say what share of it the model's FLOPs get, as in "
+            "--mfu 40% (in print: 21.3% for GPT-3, 46.2% for PaLM; Chowdhery et al. 2022, table 3)"
         )
-    return value
+    if peak is None:
+        raise UsageError("--mfu: a share of what? Give the device's peak, as in --peak 312T (A100, dense bfloat16)")
+    high, share = _flops_per_second("--peak", peak, "312T"), _share(mfu)
+    return {"rate": high * share, "peak": high, "mfu": share}
+
+
+def _flops_per_second(option: str, given: Any, example: str) -> float:
+    """312e12, `312T` or `312 TFLOP/s`."""
+    text = given
+    for unit in ("FLOP/S", "FLOPS", "FLOP"):
+        if isinstance(text, str) and text.strip().upper().endswith(unit):
+            text = text.strip()[: -len(unit)]
+            break
+    return real_number(option, text, least=1, most=_MOST_RATE, example=example)
+
+
+def _share(given: Any) -> float:
+    """0.4, `0.4` or `40%`.
+
+    Raises:
+        UsageError: it is no share above 0 and up to 1.
+    """
+    text = str(given).strip()
+    try:
+        value = Fraction(0) if isinstance(given, bool) else read_number(text.removesuffix("%"))
+    except ValueError:
+        value = Fraction(0)
+    value = value / 100 if text.endswith("%") else value
+    if not 0 < value <= 1:
+        raise UsageError(f"--mfu {shown(given)}: expected a share of the peak up to 1, as in --mfu 0.4 or --mfu 40%")
+    return float(value)

@@ -63,6 +63,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     axis: Axis = TOKENS
     ended: str | None = None
     """Why the sweep stops short of the range, where it does."""
+    skipped: dict[int, str] = {}
+    """Points before its last one that it can't have, and why."""
 
     def at(self, ledger: Ledger) -> int:
         """Where a ledger of this system stands on the axis (one of its own, or measured at the same tokens)."""
@@ -77,7 +79,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 def sweep(
     name: str, loaded: Loaded, run: Run, span: tuple[int, int], extra: Iterable[int] = (), axis: Axis = TOKENS
 ) -> Sweep:
-    """`loaded` counted at every point of `span` that it can have, and at those of `extra`.
+    """`loaded` counted at every point of `span` that it can have, and at those of `extra`; others are skipped.
 
     Where N outgrows the spec (a learned position table), the sweep ends at the largest that fits, and says why.
 
@@ -88,27 +90,66 @@ def sweep(
     points = _points_of(loaded, run, axis)
     steps = _steps(span, points, axis)
     found: dict[int, Ledger] = {}
-    ended: SpecError | None = None
+    refused: dict[int, SpecError] = {}
 
     def at(x: int) -> Ledger:
         return count(place(loaded, axis.run(run, x)), orders=False)
 
-    try:
-        for step in steps:
-            x = points.at(step)
+    for step in steps:
+        x = points.at(step)
+        try:
             found[x] = at(x)
-    except SpecError as error:
-        ended = error
-        if found:
-            found |= _to_the_limit(at, steps[len(found) - 1], steps[len(found)], points.at)
-        if len(found) < 2:  # noqa: PLR2004 - a line has two ends
-            raise
+        except SpecError as error:
+            refused[x] = error
+    beyond = [x for x in refused if x > max(found, default=0)]
+    if found and beyond:
+        fits = max(step for step in steps if points.at(step) in found)
+        found |= _to_the_limit(at, fits, next(step for step in steps if step > fits), points.at)
+    if len(found) < 2:  # noqa: PLR2004 - a line has two ends
+        raise next(iter(refused.values()))
     for x in extra:
         if x not in found and min(found) < x < max(found) and points.holds(x):
             found[x] = at(x)
     xs = tuple(sorted(found))
+    skipped = {x: str(error) for x, error in refused.items() if x not in beyond}
+    ended = str(refused[beyond[0]]) if beyond else None
     ledgers = tuple(found[x] for x in xs)
-    return Sweep(name=name, loaded=loaded, xs=xs, ledgers=ledgers, axis=axis, ended=str(ended) if ended else None)
+    return Sweep(name=name, loaded=loaded, xs=xs, ledgers=ledgers, axis=axis, ended=ended, skipped=skipped)
+
+
+def common_range(sweeps: Sequence[Sweep]) -> list[Sweep]:
+    """The points of all sweeps in the range in which every one of them has points.
+
+    Raises:
+        UsageError: there is none.
+    """
+    low, high = max(one.xs[0] for one in sweeps), min(one.xs[-1] for one in sweeps)
+    result = [_between(one, low, high) for one in sweeps]
+    if any(len(one.xs) < 2 for one in result):  # noqa: PLR2004 - a line has two ends
+        each = "; ".join(f"{one.name} from {one.xs[0]:,} to {one.xs[-1]:,}" for one in sweeps)
+        raise UsageError(
+            f"plot: no range of {sweeps[0].axis.word} is common to all systems ({each}); plot them one by one"
+        )
+    return result
+
+
+def span_of(sweeps: Sequence[Sweep]) -> tuple[int, int]:
+    """The least and the largest point of any of them."""
+    return min(one.xs[0] for one in sweeps), max(one.xs[-1] for one in sweeps)
+
+
+def range_text(sweeps: Sequence[Sweep]) -> str:
+    """Their range as its option takes it, `--N 49:1024`."""
+    low, high = span_of(sweeps)
+    return f"{sweeps[0].axis.option} {low}:{high}"
+
+
+def _between(one: Sweep, low: int, high: int) -> Sweep:
+    """The part of a sweep from `low` to `high`; that it would end at `high` is no end any more."""
+    kept = [(x, ledger) for x, ledger in zip(one.xs, one.ledgers, strict=True) if low <= x <= high]
+    xs, ledgers = zip(*kept, strict=True) if kept else ((), ())
+    skipped = {x: why for x, why in one.skipped.items() if low < x < high}
+    return msgspec.structs.replace(one, xs=xs, ledgers=ledgers, skipped=skipped, ended=None)
 
 
 class _Points(NamedTuple):
@@ -201,6 +242,7 @@ def records(one: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, Any]]
         facts, other = ledger.facts, live.get(ledger.facts.grid_tokens)
         row: dict[str, Any] = {"system": one.name, "spec": facts.source, "N": facts.grid_tokens}
         row |= {"size": x} if one.axis is PIXELS else {}
+        row |= {"image": facts.image and "x".join(map(str, facts.image[-2:]))}
         row |= {name: getattr(facts, name) for name in ("extra_tokens", "batch", "dtype", "attention", "mode")}
         row |= {quantity: answer(ledger) for quantity, answer in QUANTITIES.items()}
         row |= {f"traced_{name}": traced(other, name) if other else None for name in ("params", "macs", "mixing_macs")}

@@ -122,6 +122,8 @@ def _run(ledger: Ledger, step: TrainingStep, plan: Plan, tokens: int) -> WholeRu
         with_params_flops=steps * step.model_flops - without,
         rate=plan.rate,
         devices=plan.devices,
+        peak=plan.peak,
+        mfu=plan.mfu,
     )
 
 

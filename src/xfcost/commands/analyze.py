@@ -17,18 +17,21 @@ from xfcost.commands.options import (
     FormatOption,
     Logits,
     MemoryLevel,
+    Mfu,
     Mode,
     NewTokens,
     Optimizer,
     Output,
+    Peak,
     Rate,
     Settings,
     Size,
+    Sustained,
     Tokens,
     Trace,
     TrainTokens,
 )
-from xfcost.errors import UsageError
+from xfcost.errors import UsageError, printable
 from xfcost.report.output import View, check_target
 
 VIEWS: Final = get_args(View)
@@ -38,7 +41,7 @@ def run(  # noqa: PLR0913 - options
     spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
     N: Tokens = None,
     size: Size = None,
-    batch: Batch = 1,
+    batch: Batch = "1",
     dtype: Dtype = "float32",
     attention: Attention = "eager",
     memory_level: MemoryLevel = None,
@@ -47,8 +50,11 @@ def run(  # noqa: PLR0913 - options
     logits: Logits = None,
     optimizer: Optimizer = None,
     tokens: TrainTokens = None,
-    rate: Rate = None,
+    peak: Peak = None,
+    mfu: Mfu = None,
+    sustained: Sustained = None,
     devices: Devices = None,
+    rate: Rate = None,
     settings: Settings = None,
     by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {options.any_of(VIEWS)}.")] = None,
     trace: Trace = True,
@@ -80,8 +86,11 @@ def run(  # noqa: PLR0913 - options
         logits=logits,  # type: ignore[arg-type]
         optimizer=optimizer,
         tokens=tokens,
-        rate=rate,
+        peak=peak,
+        mfu=mfu,
+        sustained=sustained,
         devices=devices,
+        rate=rate,
         settings=settings or (),
         trace=trace,
         device=device,
@@ -100,5 +109,5 @@ def run(  # noqa: PLR0913 - options
 
 def _view(by: str | None) -> View | None:
     if by is not None and by not in VIEWS:
-        raise UsageError(f"--by {by}: expected one of {', '.join(VIEWS)}")
+        raise UsageError(f"--by {printable(by)}: expected one of {', '.join(VIEWS)}")
     return by  # type: ignore[return-value]

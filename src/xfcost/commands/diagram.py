@@ -17,7 +17,7 @@ MOST_SYSTEMS: Final = 4
 def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], typer.Argument(help=f"One to {MOST_SYSTEMS} presets or paths.")],
     N: Tokens = None,
-    batch: Batch = 1,
+    batch: Batch = "1",
     attention: Attention = "eager",
     settings: Settings = None,
     output: Annotated[

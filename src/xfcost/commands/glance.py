@@ -14,7 +14,7 @@ def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], typer.Argument(help="Presets or paths.")],
     N: Tokens = None,
     size: Size = None,
-    batch: Batch = 1,
+    batch: Batch = "1",
     dtype: Dtype = "float32",
     attention: Attention = "eager",
     settings: Settings = None,

@@ -9,7 +9,7 @@ import typer
 
 from xfcost.commands import options
 from xfcost.commands.options import Force
-from xfcost.errors import UsageError
+from xfcost.errors import UsageError, shown
 
 ENDINGS: Final = (".yaml", ".yml")
 
@@ -38,7 +38,9 @@ def run(
     from xfcost.report.output import check_target
 
     if output is not None and output.suffix.lower() not in ENDINGS:
-        raise UsageError(f"-o {output}: a spec is YAML; expected a name that ends in {' or '.join(ENDINGS)}")
+        raise UsageError(
+            f"-o {shown(output, 200)}: a spec is YAML; expected a name that ends in {' or '.join(ENDINGS)}"
+        )
     check_target(output, force=force)
     spec = imported(config, architecture, ignore or ())
     for remark in spec.remarks:

@@ -9,9 +9,11 @@ from typing import Annotated, Final, get_args
 
 import typer
 
-from xfcost.errors import UsageError
+from xfcost.errors import UsageError, printable, shown
 from xfcost.ledger import Ledger
 from xfcost.report.output import Format, write_whole
+from xfcost.talk import say
+from xfcost.visible import visible
 
 FORMATS: Final = get_args(Format)
 
@@ -23,13 +25,17 @@ def any_of(words: Sequence[str]) -> str:
 
 Tokens = Annotated[
     str | None,
-    typer.Option("--N", metavar="INT", help="Tokens of the first stage; image specs take the grid nearest to square."),
+    typer.Option(
+        "--N",
+        metavar="INT",
+        help="Tokens of the first stage; image specs take the grid nearest to square. 128k is 128,000, 128Ki 131,072.",
+    ),
 ]
 Size = Annotated[
     str | None,
     typer.Option("--size", metavar="PIXELS", help="Image size in place of N: 384, or 224x320 (height x width)."),
 ]
-Batch = Annotated[int, typer.Option("--batch", help="Samples.")]
+Batch = Annotated[str, typer.Option("--batch", metavar="INT", help="Samples.")]
 Dtype = Annotated[str, typer.Option("--dtype", help="float32, float16, bfloat16 or float64.")]
 Attention = Annotated[str, typer.Option("--attention", help="eager (keeps the score matrix) or fused (one kernel).")]
 MemoryLevel = Annotated[
@@ -47,7 +53,7 @@ Mode = Annotated[
     ),
 ]
 NewTokens = Annotated[
-    int | None,
+    str | None,
     typer.Option("--new-tokens", metavar="INT", help="Tokens that --mode generate writes after a prompt of N."),
 ]
 Logits = Annotated[
@@ -66,11 +72,26 @@ TrainTokens = Annotated[
     str | None,
     typer.Option("--tokens", metavar="NUMBER", help="With --mode train: tokens of the whole run (300e9, 300B)."),
 ]
-Rate = Annotated[
+Peak = Annotated[
     str | None,
-    typer.Option("--rate", metavar="FLOP/S", help="With --tokens: what one device sustains (312T): the run in days."),
+    typer.Option(
+        "--peak", metavar="FLOP/S", help="With --tokens and --mfu: the peak of one device (312T): the run in days."
+    ),
 ]
-Devices = Annotated[str | None, typer.Option("--devices", metavar="INT", help="With --rate: devices that share it.")]
+Mfu = Annotated[
+    str | None,
+    typer.Option("--mfu", metavar="SHARE", help="Model FLOPs utilisation: the share of --peak that it gets (40%)."),
+]
+Sustained = Annotated[
+    str | None,
+    typer.Option("--sustained", metavar="FLOP/S", help="What one device sustains, in place of --peak and --mfu."),
+]
+Rate = Annotated[
+    str | None, typer.Option("--rate", hidden=True, help="Refused: it did not say whether it is sustained or a peak.")
+]
+Devices = Annotated[
+    str | None, typer.Option("--devices", metavar="INT", help="With --peak or --sustained: devices that share the run.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -106,14 +127,15 @@ def chosen_format(name: str | None, output: Path | None) -> Format:
     """
     if name is not None:
         if name not in FORMATS:
-            raise UsageError(f"--format {name}: expected one of {', '.join(FORMATS)}")
+            raise UsageError(f"--format {printable(name)}: expected one of {', '.join(FORMATS)}")
         return name  # type: ignore[return-value]
     if output is None:
         return "table"
     ending = output.suffix.lower()
     if ending not in ENDINGS:
         raise UsageError(
-            f"-o {output}: the ending says the format; expected one of {', '.join(ENDINGS)}, or give --format"
+            f"-o {shown(output, 200)}: the ending says the format; expected one of {', '.join(ENDINGS)}, "
+            "or give --format"
         )
     return ENDINGS[ending]
 
@@ -126,13 +148,17 @@ def verdict(ledgers: Iterable[Ledger]) -> None:
 
 def progress(text: str) -> None:
     """A line of talk, on stderr."""
-    typer.echo(text, err=True)
+    say(text)
 
 
 def deliver(text: str, output: Path | None, *, force: bool) -> None:
-    """`text` to stdout, or whole to a file (or not at all), with a last line on stderr that says so."""
+    """`text` to stdout, or whole to a file (or not at all), with a last line on stderr that says so.
+
+    A terminal gets it with what it would obey written out; a file and a pipe get it as it is.
+    """
     if output is None:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        shown = visible(text.replace("\r\n", "\n")) if sys.stdout.isatty() else text
+        sys.stdout.write(shown if shown.endswith("\n") else shown + "\n")
         sys.stdout.flush()
         return
     write_whole(output, text.encode("utf-8") if text.endswith("\n") else f"{text}\n".encode(), force=force)

@@ -12,7 +12,7 @@ import typer
 from xfcost.commands import options
 from xfcost.commands.options import Attention, Batch, Dtype, Force, Mode, Settings
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
-from xfcost.errors import DeviceError, UsageError, nearest
+from xfcost.errors import DeviceError, UsageError, nearest, printable
 from xfcost.report.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -35,7 +35,11 @@ def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], typer.Argument(help="Presets (`common-*` for several) or paths.")],
     N: Annotated[
         str | None,
-        typer.Option("--N", metavar="LOW:HIGH", help=f"Range of N ({DEFAULT_RANGE}); image specs take square grids."),
+        typer.Option(
+            "--N",
+            metavar="LOW:HIGH",
+            help=f"Range of N (by default as much of {DEFAULT_RANGE} as all can have); image specs take square grids.",
+        ),
     ] = None,
     size: Annotated[
         str | None,
@@ -43,10 +47,10 @@ def run(  # noqa: PLR0913 - options
     ] = None,
     metric: Annotated[str, typer.Option("--metric", help=f"One of {', '.join(METRICS)}.")] = "mixing",
     mark: Annotated[
-        int | None,
+        str | None,
         typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range."),
     ] = None,
-    batch: Batch = 1,
+    batch: Batch = "1",
     dtype: Dtype = "float32",
     attention: Attention = "eager",
     mode: Mode = "forward",
@@ -71,17 +75,22 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.output import check_target
     from xfcost.report.scaling import scaling_chart
     from xfcost.spec.load import expanded, load
+    from xfcost.sweep import span_of
 
     if metric not in METRICS:
-        raise UsageError(f"--metric {metric}: {nearest(metric, METRICS)}")
+        raise UsageError(f"--metric {printable(metric)}: {nearest(metric, METRICS)}")
     _check_device(metric, device)
     axis, span = axis_of(N, size)
     target = output or _default_target(specs, metric)
     form = ending(target, (".csv",))
     check_target(target, force=force)
+    given = N is not None or size is not None
     at = marked(mark, axis, span)
     how = make_run(batch=batch, dtype=dtype, attention=attention, mode=_mode(metric, mode))
-    sweeps = _sweeps([load(spec, settings or ()) for spec in expanded(specs)], how, axis, span, at)
+    loaded = [load(spec, settings or ()) for spec in expanded(specs)]
+    sweeps = _sweeps(loaded, how, axis, span, at, narrow=not given)
+    if not given:
+        at = marked(mark, axis, span_of(sweeps))
     live = [_live(one, how, metric, device) if device else [] for one in sweeps]
     chart = scaling_chart(sweeps, live, metric, mark=at)
     _deliver(chart, _csv(sweeps, live) if form == ".csv" else None, target, force=force)
@@ -94,7 +103,9 @@ def _mode(metric: str, mode: str) -> str:
         UsageError: another mode, which is more than one cost.
     """
     if mode not in _DRAWN:
-        raise UsageError(f"--mode {mode}: a line is drawn of one of {', '.join(_DRAWN)}; `analyze` tells of the others")
+        raise UsageError(
+            f"--mode {printable(mode)}: a line is drawn of one of {', '.join(_DRAWN)}; `analyze` tells of the others"
+        )
     return METRICS[metric].mode or mode
 
 
@@ -121,18 +132,39 @@ def _default_target(specs: Sequence[str], metric: str) -> Path:
     return Path("-".join([*(re.sub(r"[*?\[\]]", "", Path(spec).stem).strip("-") for spec in specs), metric]) + ".svg")
 
 
-def _sweeps(loaded: Sequence[Loaded], run: Run, axis: Axis, span: tuple[int, int], mark: int | None) -> list[Sweep]:
-    """Each system counted over the range, and at the mark; where a line ends early, that is said."""
+def _sweeps(
+    loaded: Sequence[Loaded], run: Run, axis: Axis, span: tuple[int, int], mark: int | None, *, narrow: bool
+) -> list[Sweep]:
+    """Each system counted over the range (with `narrow` over as much of it as all can have), and at the mark.
+
+    Where a line has gaps or ends early, that is said.
+    """
     from xfcost.comparison import distinct
-    from xfcost.sweep import sweep
+    from xfcost.report.scaling import skipped_text
+    from xfcost.sweep import common_range, range_text, sweep
 
     names = distinct([one.spec.name for one in loaded])
     extra = [] if mark is None else [mark]
-    sweeps = [sweep(name, one, run, span, extra, axis) for name, one in zip(names, loaded, strict=True)]
+    wide = [sweep(name, one, run, span, extra, axis) for name, one in zip(names, loaded, strict=True)]
+    sweeps = common_range(wide) if narrow else wide
+    if narrow:
+        options.progress(f"{range_text(sweeps)}, which all systems can have{_limits(wide, sweeps)}")
     for one in sweeps:
+        if one.skipped:
+            options.progress(skipped_text(one))
         if one.ended:
             options.progress(f"{one.name}: its line ends at {axis.word} = {one.xs[-1]:,}: {one.ended}")
     return sweeps
+
+
+def _limits(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> str:
+    """Which systems have no more of the default range, and why."""
+    from xfcost.sweep import span_of
+
+    low, high = span_of(sweeps)
+    ends = [f"{one.name}: {one.ended}" for one in wide if one.ended and one.xs[-1] == high]
+    starts = [f"{one.name} has none below" for one in wide if one.xs[0] == low and min(one.skipped, default=low) < low]
+    return f" ({'; '.join([*starts, *ends])})" if starts or ends else ""
 
 
 def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
@@ -174,10 +206,11 @@ def _deliver(chart: Chart, csv: bytes | None, target: Path, *, force: bool) -> N
     from xfcost.report.figure import ending
     from xfcost.report.output import write_whole
     from xfcost.report.plot import chart_bytes
+    from xfcost.visible import visible
 
     write_whole(target, chart_bytes(chart, ending(target)) if csv is None else csv, force=force)
     for line in chart.summary:
-        typer.echo(line)
+        typer.echo(visible(line))
     options.progress(f"Wrote {target}")
 
 

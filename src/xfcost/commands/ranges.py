@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from xfcost.errors import UsageError
+from xfcost.errors import UsageError, printable
 from xfcost.grid import MOST_TOKENS
+from xfcost.quantities import whole
 
 if TYPE_CHECKING:
     from xfcost.sweep import Axis
@@ -14,12 +15,10 @@ DEFAULT_RANGE: Final = "49:12544"
 DEFAULT_SIZES: Final = "224:1024"
 MOST_SIDE: Final = 2**16
 MARK: Final = 784
-# More than any number of tokens has; Python refuses to read thousands of them.
-_MOST_DIGITS: Final = 40
 
 
 def axis_of(tokens: str | None, sizes: str | None) -> tuple[Axis, tuple[int, int]]:
-    """What is swept over, and from where to where.
+    """What is swept over, and from where to where; by default over as much of N = 49 … 12,544 as all systems can have.
 
     Raises:
         UsageError: both are given, or the range is none.
@@ -33,16 +32,18 @@ def axis_of(tokens: str | None, sizes: str | None) -> tuple[Axis, tuple[int, int
     return PIXELS, _range(sizes, "--size", MOST_SIDE, DEFAULT_SIZES)
 
 
-def marked(mark: int | None, axis: Axis, span: tuple[int, int]) -> int | None:
+def marked(given: str | None, axis: Axis, span: tuple[int, int]) -> int | None:
     """Where the dotted line stands: where it is asked, else at N = 784 where that is in the range.
 
     Raises:
         UsageError: it is outside the range.
     """
-    if mark is None:
+    if given is None:
         return MARK if axis.option == "--N" and span[0] <= MARK <= span[1] else None
-    if not span[0] <= mark <= span[1]:
-        raise UsageError(f"--mark {mark}: is outside the range; expected {axis.word} from {span[0]} to {span[1]}")
+    mark = whole(given)
+    if mark is None or not span[0] <= mark <= span[1]:
+        shown = printable(given)
+        raise UsageError(f"--mark {shown}: is outside the range; expected {axis.word} from {span[0]} to {span[1]}")
     return mark
 
 
@@ -52,20 +53,21 @@ def _range(text: str, option: str, most: int, example: str) -> tuple[int, int]:
     Raises:
         UsageError: it is no range of at least two numbers from 1 to `most`.
     """
-    low, colon, high = text.partition(":")
-    if not colon or not low.strip().isdecimal() or not high.strip().isdecimal():
-        raise UsageError(f"{option} {text}: expected a range LOW:HIGH, as in {option} {example}")
-    if max(len(low), len(high)) > _MOST_DIGITS:
-        raise UsageError(f"{option} {text[:_MOST_DIGITS]}…: expected LOW and HIGH to be at most {most}")
-    first, last = int(low), int(high)
-    if first < 1:
-        below = f"{option} 1:{max(last, 2)}"
+    ends = [whole(end) for end in text.split(":")]
+    low, high = ends if len(ends) == 2 else (None, None)  # noqa: PLR2004 - LOW and HIGH
+    if low is None or high is None or min(low, high) < 0:
+        raise UsageError(
+            f"{option} {printable(text)}: expected a range LOW:HIGH, as in {option} {example} "
+            f"(whole numbers of at most {most:,})"
+        )
+    if low < 1:
+        below = f"{option} 1:{max(high, 2)}"
         raise UsageError(f"{option} {text}: a log axis has no 0; expected LOW to be at least 1, as in {below}")
-    if first > last:
-        raise UsageError(f"{option} {text}: LOW is above HIGH; turn them round: {option} {last}:{first}")
-    if first == last:
+    if low > high:
+        raise UsageError(f"{option} {text}: LOW is above HIGH; turn them round: {option} {high}:{low}")
+    if low == high:
         below = f"{option} {example}"
         raise UsageError(f"{option} {text}: one point makes no line; expected LOW below HIGH, as in {below}")
-    if last > most:
+    if high > most:
         raise UsageError(f"{option} {text}: expected HIGH to be at most {most}")
-    return first, last
+    return low, high

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -18,13 +17,14 @@ def run(
 
     As written, with what it extends; or with `--full` as one spec with every default: a start for one of your own.
     """
+    from xfcost.commands.options import deliver
     from xfcost.spec.show import full_yaml, texts
+    from xfcost.visible import visible
 
     if full:
-        sys.stdout.write(full_yaml(spec))
+        deliver(full_yaml(spec), None, force=False)
         return
     parts = list(texts(spec))
     for number, (name, text) in enumerate(parts):
-        if number:
-            sys.stdout.write(f"\n# --- {name}, which it extends ---\n")
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        lead = f"\n# --- {visible(name)}, which it extends ---\n" if number else ""
+        deliver(lead + text, None, force=False)

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError, SpecError, UsageError, nearest
+from xfcost.errors import PageError, SpecError, UsageError, nearest, printable
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.importing.family import Family, as_written, configured
 from xfcost.importing.file import ConfigFile, read_config
@@ -17,7 +17,7 @@ from xfcost.importing.writer import spec_text
 from xfcost.spec.explain import explained
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
-from xfcost.spec.reader import printable, read, shown_value
+from xfcost.spec.reader import read, shown_value
 from xfcost.spec.walk import Run, place
 
 _MOST_NAME: Final = 80
@@ -92,7 +92,8 @@ def _architecture(file: ConfigFile, kind: type[Family], asked: str | None) -> tu
     if asked is not None:
         if asked not in known:
             raise UsageError(
-                f"--architecture {asked}: {nearest(asked, known)} ({file.name} is one of {', '.join(known)})"
+                f"--architecture {printable(str(asked))}: {nearest(asked, known)} "
+                f"({file.name} is one of {', '.join(known)})"
             )
         return asked, []
     named = file.values.get("architectures")

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from xfcost.errors import SpecError
-from xfcost.spec.reader import Expected, printable, read_file
+from xfcost.errors import SpecError, printable
+from xfcost.spec.reader import Expected, read_file
 
 # The names of 21,841 classes, written twice, are two megabytes.
 _CONFIG: Final = Expected(

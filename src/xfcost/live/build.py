@@ -6,11 +6,12 @@ B batch, N tokens, E extra ones among them, D width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from xfcost.errors import UsageError
 from xfcost.layers.base import Enter
 from xfcost.layers.residual import TwoStreams
 from xfcost.live import layers, mechanisms
@@ -25,6 +26,8 @@ from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, VectorInput, VideoInput
 
 TWINS: dict[type[Page], type[nn.Module]] = mechanisms.TWINS | layers.TWINS | {TwoStreams: StreamsJoined}
+# Blocks of a model that is built: those of the deepest in print are some hundreds.
+MOST_BLOCKS: Final = 10_000
 
 
 class Live(NamedTuple):
@@ -37,7 +40,17 @@ class Live(NamedTuple):
 
 
 def build(architecture: Architecture, device: str = "meta") -> Live:
-    """The model of `architecture` in evaluation mode, on `device`, randomly initialised (on `meta`: no memory)."""
+    """The model of `architecture` in evaluation mode, on `device`, randomly initialised (on `meta`: no memory).
+
+    Raises:
+        UsageError: it has more than `MOST_BLOCKS` blocks, each of which is objects of Python, on `meta` too.
+    """
+    blocks = sum(len(stage.order) for stream in architecture.running for stage in stream.stages)
+    if blocks > MOST_BLOCKS:
+        raise UsageError(
+            f"{architecture.spec.name} has {blocks:,} blocks, and at most {MOST_BLOCKS:,} are built for a trace or a "
+            "run; --no-trace counts them in closed form"
+        )
     dtype = getattr(torch, architecture.dtype)
     rows: dict[str, str] = {}
     with torch.device(device):

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from xfcost.errors import DeviceError
+from xfcost.errors import DeviceError, printable
 from xfcost.facts import Timing
 from xfcost.live.build import Live
 from xfcost.live.decoding.kept import stand_at
@@ -39,7 +39,7 @@ def check_device(device: str) -> None:
     if kind in there and (not index or (kind == "cuda" and index.isdigit() and int(index) < torch.cuda.device_count())):
         return
     why = "there is no such device here" if kind in DEVICES else f"expected one of {', '.join(DEVICES)}"
-    raise DeviceError(f"--device {device}: {why}; this machine has {', '.join(there)}")
+    raise DeviceError(f"--device {printable(device)}: {why}; this machine has {', '.join(there)}")
 
 
 def available() -> list[str]:

@@ -149,8 +149,9 @@ def _columns(name: str, architecture: Architecture) -> Iterator[Column]:
     rows = count(architecture).rows
     for stream in architecture.streams:
         stage = stream.stages[0]
-        blocks = [stage.blocks[number] for number in stage.order]
-        block = next((one for one in blocks if any(isinstance(part.page, Mixer) for part in one.parts)), blocks[0])
+        # blocks stand in the order in which they first run
+        mixers = (one for one in stage.blocks if any(isinstance(part.page, Mixer) for part in one.parts))
+        block = next(mixers, stage.blocks[0])
         title = f"{name} · {stream.path[:-1]}" if stream.path else name
         number = f"stage 1 of {len(stream.stages)} · " if len(stream.stages) > 1 else ""
         where = f"{number}N = {stage.grid.shape_text()} · d = {stage.dim:,}"
@@ -162,8 +163,8 @@ def _note(name: str, stage: Stage, block: Block) -> str | None:
     labels = [other.label for other in stage.blocks]
     if len(labels) == 1:
         return f"{name}: this block stands {block.times} times." if block.times > 1 else None
-    drawn = "the first" if block is stage.blocks[stage.order[0]] else block.label
-    if stage.order == tuple(number % len(labels) for number in range(len(stage.order))):
+    drawn = "the first" if block is stage.blocks[0] else block.label
+    if all(number == place % len(labels) for place, number in enumerate(stage.order)):
         return f"{name}: blocks of {' and '.join(labels)} alternate; {drawn} is drawn."
     return f"{name}: blocks of {' and '.join(labels)} stand in this stage; {drawn} is drawn."
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,14 +13,16 @@ from xfcost import units
 from xfcost.comparison import MOST_PAIRED, Comparison
 from xfcost.ledger import Ledger
 from xfcost.report.console import plain_text, rich_html, show
+from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, of_what, size_crossover_texts
+from xfcost.report.inputs import input_text, input_warnings, run_text
 from xfcost.report.remarks import agreement_texts
+from xfcost.report.run_options import run_texts
 from xfcost.report.stages import size_parts, stage_parts
 from xfcost.report.style import TERMINAL
-from xfcost.report.table import CONVENTION, circumstances
+from xfcost.report.table import CONVENTION
 from xfcost.report.training import days_text, scientific
 
 _EXTRA: Final = "score_dot_products_with_extra_tokens"
-_EXPONENTS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
 # quantity -> (words, style)
 _LINES: Final[dict[str, tuple[str, str]]] = {
     "tokens": ("tokens N", ""),
@@ -37,6 +39,8 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     _EXTRA: ("  with extra tokens", ""),
     "attention_bytes": ("attention memory, all layers", ""),
     "attention_peak_bytes": ("attention memory, peak", ""),
+    "plain_traffic_bytes": ("attention traffic, matrices kept", ""),
+    "tiled_traffic_bytes": ("  tiled for the memory level", ""),
     "sequential_steps": ("sequential steps of all mixers", ""),
     "parallel_width": ("  tokens at once", ""),
     "cache_bytes": ("cache of the past", ""),
@@ -44,7 +48,7 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "read_bytes": ("read per step", ""),
     "intensity": ("FLOPs per byte read", ""),
     "generation_macs_without_cache": ("MACs without a cache", ""),
-    "seconds": ("time of a forward", ""),
+    "seconds": ("time", ""),
     "backward_macs": ("backward MACs", "bold"),
     "step_flops": ("FLOPs of a step, forward and backward", ""),
     "update_flops": ("FLOPs of its update", ""),
@@ -56,7 +60,6 @@ _LINES: Final[dict[str, tuple[str, str]]] = {
     "estimated_flops": ("  6·P·D", ""),
     "run_days": ("days of the whole run", ""),
 }
-_MOST_CROSSINGS: Final = 3
 _EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_products", _EXTRA)
 # Said only where it differs from another quantity.
 _ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
@@ -111,12 +114,14 @@ def report(comparison: Comparison, width: int) -> Group:
 def header(comparison: Comparison) -> Text:
     """One line per system."""
     text = Text()
-    for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
-        text.append(name, style="bold")
-        text.append(f"   {circumstances(ledger.facts)}\n")
-    text.rstrip()
-    if len({ledger.facts.grid_tokens for ledger in comparison.ledgers}) > 1:
-        text.append("\neach at its own N, and they differ; --N sets one N for all", style="bold yellow")
+    width = max(map(len, comparison.names))
+    facts = [ledger.facts for ledger in comparison.ledgers]
+    for name, here in zip(comparison.names, facts, strict=True):
+        text.append(f"{name:<{width}}", style="bold")
+        text.append(f"   {input_text(here)}\n")
+    text.append(run_text(facts[0]))
+    for warning in input_warnings(dict(zip(comparison.names, facts, strict=True))):
+        text.append(f"\n{warning}", style="bold yellow")
     return text
 
 
@@ -200,12 +205,11 @@ def _beside(figure: str, ratio: str, wide: int, wider: int) -> str:
 
 def growth_texts(comparison: Comparison) -> Iterator[Text]:
     """Growth exponents in N, system by system."""
-    of = " of the prefill" if comparison.ledgers[0].generation else ""
-    yield Text(f"growth in N{of}: the exponent e of cost ~ N^e", style="bold")
+    yield Text(f"growth in N{of_what(comparison)}: the exponent e of cost ~ N^e", style="bold")
     width = max(len(name) for name in comparison.names)
     for name in comparison.names:
         growth = comparison.growth[name]
-        told = dict(_EXPONENTS)
+        told = dict(CURVE_WORDS)
         told |= {"sequential_steps": "sequential steps"} if any(map(recurs, comparison.ledgers)) else {}
         told |= {"cache_bytes": "cache"} if any(ledger.step for ledger in comparison.ledgers) else {}
         exponents = ", ".join(f"{words} {_exponent(growth[quantity])}" for quantity, words in told.items())
@@ -223,51 +227,12 @@ def _exponent(value: float | None) -> str:
     return units.DASH if value is None else f"{value:.2f}"
 
 
-def crossover_texts(comparison: Comparison) -> Iterator[Text]:
-    """The N at which one overtakes the other, or that none does."""
-    low, high = comparison.searched
-    if not comparison.grids:
-        yield Text("crossovers: not looked for, no square grid of tokens fits all systems", style="bold")
-        return
-    of = "of the prefill, " if comparison.ledgers[0].generation else ""
-    where = f"{of}looked for on {comparison.grids} square grids, N from {low:,} to {high:,}"
-    yield Text(f"crossovers ({where})", style="bold")
-    yield from _told(comparison.crossovers, lambda found: f"N = {found['N']:,}")
-    if not comparison.crossovers:
-        yield Text("  none found in MACs, mixing MACs or attention memory: the order stays the same")
-
-
-def size_crossover_texts(comparison: Comparison) -> Iterator[Text]:
-    """The image sizes at which one overtakes the other."""
-    if comparison.size_crossovers:
-        yield Text("crossovers at equal image sizes", style="bold")
-        yield from _told(comparison.size_crossovers, lambda found: f"{found['size']}×{found['size']}")
-
-
-def _told(crossovers: Sequence[dict[str, Any]], at: Callable[[dict[str, Any]], str]) -> Iterator[Text]:
-    """One line per crossing; where two trade places again and again (padding makes steps), one line for them all."""
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for found in crossovers:
-        groups.setdefault((found["quantity"], *found["systems"]), []).append(found)
-    for (quantity, first, second), crossings in groups.items():
-        words = _EXPONENTS[quantity]
-        if len(crossings) > _MOST_CROSSINGS:
-            ends = f"between {at(crossings[0])} and {at(crossings[-1])}"
-            last = crossings[-1]["cheaper_above"]
-            yield Text(
-                f"  {words}: {first} and {second} trade places {len(crossings)} times {ends}, then {last} costs less"
-            )
-            continue
-        for found in crossings:
-            below, above = found["cheaper_below"], found["cheaper_above"]
-            yield Text(f"  {words}: {below} costs less below {at(found)}, {above} from there")
-
-
 def endnotes(comparison: Comparison) -> Iterator[Text]:
     """Agreement and notes, each with its system's name; what the rows mean."""
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         for text in (*agreement_texts(ledger), *(Text(f"note: {note}") for note in ledger.facts.notes)):
             yield Text.assemble(f"{name}: ", text)
+    yield from run_texts(comparison.ledgers[0])
     yield Text(
         "score dot products: per head, in the first block that has scores, on the grid's own tokens", style="dim"
     )

@@ -5,11 +5,24 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from xfcost.report.style import PLAIN_WIDTH
+from xfcost.visible import visible
+
+
+class Visible(NamedTuple):
+    """A report as the terminal may get it: its colours are ours, and its text is only read."""
+
+    report: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for segment in console.render(self.report, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
 def show(render: Callable[[int], RenderableType]) -> None:
@@ -17,10 +30,10 @@ def show(render: Callable[[int], RenderableType]) -> None:
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
     console = Console(width=width, highlight=False, emoji=False, markup=False)
     if console.is_terminal:
-        console.print(render(console.width))
+        console.print(Visible(render(console.width)))
         return
     with console.capture() as captured:
-        console.print(render(console.width))
+        console.print(Visible(render(console.width)))
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
     sys.stdout.flush()
 
@@ -29,7 +42,7 @@ def plain_text(render: Callable[[int], RenderableType]) -> str:
     """Text without colour, 100 columns wide, without trailing blanks."""
     stream = io.StringIO()
     console = Console(file=stream, width=PLAIN_WIDTH, color_system=None, highlight=False, emoji=False, markup=False)
-    console.print(render(PLAIN_WIDTH))
+    console.print(Visible(render(PLAIN_WIDTH)))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
@@ -38,5 +51,5 @@ def rich_html(render: Callable[[int], RenderableType]) -> str:
     console = Console(
         file=io.StringIO(), record=True, width=PLAIN_WIDTH + 20, highlight=False, emoji=False, markup=False
     )
-    console.print(render(PLAIN_WIDTH + 20))
+    console.print(Visible(render(PLAIN_WIDTH + 20)))
     return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')

@@ -12,8 +12,10 @@ import msgspec
 from xfcost import units
 from xfcost.comparison import Comparison
 from xfcost.ledger import COUNTED, DISPATCHED, LEARNING, TRACED, Ledger, Operation
+from xfcost.report.inputs import circumstances, image_cell
 from xfcost.report.output import Format, View, json_text
 from xfcost.report.training import training_object
+from xfcost.visible import csv_cell, markdown, one_line
 
 _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
@@ -52,6 +54,7 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "tokens": facts.grid_tokens,
         "extra_tokens": facts.extra_tokens,
         "grid": facts.tokens,
+        "image": None if facts.image is None else list(facts.image),
         "streams": [dict(stream) for stream in facts.streams],
         "settings": list(facts.settings),
         "batch": facts.batch,
@@ -102,8 +105,16 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
         "by_size": comparison.by_size,
         "crossovers": list(comparison.crossovers),
         "size_crossovers": list(comparison.size_crossovers),
-        "crossovers_searched": {"N": list(comparison.searched), "grids": comparison.grids},
+        "crossovers_searched": _searched(comparison),
     }
+
+
+def _searched(comparison: Comparison) -> dict[str, Any]:
+    """The N between which crossovers were looked for ([0, 0]: nowhere), how many at most, and pair by pair."""
+    found = comparison.searches
+    ends = [min((one.first for one in found), default=0), max((one.last for one in found), default=0)]
+    told = {"N": ends, "points": max((one.points for one in found), default=0)}
+    return told | {"pairs": msgspec.to_builtins(found), "sizes": msgspec.to_builtins(comparison.size_searches)}
 
 
 def ledger_json(ledger: Ledger) -> str:
@@ -132,7 +143,7 @@ def ledger_text(ledger: Ledger, form: Format, by: View | None = None) -> str:
 
 def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
     """What the rows of a paper's table are of: names, circumstances, totals; a comment in LaTeX."""
-    from xfcost.report.table import CONVENTION, circumstances
+    from xfcost.report.table import CONVENTION
 
     lines = []
     for ledger in ledgers:
@@ -140,7 +151,8 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
         if ledger.total("active_params") != ledger.total("params"):
             quantities.insert(1, "active_params")
         totals = ", ".join(f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in quantities)
-        lines.append(f"{ledger.facts.name}: {' '.join(circumstances(ledger.facts).split())}; {totals}")
+        text = f"{ledger.facts.name}: {' '.join(circumstances(ledger.facts).split())}; {totals}"
+        lines.append(one_line(text) if form == "latex" else markdown(text))
     lines.append(CONVENTION)
     start, end = ("% ", "\n") if form == "latex" else ("", "  \n")
     return "".join(f"{start}{line}{end}" for line in lines) + "\n"
@@ -151,11 +163,12 @@ def comparison_text(comparison: Comparison, form: Format) -> str:
     if form == "json":
         return comparison_json(comparison)
     if form == "csv":
-        circumstances = [
-            {"system": name, "N": ledger.facts.grid_tokens, "batch": ledger.facts.batch, "dtype": ledger.facts.dtype}
+        inputs = [
+            {"system": name, "N": ledger.facts.grid_tokens, "image": image_cell(ledger.facts)}
+            | {name: getattr(ledger.facts, name) for name in ("batch", "dtype", "attention", "mode")}
             for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
         ]
-        return to_csv([row | comparison.figures[str(row["system"])] for row in circumstances])
+        return to_csv([row | comparison.figures[str(row["system"])] for row in inputs])
     if form == "table":
         from xfcost.report.compare import comparison_plain
 
@@ -167,11 +180,11 @@ def comparison_text(comparison: Comparison, form: Format) -> str:
 
 
 def to_csv(rows: Sequence[dict[str, Any]]) -> str:
-    """Raw numbers; a missing value is an empty field, and zero is 0."""
+    """Raw numbers; a missing value is an empty field, and zero is 0. Text that would be a formula is made text."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
     return stream.getvalue()
 
 
@@ -179,8 +192,9 @@ def to_markup(rows: Iterable[dict[str, str]], form: Format) -> str:
     """Markdown or LaTeX of rows that are text already."""
     from tabulate import tabulate
 
-    style = "github" if form == "markdown" else "latex_booktabs"
-    return str(tabulate(list(rows), headers="keys", tablefmt=style, disable_numparse=True)) + "\n"
+    style, escaped = ("github", markdown) if form == "markdown" else ("latex_booktabs", one_line)  # it escapes itself
+    written = [{escaped(key): escaped(cell) for key, cell in row.items()} for row in rows]
+    return str(tabulate(written, headers="keys", tablefmt=style, disable_numparse=True)) + "\n"
 
 
 def _rounded(ledger: Ledger, by: View | None) -> list[dict[str, str]]:

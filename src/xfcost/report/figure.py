@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.errors import UsageError
+from xfcost.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ def ending(path: Path, others: tuple[str, ...] = ()) -> str:
     """
     known = (*FIGURES, *others)
     if path.suffix.lower() not in known:
-        raise UsageError(f"-o {path}: the ending says the format; expected one of {', '.join(known)}")
+        raise UsageError(f"-o {shown(path, 200)}: the ending says the format; expected one of {', '.join(known)}")
     return path.suffix.lower()
 
 
@@ -44,6 +44,7 @@ def look() -> Iterator[None]:
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update({"svg.hashsalt": "xfcost", "font.size": 10, "text.color": INK, "axes.edgecolor": QUIET})
+        mpl.rcParams["text.parse_math"] = False  # a dollar in a name begins no formula
         yield
 
 

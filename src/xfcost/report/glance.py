@@ -9,7 +9,9 @@ import msgspec
 
 from xfcost import units
 from xfcost.comparison import distinct
+from xfcost.facts import Facts
 from xfcost.ledger import Ledger, Mixing, Operation
+from xfcost.report.inputs import circumstances, image_cell, input_object, input_warnings
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     """The page."""
 
     systems: tuple[str, ...]
+    inputs: dict[str, Facts]
+    """System -> what it was counted for: tokens, image, batch."""
     entries: tuple[Entry, ...]
     moves: tuple[str, ...]
     """Operations that only move or choose data: no arithmetic, no parameters."""
@@ -76,6 +80,7 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
     entries.sort(key=lambda entry: _ORDER.index(entry.mixing))
     return Glance(
         systems=tuple(names),
+        inputs={name: ledger.facts for name, ledger in zip(names, ledgers, strict=True)},
         entries=tuple(entries),
         moves=tuple(moves),
         params={name: ledger.total("params") or 0 for name, ledger in zip(names, ledgers, strict=True)},
@@ -205,7 +210,12 @@ def render(page: Glance, _width: int = 0) -> RenderableType:
         notes.append(Text(f"Letters: {letters}."))
     totals = ", ".join(f"{name} {units.count(params)}" for name, params in page.params.items())
     notes += [Text(f"All parameters: {totals}."), Text(page.sentence, style="bold")]
-    return Group(table, "", *notes)
+    return Group(table, "", *map(Text, _input_lines(page)), *notes)
+
+
+def _input_lines(page: Glance) -> list[str]:
+    """A line per system: what it sees, and how it was run; then how the systems' inputs differ."""
+    return [f"{name}: {circumstances(facts)}" for name, facts in page.inputs.items()] + [*input_warnings(page.inputs)]
 
 
 def records(page: Glance) -> list[dict[str, Any]]:
@@ -215,6 +225,7 @@ def records(page: Glance) -> list[dict[str, Any]]:
         for one in entry.occurrences:
             row: dict[str, Any] = {"operation": entry.title, "mixing": entry.mixing, "order": entry.order}
             row |= {"content_dependent": entry.content_dependent, "reads": entry.reads, "system": one.system}
+            row |= {"N": page.inputs[one.system].grid_tokens, "image": image_cell(page.inputs[one.system])}
             row |= {"where": stages_text(one.stages), "times": one.times, "params": one.params, "macs": one.macs}
             result.append(row)
     return result
@@ -232,6 +243,7 @@ def _object(page: Glance) -> dict[str, Any]:
             mixing[one.system] += one.params if entry.mixing != "per-token" else 0
     return {
         "systems": list(page.systems),
+        "inputs": {name: input_object(facts) for name, facts in page.inputs.items()},
         "operations": operations,
         "data_movement": list(page.moves),
         "params": page.params,
@@ -253,7 +265,8 @@ def glance_text(page: Glance, form: Format) -> str:
         from xfcost.report.console import plain_text
 
         return plain_text(lambda width: render(page, width))
-    return to_markup(_rounded(page), form) + "\n" + page.sentence.replace("%", r"\%" if form == "latex" else "%") + "\n"
+    texts = [*_input_lines(page), page.sentence.replace("%", r"\%" if form == "latex" else "%")]
+    return to_markup(_rounded(page), form) + "\n" + "\n\n".join(texts) + "\n"
 
 
 def _rounded(page: Glance) -> list[dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,9 +11,13 @@ from rich.text import Text
 
 from xfcost import units
 from xfcost.comparison import Comparison
+from xfcost.report.crossovers import search_text
+from xfcost.report.inputs import common_input_text, input_warnings, names_text, run_text
 from xfcost.report.remarks import agreement_texts
+from xfcost.report.run_options import run_texts
 from xfcost.report.style import TERMINAL
-from xfcost.report.table import CONVENTION, circumstances
+from xfcost.report.table import CONVENTION
+from xfcost.report.training import days_text, scientific
 
 
 class Column(NamedTuple):
@@ -27,11 +31,11 @@ class Column(NamedTuple):
 
 
 def _count(quantity: str) -> Callable[[Comparison, str], str]:
-    return lambda comparison, name: units.count(comparison.figures[name][quantity])
+    return lambda comparison, name: units.count(comparison.figures[name].get(quantity))
 
 
 def _size(quantity: str) -> Callable[[Comparison, str], str]:
-    return lambda comparison, name: units.size(_whole(comparison.figures[name][quantity]))
+    return lambda comparison, name: units.size(_whole(comparison.figures[name].get(quantity)))
 
 
 def _whole(value: float | None) -> int | None:
@@ -54,32 +58,59 @@ def _growth(quantity: str) -> Callable[[Comparison, str], str]:
     return cell
 
 
+def _intensity(comparison: Comparison, name: str) -> str:
+    value = comparison.figures[name].get("intensity")
+    return units.DASH if value is None else units.ratio(value)[:-1]
+
+
+def _run_flops(comparison: Comparison, name: str) -> str:
+    value = comparison.figures[name].get("run_flops")
+    return units.DASH if value is None else scientific(value)
+
+
+def _days(comparison: Comparison, name: str) -> str:
+    value = comparison.figures[name].get("run_days")
+    return units.DASH if value is None else days_text(value, "")
+
+
 def _crossover(comparison: Comparison, name: str) -> str:
-    """The N from which the system costs fewer MACs than the first (`<` where it costs fewer below it)."""
+    """The N from which on the system costs fewer MACs than the first, or up to which (after `*`, more changes)."""
     first = comparison.names[0]
-    if name == first or not comparison.grids:
+    if not any(name == one.systems[1] for one in comparison.searches):
         return units.DASH
-    found = [
-        f"{'≥' if cross['cheaper_above'] == name else '<'} {cross['N']:,}"
-        for cross in comparison.crossovers
-        if cross["quantity"] == "macs" and name in cross["systems"]
-    ]
+    found = [cross for cross in comparison.crossovers if cross["quantity"] == "macs" and name in cross["systems"]]
     if found:
-        return ", ".join(found)
+        return f"{_since(found[-1], name)}{'*' if len(found) > 1 else ''}"
     here, there = comparison.figures[name]["macs"], comparison.figures[first]["macs"]
     return "always" if (here or 0) < (there or 0) else "never"
+
+
+def _since(cross: dict[str, Any], name: str) -> str:
+    """From where on it costs fewer MACs, or up to where."""
+    return f"≥ {cross['N']:,}" if cross["cheaper_above"] == name else f"≤ {cross['last_below']:,}"
 
 
 COLUMNS: Final = (
     Column("params", 7, 5, _count("params")),
     Column("MACs", 7, 9, _count("macs"), "bold"),
     Column("×first", 7, 8, _ratio("macs")),
-    Column("grow N^", 7, 6, _growth("macs")),
+    Column("MACs N^", 7, 6, _growth("macs")),
     Column("traced", 7, 6, _count("traced_macs")),
     Column("mixing MACs", 11, 7, _count("mixing_macs"), TERMINAL["global"]),
-    Column("grows N^", 8, 9, _growth("mixing_macs")),
+    Column("mixing N^", 9, 9, _growth("mixing_macs")),
     Column("attention memory", 16, 6, _size("attention_bytes")),
-    Column("grows N^", 8, 4, _growth("attention_bytes")),
+    Column("memory N^", 9, 4, _growth("attention_bytes")),
+    Column("traffic", 9, 7, _size("plain_traffic_bytes")),
+    Column("tiled", 9, 8, _size("tiled_traffic_bytes")),
+    Column("cache", 9, 9, _size("cache_bytes")),
+    Column("read/step", 9, 7, _size("read_bytes")),
+    Column("FLOPs/byte", 10, 6, _intensity),
+    Column("without cache", 13, 8, _count("generation_macs_without_cache")),
+    Column("backward", 8, 8, _count("backward_macs")),
+    Column("states", 9, 6, _size("optimizer_bytes")),
+    Column("step keeps", 10, 7, _size("step_bytes")),
+    Column("run FLOPs", 9, 8, _run_flops),
+    Column("days", 7, 8, _days),
     Column("time", 8, 8, lambda comparison, name: units.seconds(comparison.figures[name]["seconds"])),
     Column("fewer MACs at N", 15, 8, _crossover),
 )
@@ -87,13 +118,13 @@ COLUMNS: Final = (
 
 def overview(comparison: Comparison, width: int) -> Group:
     """Everything that `compare` says of many systems."""
-    facts = comparison.ledgers[0].facts
+    facts = [ledger.facts for ledger in comparison.ledgers]
     head = Text(
         f"{len(comparison.names)} systems, each against {_short(comparison)[comparison.names[0]]}", style="bold"
     )
-    head.append(f"\n{circumstances(facts)}", style="not bold")
-    if len({ledger.facts.grid_tokens for ledger in comparison.ledgers}) > 1:
-        head.append("\neach at its own N, and they differ; --N sets one N for all", style="bold yellow")
+    head.append(f"\n{common_input_text(facts)}{run_text(facts[0])}", style="not bold")
+    for warning in input_warnings(dict(zip(_short(comparison).values(), facts, strict=True))):
+        head.append(f"\n{warning}", style="bold yellow")
     parts: list[RenderableType] = [head, Text(), table(comparison, width), Text(), *endnotes(comparison, width)]
     return Group(*parts)
 
@@ -106,12 +137,15 @@ def _short(comparison: Comparison) -> dict[str, str]:
     return {name: source if short else name for name, source, short in lines}
 
 
+def _speaking(comparison: Comparison) -> list[Column]:
+    """The columns that have something to say."""
+    return [column for column in COLUMNS if any(column.cell(comparison, one) != units.DASH for one in comparison.names)]
+
+
 def _fitting(comparison: Comparison, width: int) -> tuple[list[Column], int]:
     """The columns that have something to say and fit, and the width left for names."""
     longest = max(map(len, _short(comparison).values()))
-    columns = [
-        column for column in COLUMNS if any(column.cell(comparison, name) != units.DASH for name in comparison.names)
-    ]
+    columns = _speaking(comparison)
     names = min(longest, max(24, width // 3))
     while names + sum(column.width + 2 for column in columns) > width and len(columns) > 2:  # noqa: PLR2004 - a table yet
         columns.remove(min(columns, key=lambda column: column.rank))
@@ -134,13 +168,16 @@ def endnotes(comparison: Comparison, width: int) -> Iterator[Text]:
     """What columns were left out, where crossovers were looked for, agreement and notes, each note once."""
     columns, _ = _fitting(comparison, width)
     short = _short(comparison)
-    low, high = comparison.searched
-    if comparison.grids:
+    searches: dict[str, list[str]] = {}
+    for one in comparison.searches:
+        searches.setdefault(search_text(one), []).append(short[one.systems[1]])
+    for where, names in searches.items():
+        whose = f" ({names_text(names)})" if len(searches) > 1 else ""
         yield Text(
-            f"fewer MACs at N: than {short[comparison.names[0]]}, looked for on {comparison.grids} square grids, "
-            f"N from {low:,} to {high:,}",
-            style="dim",
+            f"fewer MACs at N: than {short[comparison.names[0]]} at the same N, looked for {where}{whose}", style="dim"
         )
+    if any(_crossover(comparison, name).endswith("*") for name in comparison.names):
+        yield Text("*: the last of several changes of order; json has all of them", style="dim")
     told: dict[str, list[str]] = {}
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.agreement is not None:
@@ -150,7 +187,8 @@ def endnotes(comparison: Comparison, width: int) -> Iterator[Text]:
             told.setdefault(note, []).append(short[name])
     for note, names in told.items():
         yield Text(f"note: {', '.join(names)}: {note}")
-    left_out = [column.title for column in COLUMNS if column not in columns and column.title not in ("time", "traced")]
+    left_out = [column.title for column in _speaking(comparison) if column not in columns]
     if left_out:
         yield Text(f"not shown at {width} columns: {', '.join(left_out)}; csv and json have them", style="dim")
+    yield from run_texts(comparison.ledgers[0])
     yield Text(CONVENTION, style="dim")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
+import secrets
+import stat
 from pathlib import Path
 from typing import Any, Literal
 
-from xfcost.errors import OutputError
+from xfcost.errors import OutputError, shown
+from xfcost.interrupts import cleaned_up_on_interrupt
+from xfcost.visible import json_visible
 
 Format = Literal["table", "json", "csv", "markdown", "latex"]
 View = Literal["operation", "block", "stage", "mixing"]
@@ -18,7 +22,7 @@ def json_text(value: Any) -> str:
     """The JSON that every command prints: indented, in Unicode, one line end at its end."""
     import json
 
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return json_visible(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
 
 
 def check_target(path: Path | None, *, force: bool) -> None:
@@ -32,41 +36,93 @@ def check_target(path: Path | None, *, force: bool) -> None:
     try:
         _check(path, force=force)
     except OSError as error:  # a name that the system can't even look up
-        raise OutputError(f"-o {path}: can't be written: {error.strerror or error}") from None
+        raise OutputError(f"-o {shown(path, 200)}: can't be written: {error.strerror or error}") from None
 
 
 def _check(path: Path, *, force: bool) -> None:
     if path.is_dir():
-        raise OutputError(f"-o {path}: is a directory; expected a file")
+        raise OutputError(f"-o {shown(path, 200)}: is a directory; expected a file")
     if os.path.lexists(path) and not force:
-        raise OutputError(f"-o {path}: already exists; take another name, or --force to overwrite it")
+        raise OutputError(f"-o {shown(path, 200)}: already exists; take another name, or --force to overwrite it")
     if path.exists() and not path.is_file():
-        raise OutputError(f"-o {path}: is a device or a pipe; expected a file (leave -o out to print to stdout)")
+        raise OutputError(
+            f"-o {shown(path, 200)}: is a device or a pipe; expected a file (leave -o out to print to stdout)"
+        )
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
-        raise OutputError(f"-o {path}: there is no folder {folder}; make it first")
+        raise OutputError(f"-o {shown(path, 200)}: there is no folder {shown(folder, 200)}; make it first")
     if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise OutputError(f"-o {path}: can't be written: permission denied")
+        raise OutputError(f"-o {shown(path, 200)}: can't be written: permission denied")
 
 
 def write_whole(path: Path, content: bytes, *, force: bool) -> None:
     """Write `content` beside the target and move it there in one step; a link keeps pointing where it does.
+
+    What is overwritten keeps its permissions, and its owner where the system lets us. Until the content is whole it has
+    no name (Linux), so that a process that is killed leaves nothing behind.
 
     Raises:
         OutputError: it can't be written; nothing is left behind.
     """
     check_target(path, force=force)
     target = Path(os.path.realpath(path))
-    temporary = None
+    temporary = target.parent / f".xfcost.{secrets.token_hex(8)}"
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".xfcost.")
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
+        with cleaned_up_on_interrupt(lambda: temporary.unlink(missing_ok=True)):
+            _write_beside(target, temporary, content)
+    except OSError as error:
+        raise OutputError(f"-o {shown(path, 200)}: can't be written: {error.strerror or error}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_beside(target: Path, temporary: Path, content: bytes) -> None:
+    handle, unnamed = _open_beside(target, temporary)
+    with os.fdopen(handle, "wb") as stream:
+        _dress(handle, target)
+        stream.write(content)
+        stream.flush()
+        placed = unnamed and _named(handle, target, temporary)
+    if not placed:
+        os.replace(temporary, target)
+
+
+def _named(handle: int, target: Path, temporary: Path) -> bool:
+    """Give the unnamed file the target's name, where nothing has it (True), else the temporary one."""
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        source = f"/proc/self/fd/{handle}"
+        try:
+            os.link(source, target, src_dir_fd=folder)  # with a folder given, Python follows the link in /proc
+        except FileExistsError:
+            os.link(source, temporary, src_dir_fd=folder)
+            return False
+        return True
+    finally:
+        os.close(folder)
+
+
+def _open_beside(target: Path, temporary: Path) -> tuple[int, bool]:
+    """A new file in the target's folder, and whether it is without a name; else it is called `temporary`."""
+    unnamed = getattr(os, "O_TMPFILE", 0)
+    if unnamed and os.path.isdir("/proc/self/fd"):
+        try:
+            return os.open(target.parent, unnamed | os.O_WRONLY | os.O_CLOEXEC, 0o666), True
+        except OSError:  # a file system that has none
+            pass
+    return os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600), False
+
+
+def _dress(handle: int, target: Path) -> None:
+    """The permissions and the owner of what is overwritten; those of any new file where there is nothing."""
+    try:
+        old = os.stat(target)
+    except FileNotFoundError:
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, target)
-    except OSError as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
-        raise OutputError(f"-o {path}: can't be written: {error.strerror or error}") from None
+        os.chmod(handle, 0o666 & ~umask)
+        return
+    os.chmod(handle, 0o600)
+    with contextlib.suppress(OSError):  # only root gives files away
+        os.chown(handle, old.st_uid, old.st_gid)
+    os.chmod(handle, stat.S_IMODE(old.st_mode))

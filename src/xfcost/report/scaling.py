@@ -101,8 +101,22 @@ def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
     if padded and metric != "params":
         whose = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
         parts.append(f"Steps{whose}: padding to whole windows or blocks, counted as it runs.")
+    parts += [f"{one.name} has no {numbers_text(one)}." for one in sweeps if one.skipped]
     parts += [f"{one.name} ends at {one.axis.word} = {one.xs[-1]:,}." for one in sweeps if one.ended]
     return " ".join(parts)
+
+
+def skipped_text(one: Sweep) -> str:
+    """Which points a system has not, and why not the first of them."""
+    return f"{one.name}: {numbers_text(one)} left out: {next(iter(one.skipped.values()))}"
+
+
+def numbers_text(one: Sweep) -> str:
+    """`N = 49, 64 and 81`; of many the first few, and how many more."""
+    numbers = [f"{x:,}" for x in one.skipped]
+    more = [f"{len(numbers) - _MOST_NAMED} more"] if len(numbers) > _MOST_NAMED + 1 else []
+    *listed, last = [*numbers[:_MOST_NAMED], *more] if more else numbers
+    return f"{one.axis.word} = {', '.join(listed)}{' and ' if listed else ''}{last}"
 
 
 def _summary(sweeps: Sequence[Sweep], quantity: str) -> list[str]:

@@ -6,21 +6,30 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from xfcost import units
-from xfcost.facts import Facts
 from xfcost.ledger import Ledger, Operation
+from xfcost.report.aligned import Aligned, Row
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.export import grouped
-from xfcost.report.modes import asked, mode_parts
+from xfcost.report.inputs import circumstances
+from xfcost.report.modes import mode_parts
 from xfcost.report.output import View
 from xfcost.report.products import products_texts
 from xfcost.report.remarks import agreement_texts, mask_texts, memory_text, other_work_texts, timing_texts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 from xfcost.report.training import training_parts
+
+
+class Whole(NamedTuple):
+    """What the cells of all rows are told of the whole, worked out once."""
+
+    macs: int
+    bytes_per_element: int
+    differing: frozenset[str] | None
+    """Paths on which the trace says something else; None where there is none."""
 
 
 class Column(NamedTuple):
@@ -29,12 +38,12 @@ class Column(NamedTuple):
     title: str
     width: int
     rank: int
-    cell: Callable[[Operation, Ledger], str]
+    cell: Callable[[Operation, Whole], str]
     right: bool = True
 
 
-def _share(row: Operation, ledger: Ledger) -> str:
-    return units.percent(row.times_over("macs") or 0, ledger.total("macs") or 0) if row.macs else units.DASH
+def _share(row: Operation, whole: Whole) -> str:
+    return units.percent(row.times_over("macs") or 0, whole.macs) if row.macs else units.DASH
 
 
 def _nonzero(value: int) -> str:
@@ -52,29 +61,29 @@ def _order(row: Operation) -> str:
     return row.order.removesuffix(" comparisons")
 
 
-def _agrees(row: Operation, ledger: Ledger) -> str:
-    if ledger.agreement is None:
+def _agrees(row: Operation, whole: Whole) -> str:
+    if whole.differing is None:
         return units.DASH
-    return "≠" if any(difference["path"] == row.path for difference in ledger.agreement.differences) else "="
+    return "≠" if row.path in whole.differing else "="
 
 
 COLUMNS: Final = (
-    Column("operation", 24, 9, lambda row, ledger: row.title, right=False),
-    Column("mixing", 9, 9, lambda row, ledger: row.mixing, right=False),
-    Column("order", 11, 7, lambda row, ledger: _order(row), right=False),
-    Column("reads", 5, 2, lambda row, ledger: row.reads or units.DASH, right=False),
-    Column("params", 7, 8, lambda row, ledger: _nonzero(row.params)),
-    Column("active", 7, 8, lambda row, ledger: _nonzero(row.active_params)),
-    Column("MACs", 7, 9, lambda row, ledger: _nonzero(row.macs)),
-    Column("backward", 8, 8, lambda row, ledger: _nonzero(row.backward_macs or 0)),
-    Column("kept", 8, 4, lambda row, ledger: _bytes(row.kept_bytes or 0)),
-    Column("FLOPs", 7, 1, lambda row, ledger: _nonzero(row.flops)),
-    Column("compares", 8, 3, lambda row, ledger: _nonzero(row.comparisons)),
-    Column("moved", 8, 0, lambda row, ledger: _bytes(row.moved * ledger.bytes_per_element)),
-    Column("traffic", 8, 8, lambda row, ledger: units.size(row.plain_traffic_bytes, 3)),
-    Column("tiled", 8, 8, lambda row, ledger: units.size(row.tiled_traffic_bytes, 3)),
+    Column("operation", 24, 9, lambda row, whole: row.title, right=False),
+    Column("mixing", 9, 9, lambda row, whole: row.mixing, right=False),
+    Column("order", 11, 7, lambda row, whole: _order(row), right=False),
+    Column("reads", 5, 2, lambda row, whole: row.reads or units.DASH, right=False),
+    Column("params", 7, 8, lambda row, whole: _nonzero(row.params)),
+    Column("active", 7, 8, lambda row, whole: _nonzero(row.active_params)),
+    Column("MACs", 7, 9, lambda row, whole: _nonzero(row.macs)),
+    Column("backward", 8, 8, lambda row, whole: _nonzero(row.backward_macs or 0)),
+    Column("kept", 8, 4, lambda row, whole: _bytes(row.kept_bytes or 0)),
+    Column("FLOPs", 7, 1, lambda row, whole: _nonzero(row.flops)),
+    Column("compares", 8, 3, lambda row, whole: _nonzero(row.comparisons)),
+    Column("moved", 8, 0, lambda row, whole: _bytes(row.moved * whole.bytes_per_element)),
+    Column("traffic", 8, 8, lambda row, whole: units.size(row.plain_traffic_bytes, 3)),
+    Column("tiled", 8, 8, lambda row, whole: units.size(row.tiled_traffic_bytes, 3)),
     Column("share", 6, 6, _share),
-    Column("time", 7, 5, lambda row, ledger: units.seconds(row.seconds)),
+    Column("time", 7, 5, lambda row, whole: units.seconds(row.seconds)),
     Column("trace", 5, 4, _agrees),
 )
 
@@ -132,27 +141,24 @@ def _active(ledger: Ledger) -> str:
     return "" if active == ledger.total("params") else f" ({units.exact(active)} active)"
 
 
-def circumstances(facts: Facts) -> str:
-    """At which N, batch and dtype, and how executed."""
-    changed = "".join(f"   --set {setting}" for setting in facts.settings)
-    how = f"{facts.dtype}   attention {facts.attention}{asked(facts)}{changed}"
-    return f"tokens {facts.tokens}   batch {facts.batch}   {how}"
-
-
 def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
     """One table per block under its name, columns aligned throughout; operations that only move data are left out."""
-    columns = _fitting(ledger, width)
-    yield _grid(columns, [[Text(column.title, style="bold") for column in columns]])
+    columns, whole = _fitting(ledger, width), _whole(ledger)
+    yield _grid(columns, [Row([column.title for column in columns], "bold")])
     for block, rows in ledger.by("block").items():
         shown = [row for row in rows if not row.only_moves]
         if not shown:
             continue
         times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
         yield Text(f"{block}{times}", style="bold")
-        yield _grid(
-            columns,
-            [[Text(column.cell(row, ledger), style=TERMINAL[row.mixing]) for column in columns] for row in shown],
-        )
+        lines = (Row([column.cell(row, whole) for column in columns], TERMINAL[row.mixing]) for row in shown)
+        yield _grid(columns, list(lines))
+
+
+def _whole(ledger: Ledger) -> Whole:
+    agreement = ledger.agreement
+    differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
+    return Whole(ledger.total("macs") or 0, ledger.bytes_per_element, differing)
 
 
 def _fitting(ledger: Ledger, width: int) -> list[Column]:
@@ -182,18 +188,8 @@ def _speaking(ledger: Ledger) -> list[Column]:
     return [column for column in COLUMNS if column.title not in silent]
 
 
-def _grid(columns: list[Column], rows: list[list[Text]]) -> Padding:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
-        table.add_column(
-            justify="right" if column.right else "left",
-            min_width=column.width,
-            max_width=column.width,
-            no_wrap=column.right,
-        )
-    for row in rows:
-        table.add_row(*row)
-    return Padding(table, (0, 0, 0, 2))
+def _grid(columns: list[Column], rows: list[Row]) -> Aligned:
+    return Aligned([column.width for column in columns], [column.right for column in columns], rows)
 
 
 def groups_table(ledger: Ledger, by: View) -> Table:
@@ -240,7 +236,10 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
     yield from timing_texts(ledger)
     yield from agreement_texts(ledger)
     if ledger.facts.published_left_out:
-        yield Text("note: published figures are left out: they belong to the spec as it is written, at its own size")
+        yield Text(
+            "note: published figures are left out: they belong to one forward of the spec as it is written, at "
+            "its own size and a batch of 1"
+        )
     for note in ledger.facts.notes:
         yield Text(f"note: {note}")
     if _active(ledger):

@@ -108,11 +108,18 @@ def _whole_run(run: WholeRun) -> Text:
     text.append(f"{scientific(run.flops)} FLOPs")
     text.append(f"\n  {_beside_the_estimate(run)}", style="not bold")
     if run.rate is not None and run.days is not None and run.device_days is not None:
-        several = f"{run.devices:,} devices, each" if run.devices > 1 else "one device"
         shared = f", {days_text(run.device_days, 'device-days')}" if run.devices > 1 else ""
-        rate = f"{units.count(run.rate)}FLOP/s sustained"
-        text.append(f"\n  on {several} at {rate}: {days_text(run.days)}{shared}", style="not bold")
+        text.append(f"\n  on {speed_text(run)}: {days_text(run.days)}{shared}", style="not bold")
     return text
+
+
+def speed_text(run: WholeRun) -> str:
+    """`8 devices, each at 125.0 TFLOP/s sustained`; `one device at 124.8 TFLOP/s (40.0 % of a peak of …)`."""
+    several = f"{run.devices:,} devices, each" if run.devices > 1 else "one device"
+    rate = f"{several} at {units.count(run.rate)}FLOP/s"
+    if run.peak is None or run.mfu is None:
+        return f"{rate} sustained"
+    return f"{rate} ({units.percent(run.mfu, 1)} of a peak of {units.count(run.peak)}FLOP/s)"
 
 
 def _beside_the_estimate(run: WholeRun) -> str:

@@ -12,6 +12,7 @@ from xfcost.grid import Grid
 from xfcost.layers.base import Enter, Head
 from xfcost.mechanisms.base import Joining, Logits, Page, Place
 from xfcost.spec.grammar import AnyInput, Spec
+from xfcost.spec.order import Order
 
 # How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
 Execution = Literal["eager", "fused"]
@@ -51,14 +52,14 @@ class Stage(NamedTuple):
     grid: Grid
     enter: tuple[Part, ...]
     blocks: tuple[Block, ...]
-    order: tuple[int, ...]
+    order: Order
     exit: Part | None = None
     """Where the two streams of a reversible stage become one."""
 
     @property
     def leaves(self) -> tuple[Grid, int]:
         """The grid and the width that leave it."""
-        inside = (part for index in reversed(self.order) for part in reversed(self.blocks[index].parts))
+        inside = (part for index in self.order.backwards() for part in reversed(self.blocks[index].parts))
         last = self.exit or next(inside, None)
         if last is None:  # nothing but work on extra tokens, where those are left out
             return self.grid, self.dim
@@ -111,7 +112,7 @@ class Architecture(NamedTuple):
     own_size: bool = True
     """Is the input as large as the spec says?"""
     as_written: bool = True
-    """Is it the spec at its own size, as its published figures mean it?"""
+    """Is it one forward of the spec at its own size and a batch of 1, as its published figures mean it?"""
 
     def parts(self) -> Iterator[tuple[Part, str, str, int]]:
         """Every part once, in the order it runs: (part, stage label, block label, times)."""

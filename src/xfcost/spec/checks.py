@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from xfcost.errors import PageError, UsageError
@@ -13,6 +14,7 @@ from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.spec.architecture import PROMPTED, Mode, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
+from xfcost.spec.schedule import MOST_BLOCKS
 
 
 def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) -> None:
@@ -35,7 +37,9 @@ def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) ->
     if tokens and len(tokens) not in (1, streams):
         given = ",".join(number_text(n) for n in tokens)
         there = (
-            "one stream of tokens; give one number" if streams == 1 else "two streams of tokens; give one number or two"
+            "one stream of tokens; give one number (a comma separates two; of thousands write 1_000)"
+            if streams == 1
+            else "two streams of tokens; give one number or two"
         )
         raise UsageError(f"--N {given}: {spec.name} has {there}")
 
@@ -106,8 +110,12 @@ def check_starts(streams: Sequence[Stream], source: Source) -> None:
     """
     if len(streams) < 2:  # noqa: PLR2004 - an encoder and a decoder
         return
-    givers = list(_recurrent(streams[0]))
-    takers = [part for part in _recurrent(streams[1]) if part.page.start == "encoder"]
+    takers = list(islice((part for part in _recurrent(streams[1]) if part.page.start == "encoder"), MOST_BLOCKS + 1))
+    if len(takers) > MOST_BLOCKS:
+        raise source.error(
+            ("decoder",), f"more than {MOST_BLOCKS:,} of its layers start from the encoder; write a smaller spec"
+        )
+    givers = list(islice(_recurrent(streams[0]), len(takers)))
     for number, part in enumerate(takers):
         here = _state(part)
         there = _state(givers[number]) if number < len(givers) else f"none: it has {len(givers)}"
@@ -122,8 +130,9 @@ def check_starts(streams: Sequence[Stream], source: Source) -> None:
 def _recurrent(stream: Stream) -> Iterator[Any]:
     """The parts of its recurrent layers, in the order they run."""
     for stage in stream.stages:
-        for index in stage.order:
-            yield from (part for part in stage.blocks[index].parts if isinstance(part.page, Recurrent))
+        found = [[part for part in block.parts if isinstance(part.page, Recurrent)] for block in stage.blocks]
+        for index in stage.order if any(found) else ():
+            yield from found[index]
 
 
 def _state(part: Any) -> str:

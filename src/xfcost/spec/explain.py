@@ -19,12 +19,19 @@ _WORDS: Final = {
 }
 
 
-def explained(message: str, data: dict[str, Any], source: Source) -> SpecError:
-    """The validator's message as a SpecError at its place in the file, with near names where a name is wrong."""
+def explained(message: str, data: dict[str, Any], source: Source, base: YamlPath = ()) -> SpecError:
+    """The validator's message as a SpecError at its place in the file, with near names where a name is wrong.
+
+    Args:
+        message: of what stands at `base` in `data`.
+        data: the whole spec.
+        source: the lines of the whole spec.
+        base: the part that was validated.
+    """
     text, _, place = (
         message.rpartition(" - at `$") if message.endswith("`") and " - at `$" in message else (message, "", "")
     )
-    path = path_of(place.rstrip("`"))
+    path = (*base, *path_of(place.rstrip("`")))
     if found := re.search(r"unknown field `(.*)`", text, re.DOTALL):
         key = found.group(1)
         return source.error((*path, key), f"unknown key {shown_value(key)}; {nearest(key, known_keys(data, path))}")

@@ -86,7 +86,9 @@ class Inputs(NamedTuple):
         grid, dim = Grid(entry.sides), entry.width
         for here, page in _doors(path, stream):
             try:
-                grid, dim = page.out(Place(grid=grid, dim=dim, out_dim=stream.stages[0].dim))
+                spot = Place(grid=grid, dim=dim, out_dim=stream.stages[0].dim)
+                page.check(spot)
+                grid, dim = page.out(spot)
             except PageError as error:
                 raise self.source.error((*here, error.field), error.message) from None
         return int(grid.sides[0])

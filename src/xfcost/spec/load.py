@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.errors import UsageError, XfcostError, nearest
-from xfcost.spec.explain import explained
+from xfcost.errors import SpecError, UsageError, XfcostError, nearest, printable, shown, together
 from xfcost.spec.grammar import Spec
+from xfcost.spec.outside import check_inside
 from xfcost.spec.overlay import laid_over
-from xfcost.spec.reader import Source, printable, read, read_file, shown_value
+from xfcost.spec.problems import problems
+from xfcost.spec.reader import Expected, Source, YamlPath, read, read_file, shown_value
 from xfcost.spec.setting import apply, apply_own
 
 _MOST_EXTENDS: Final = 16
@@ -87,7 +88,7 @@ def expanded(names: Sequence[str]) -> list[str]:
             continue
         matching = fnmatch.filter(preset_names(), name)
         if not matching:
-            raise UsageError(f"{name}: no preset matches; `xfcost list` names them")
+            raise UsageError(f"{shown(name)}: no preset matches; `xfcost list` names them")
         found += [preset for preset in matching if preset not in found]
     return found
 
@@ -113,8 +114,24 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         apply(data, source, setting)
     try:
         return Loaded(msgspec.convert(data, Spec), data, source, name, tuple(settings))
-    except msgspec.ValidationError as error:
-        raise explained(str(error), data, source) from None
+    except msgspec.ValidationError:
+        found, rest = problems(data, source)
+    if rest is not None:
+        found += _misplaced(Loaded(rest, data, source, name, tuple(settings)), [error.path[:-1] for error in found])
+    raise together(found)
+
+
+def _misplaced(loaded: Loaded, told: Sequence[YamlPath]) -> list[SpecError]:
+    """What can't stand where it does, but for what has an unknown key, as is `told` already."""
+    from xfcost.spec.walk import Run, place  # it takes what is loaded here
+
+    try:
+        place(loaded, Run())
+    except SpecError as error:
+        return [one for one in error.parts if not any(one.path in (own, (*own, *one.path[-1:])) for own in told)]
+    except UsageError:
+        pass
+    return []
 
 
 def lineage(name: str) -> list[Written]:
@@ -125,11 +142,17 @@ def lineage(name: str) -> list[Written]:
         UsageError: no such preset.
     """
     path, shown = _find(name)
-    text = read_file(path, shown)
+    first, first_shown = path, shown
+    text = read_file(path, shown, _expected(name))
     files: list[Written] = []
     paths: list[str] = []
     while True:
         data, source = read(text, shown)
+        if "model_type" in data:
+            raise source.error(
+                ("model_type",),
+                f"a config.json of transformers is no spec yet; `xfcost import {shown} -o model.yaml` makes one of it",
+            )
         files.append(Written(shown, text, data, source))
         paths.append(os.path.realpath(path))
         parent = data.get("extends")
@@ -139,6 +162,8 @@ def lineage(name: str) -> list[Written]:
             raise source.error(("extends",), f"expected the name of a preset or a file, got {shown_value(parent)}")
         try:
             path, shown = _find(parent, path)
+            if parent not in preset_files():
+                check_inside(path, shown, first, first_shown)
             text = read_file(path, shown)
         except XfcostError as error:
             raise source.error(("extends",), str(error)) from None
@@ -165,5 +190,18 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     return files[name], f"{name}.yaml"
 
 
+def _expected(name: str) -> Expected:
+    """What is said where there is no file `name`: a hub's name for a model, which looks like a path, gets a way on."""
+    if not re.fullmatch(r"(https?://\S+|[\w.-]+/[\w.-]+)", name) or name.startswith(".") or name.endswith(_ENDINGS):
+        return Expected()
+    return Expected(
+        missing="and nothing is fetched: of a model on a hub, get its config.json, then "
+        "`xfcost import config.json -o model.yaml` and `xfcost analyze model.yaml`"
+    )
+
+
+_ENDINGS: Final = (".yaml", ".yml", ".json")
+
+
 def _is_path(name: str) -> bool:
-    return "/" in name or os.sep in name or name.endswith((".yaml", ".yml")) or name in (".", "..")
+    return "/" in name or os.sep in name or name.endswith(_ENDINGS) or name in (".", "..")

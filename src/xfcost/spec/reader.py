@@ -7,13 +7,15 @@ brackets would end the process) and again while aliases are followed, which mult
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
 
-from xfcost.errors import SpecError
+from xfcost.errors import SpecError, printable
 
 try:
     from yaml import CSafeLoader as _Loader
@@ -29,6 +31,8 @@ _INT: Final = re.compile(r"[-+]?[0-9][0-9_]*\Z")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _WORDS: Final = {"null": None, "~": None, "": None, "true": True, "false": False}
 _Mark = tuple[int, int]
+# Some systems lack some of these flags.
+_READ: Final = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"))
 
 
 class Source:
@@ -40,16 +44,20 @@ class Source:
 
     def where(self, path: YamlPath) -> str:
         """`toy.yaml:14`, the line of `path` or of the nearest thing around it."""
+        name, line = self._at(path)
+        return f"{name}:{line}" if line else name
+
+    def _at(self, path: YamlPath) -> tuple[str, int]:
         for length in range(len(path), -1, -1):
             if path[:length] in self.lines:
-                name, line = self.lines[path[:length]]
-                return f"{name}:{line}" if line else name
-        return f"{self.name}:1"
+                return self.lines[path[:length]]
+        return self.name, 1
 
     def error(self, path: YamlPath, message: str) -> SpecError:
         """The error `file:line path: message`."""
         text = path_text(path)
-        return SpecError(f"{self.where(path)} {text}: {message}" if text else f"{self.where(path)} {message}")
+        said = f"{self.where(path)} {text}: {message}" if text else f"{self.where(path)} {message}"
+        return SpecError(said, self._at(path), path)
 
 
 def path_text(path: YamlPath) -> str:
@@ -58,12 +66,6 @@ def path_text(path: YamlPath) -> str:
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f"{'.' if text else ''}{printable(step)}"
     return text
-
-
-def printable(text: str, most: int = 60) -> str:
-    """`text` as a message can show it: on one line, not endless, without control characters."""
-    plain = text if text.isprintable() else repr(text)
-    return plain if len(plain) <= most else plain[: most - 1] + "…"
 
 
 def shown_value(value: Any) -> str:
@@ -83,17 +85,17 @@ class Expected(NamedTuple):
 
 
 def read_file(file: Path, name: str, expected: Expected = Expected()) -> str:  # noqa: B008 - nothing can change it
-    """The text of a spec file, or of another one that is `expected`.
+    """The text of a spec file, or of another one that is `expected`; nothing but a regular file is opened.
 
     Raises:
-        SpecError: it is missing, a directory, too large, not readable or not UTF-8 text.
+        SpecError: it is missing, a directory, a pipe or a device, too large, not readable or not UTF-8 text.
     """
     try:
-        if file.is_dir():
-            raise SpecError(f"{name}: is a directory; expected {expected.what}")
-        with file.open("rb") as stream:
-            raw = stream.read(expected.most_bytes + 1)
-    except FileNotFoundError:
+        _check_regular(os.stat(file), name, expected)
+        with os.fdopen(os.open(file, _READ), "rb") as stream:
+            _check_regular(os.fstat(stream.fileno()), name, expected)
+            raw = stream.read(expected.most_bytes + 1) or b""
+    except (FileNotFoundError, NotADirectoryError):
         raise SpecError(f"{name}: no such file; {expected.missing}") from None
     except (OSError, ValueError) as error:
         raise SpecError(f"{name}: can't be read: {getattr(error, 'strerror', None) or error}") from None
@@ -103,6 +105,14 @@ def read_file(file: Path, name: str, expected: Expected = Expected()) -> str:  #
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SpecError(f"{name}: is not UTF-8 text (byte {error.start}); expected {expected.what}") from None
+
+
+def _check_regular(status: os.stat_result, name: str, expected: Expected) -> None:
+    """Asked before a file is opened, which a pipe would keep waiting, and again of what was opened."""
+    if stat.S_ISDIR(status.st_mode):
+        raise SpecError(f"{name}: is a directory; expected {expected.what}")
+    if not stat.S_ISREG(status.st_mode):
+        raise SpecError(f"{name}: is a pipe or a device, which could be read for ever; expected {expected.what}")
 
 
 def read(text: str, name: str) -> tuple[dict[str, Any], Source]:

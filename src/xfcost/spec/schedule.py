@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from xfcost.mechanisms.base import Mixer
 from xfcost.spec.grammar import Group, StageSpec
+from xfcost.spec.order import Order
 from xfcost.spec.reader import Source, YamlPath
 
 MOST_BLOCKS: Final = 100_000
@@ -15,7 +16,7 @@ Written = list[tuple[YamlPath, list[Any]]]
 """Blocks as they are written: where each stands, and its sub-layers."""
 
 
-def schedule(path: YamlPath, stage: StageSpec, source: Source) -> tuple[Written, list[int]]:
+def schedule(path: YamlPath, stage: StageSpec, source: Source) -> tuple[Written, Order]:
     """The blocks as written, and which of them runs first, second and so on.
 
     Raises:
@@ -32,10 +33,12 @@ def schedule(path: YamlPath, stage: StageSpec, source: Source) -> tuple[Written,
     if stage.depth is None:
         raise source.error(path, f"the key 'depth' is missing: how many blocks does `{given[0]}` make?")
     if stage.block is not None:
-        return [((*path, "block"), stage.block)], [0] * stage.depth
+        return [((*path, "block"), stage.block)], Order((0,), stage.depth)
     pattern = (stage.pattern or [])[: stage.depth]
     written: Written = [((*path, "pattern", number), block) for number, block in enumerate(pattern)]
-    return written, [number % len(pattern) for number in range(stage.depth)]
+    numbers = tuple(range(len(pattern)))
+    whole, rest = divmod(stage.depth, len(pattern))
+    return written, Order((Order(numbers, whole), *numbers[:rest]))
 
 
 def widens(path: YamlPath, stage: StageSpec, source: Source) -> bool:
@@ -43,21 +46,25 @@ def widens(path: YamlPath, stage: StageSpec, source: Source) -> bool:
     return any(page.widens for _, block in schedule(path, stage, source)[0] for page in block)
 
 
-def _nested(path: YamlPath, blocks: list[Any], source: Source) -> tuple[Written, list[int]]:
+def _nested(path: YamlPath, blocks: list[Any], source: Source, before: int = 0) -> tuple[Written, Order]:
+    """The blocks of a group and of those in it, numbered on from `before`."""
     written: Written = []
-    order: list[int] = []
+    items: list[int | Order] = []
+    length = 0
     for number, item in enumerate(blocks):
         here = (*path, number)
         if isinstance(item, Group):
-            inner, inner_order = _nested((*here, "blocks"), item.blocks, source)
-            if len(order) + len(inner_order) * item.repeat > MOST_BLOCKS:
-                raise source.error((*here, "repeat"), f"makes more than {MOST_BLOCKS:,} blocks in one stage")
-            order += [len(written) + index for index in inner_order] * item.repeat
+            inner, order = _nested((*here, "blocks"), item.blocks, source, before + len(written))
+            items.append(Order(order.items, item.repeat))
             written += inner
         else:
-            order.append(len(written))
+            items.append(before + len(written))
             written.append((here, item))
-    return written, order
+        length += 1 if isinstance(items[-1], int) else len(items[-1])
+        if length > MOST_BLOCKS:
+            where = (*here, "repeat") if isinstance(item, Group) else here
+            raise source.error(where, f"makes more than {MOST_BLOCKS:,} blocks in one stage")
+    return written, Order(tuple(items))
 
 
 def labels(written: Written) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -33,7 +34,7 @@ def known_keys(data: Any, path: YamlPath) -> list[str]:
 
 def _at(path: YamlPath, data: Any = None) -> tuple[list[Type], Any]:
     """The types that may stand at `path`, by the fields along it (of the kinds that `data` has there); what stands."""
-    types: list[Type] = [type_info(Spec)]
+    types: list[Type] = [_types_of(Spec)]
     value = data
     for step in path:
         if isinstance(step, int):
@@ -47,6 +48,12 @@ def _at(path: YamlPath, data: Any = None) -> tuple[list[Type], Any]:
         except (KeyError, IndexError, TypeError):
             value = None
     return types, value
+
+
+@cache
+def _types_of(struct: type[msgspec.Struct]) -> Type:
+    """Worked out once: a spec can have thousands of errors."""
+    return type_info(struct)
 
 
 def _standing(types: list[Type], value: Any) -> list[StructType]:

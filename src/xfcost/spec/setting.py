@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from xfcost.errors import SpecError, UsageError, nearest
-from xfcost.spec.reader import MOST_DEPTH, MOST_VALUES, Source, YamlPath, path_text, printable, read_value, shown_value
+from xfcost.errors import SpecError, UsageError, nearest, printable
+from xfcost.spec.reader import MOST_DEPTH, MOST_VALUES, Source, YamlPath, path_text, read_value, shown_value
 from xfcost.spec.schema import known_keys
 
 _EVERY: Final = "*"
@@ -30,10 +30,8 @@ def apply(data: dict[str, Any], source: Source, setting: str) -> None:
     said = f"--set {printable(setting)}:"
     if not equals or not key.strip():
         raise UsageError(f"{said} expected key=value, as in --set stages.0.depth=4")
-    if key.strip() in _OF_A_FILE:
-        raise UsageError(
-            f"{said} `{key.strip()}` belongs to a file; name the spec itself in place of the one you set it on"
-        )
+    if (first := _words(key)[0]) in _OF_A_FILE:
+        raise UsageError(f"{said} `{first}` belongs to a file; name the spec itself in place of the one you set it on")
     try:
         _assign(data, source, key, read_value(text), (said, 0))
     except SpecError as error:
@@ -50,8 +48,8 @@ def apply_own(data: dict[str, Any], source: Source) -> None:
     """
     settings = data.get("set")
     for key, value in settings.items() if isinstance(settings, dict) else ():  # the grammar refuses anything else
-        if key in _OF_A_FILE:
-            raise source.error(("set", key), f"`{key}` belongs to the file; write it outside of `set`")
+        if (first := _words(key)[0]) in _OF_A_FILE:
+            raise source.error(("set", key), f"`{first}` belongs to the file; write it outside of `set`")
         try:
             _assign(data, source, key, value, source.lines.get(("set", key), (source.name, 0)))
         except _AstrayError as error:
@@ -70,8 +68,13 @@ class _Target(NamedTuple):
     path: YamlPath
 
 
+def _words(key: str) -> list[str]:
+    """`stages[0].depth` -> stages, 0, depth."""
+    return re.sub(r"\[([0-9]+|\*)\]", r".\1", key.strip()).split(".")
+
+
 def _assign(data: dict[str, Any], source: Source, key: str, value: Any, line: tuple[str, int]) -> None:
-    words = re.sub(r"\[([0-9]+|\*)\]", r".\1", key.strip()).split(".")
+    words = _words(key)
     if words.count(_ANYWHERE) > 1 or words[-1] == _ANYWHERE:
         raise _AstrayError("'**' stands once, before the key that it looks for, as in **.heads")
     targets = list(_targets(data, data, words, ()))

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from xfcost.spec.load import lineage, load
+from xfcost.visible import visible
 
 
 def texts(name: str) -> Iterator[tuple[str, str]]:
@@ -24,7 +25,10 @@ def full_yaml(name: str) -> str:
     data = msgspec.to_builtins(loaded.spec)
     for key in ("extends", "set"):
         data.pop(key, None)
-    return yaml.safe_dump(_without_none(data), sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)
+    how: dict[str, Any] = {"sort_keys": False, "width": 120, "default_flow_style": None}
+    text = str(yaml.safe_dump(_without_none(data), allow_unicode=True, **how))
+    # what a terminal would obey is written as YAML's own escapes
+    return text if visible(text) == text else str(yaml.safe_dump(_without_none(data), allow_unicode=False, **how))
 
 
 def _without_none(value: Any) -> Any:

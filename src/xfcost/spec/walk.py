@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError, UsageError
+from xfcost.errors import PageError, SpecError, UsageError, together
 from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Enter, Head
 from xfcost.layers.residual import TwoStreams
@@ -27,9 +27,13 @@ from xfcost.spec.checks import (
 from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput, VideoInput
 from xfcost.spec.inputs import Inputs
 from xfcost.spec.load import Loaded
+from xfcost.spec.order import Order
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.reversible import check_block, check_residual, is_reversible
 from xfcost.spec.schedule import labels, schedule, widens
+
+# Modes whose counts are those of one forward over all tokens, logits of all of them included, as papers mean it.
+_PRINTED: Final[frozenset[Mode]] = frozenset(("forward", "train"))
 
 
 class Run(NamedTuple):
@@ -107,11 +111,19 @@ class _Walk:
         self.memory: tuple[Grid, int] | None = None
         self.out: tuple[Grid, int] = (Grid((1,)), 1)
         self.earlier: list[tuple[Grid, int]] = []
+        self.problems: list[SpecError] = []
 
     def architecture(self) -> Architecture:
+        try:
+            return self._architecture()
+        except SpecError as error:
+            raise together([*self.problems, error]) from None
+
+    def _architecture(self) -> Architecture:
         spec = self.spec
-        check_streams(spec, self.source, self.run.tokens)
         streams = [self._stream(path, stream, number) for number, (path, stream) in enumerate(self.streams())]
+        if self.problems:
+            raise together(self.problems)
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
         check_reading(spec, self.source, (part.page for part in parts if isinstance(part.page, SubLayer)))
         check_starts(streams, self.source)
@@ -130,16 +142,20 @@ class _Walk:
             memory_level=self.run.memory_level,
             settings=self.settings,
             own_size=own_size,
-            as_written=own_size and not self.settings and self.run.mode in {"forward", "train"},
+            as_written=own_size and not self.settings and self.run.batch == 1 and self.run.mode in _PRINTED,
         )
 
     def streams(self) -> list[tuple[YamlPath, StreamSpec]]:
-        """The encoder and the decoder; or the one stream that the spec itself is."""
+        """The encoder and the decoder; or the one stream that the spec itself is, each with a way in for its input."""
         spec = self.spec
+        check_streams(spec, self.source, self.run.tokens)
         named: list[tuple[YamlPath, StreamSpec]] = [
             ((name,), stream) for name in ("encoder", "decoder") if (stream := getattr(spec, name))
         ]
-        return named or [((), StreamSpec(embed=spec.embed, stages=spec.stages or []))]
+        streams = named or [((), StreamSpec(embed=spec.embed, stages=spec.stages or []))]
+        for path, stream in streams:
+            check_entrance((*path, "embed"), stream.embed, stream.input or spec.input, self.source)
+        return streams
 
     def _is_own(self, stream: Stream) -> bool:
         """Is the stream's input the size that the spec gives?"""
@@ -151,7 +167,6 @@ class _Walk:
         entry = self._input(path, stream, number)
         vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
         grid, dim = Grid(entry.sides), entry.width
-        check_entrance((*path, "embed"), stream.embed, entry, self.source)
         embed, grid, dim = self._doors((*path, "embed"), stream.embed, grid, dim, stream.stages[0].dim, vocabulary)
         stages, self.earlier = [], []
         for index, stage in enumerate(stream.stages):
@@ -236,31 +251,32 @@ class _Walk:
 
     def _blocks(
         self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, residual: Joining
-    ) -> tuple[tuple[Block, ...], tuple[int, ...], Grid, int]:
+    ) -> tuple[tuple[Block, ...], Order, Grid, int]:
         """The blocks in their order. A block that finds another grid or width when it comes again is another block."""
-        written, schedule_ = schedule(path, stage, self.source)
+        written, planned = schedule(path, stage, self.source)
         names = labels(written)
         placed: dict[tuple[int, Grid, int], int] = {}
+        again: Counter[int] = Counter()
         blocks: list[Block] = []
         outs: list[tuple[Grid, int]] = []
-        order = []
-        for index in schedule_:
-            key = (index, grid, dim)
+
+        def run(index: int, state: tuple[Grid, int]) -> tuple[int, tuple[Grid, int]]:
+            key = (index, *state)
             if key not in placed:
                 placed[key] = len(blocks)
+                again[index] += 1
+                suffix = f"@{again[index]}" if again[index] > 1 else ""
                 block_path, pages = written[index]
-                again = sum(1 for known, _, _ in placed if known == index)
-                suffix = f"@{again}" if again > 1 else ""
-                parts, out = self._sublayers(
-                    block_path, pages, Place(grid=grid, dim=dim, out_dim=stage.dim), residual, suffix
-                )
-                name = names[index] + suffix
-                blocks.append(Block(".".join(str(step) for step in block_path) + suffix, name, parts, 0))
+                spot = Place(grid=state[0], dim=state[1], out_dim=stage.dim)
+                parts, out = self._sublayers(block_path, pages, spot, residual, suffix)
+                text = ".".join(str(step) for step in block_path) + suffix
+                blocks.append(Block(text, names[index] + suffix, parts, 0))
                 outs.append(out)
-            order.append(placed[key])
-            grid, dim = outs[placed[key]]
-        times = Counter(order)
-        return tuple(block._replace(times=times[at]) for at, block in enumerate(blocks)), tuple(order), grid, dim
+            return placed[key], outs[placed[key]]
+
+        order, (grid, dim) = planned.walked((grid, dim), run)
+        times = order.counts()
+        return tuple(block._replace(times=times[at]) for at, block in enumerate(blocks)), order, grid, dim
 
     def _sublayers(
         self, path: YamlPath, pages: list[Any], spot: Place, residual: Joining, suffix: str
@@ -270,21 +286,36 @@ class _Walk:
             if page.extra_alone and not self.run.extra_tokens:
                 continue
             part = self._sublayer((*path, number), page, spot, residual)
+            if part is None:
+                continue
             grid, dim = part.page.out(part.place)
             spot = msgspec.structs.replace(spot, grid=grid, dim=dim)
             words = [*(str(step) for step in path[:-1]), f"{path[-1]}{suffix}", str(number)]
             parts.append(part._replace(path=".".join(words)))
-        check_block(path, parts, residual, self.source)
+        if not self.problems:
+            check_block(path, parts, residual, self.source)
         return tuple(parts), (spot.grid, spot.dim)
 
-    def _sublayer(self, path: YamlPath, page: SubLayer, spot: Place, residual: Joining) -> Part:
+    def _sublayer(self, path: YamlPath, page: SubLayer, spot: Place, residual: Joining) -> Part | None:
+        """The part; or nothing, where it can't stand there, which is kept to be told with what else is wrong."""
         decoder = path[0] == "decoder"
         memory, memory_dim = self.memory if decoder and self.memory else (None, None)
         spot = msgspec.structs.replace(spot, memory=memory, memory_dim=memory_dim, fused=self._fused)
         joining = page.residual if page.residual is not None else residual
-        part = self._part(path, page.in_stream(decoder=decoder), spot, joining)
+        try:
+            part = self._part(path, page.in_stream(decoder=decoder), spot, joining)
+        except SpecError as error:
+            if not self._goes_on(page):
+                raise
+            self.problems.append(error)
+            return None
         check_sum(path, part, self.source)
         return part
+
+    def _goes_on(self, page: SubLayer) -> bool:
+        """Is all that stands behind a page that can't stand where it does as if it could? At the spec's own size."""
+        own = self.run.tokens is None and self.run.size is None and self.run.scale == (1, 1)
+        return own and self.run.mode != "decode" and type(page).out is SubLayer.out and not page.widens
 
     def _head(self, stream: Stream) -> Part | None:
         logits = logits_of(self.spec, self.source, self.run.mode, self.run.logits)

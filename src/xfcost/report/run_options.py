@@ -1,0 +1,28 @@
+"""Run options that are the same for all systems of a comparison, where no header says them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from xfcost import units
+from xfcost.ledger import Ledger
+from xfcost.report.training import speed_text
+
+
+def run_texts(ledger: Ledger) -> Iterator[Text]:
+    """New tokens, the memory level, the optimizer, the length and the speed of a training run."""
+    if ledger.generation is not None:
+        m, n = ledger.generation.new_tokens, ledger.generation.prompt
+        yield Text(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a cache", style="dim")
+    if ledger.facts.memory_level is not None:
+        level = units.size(ledger.facts.memory_level)
+        yield Text(f"attention traffic: main memory, plain and tiled for {level} on chip (FlashAttention)", style="dim")
+    if ledger.training is None:
+        return
+    yield Text(f"optimizer: {ledger.training.step.optimizer}", style="dim")
+    run = ledger.training.run
+    if run is not None:
+        speed = "" if run.rate is None else f" on {speed_text(run)}"
+        yield Text(f"whole run: {units.count(run.tokens)} tokens{speed}", style="dim")

@@ -1,0 +1,151 @@
+"""Every option of `compare` changes what it says: beside each other, below each other, and as data."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+import xfcost
+from strategies import as_yaml
+from xfcost.cli import command
+from xfcost.comparison import MOST_PAIRED, Comparison
+from xfcost.report.compare import report
+from xfcost.report.export import comparison_text
+from xfcost.traffic import Core, plain, tiled
+
+FULL = {"kind": "full", "heads": 2, "causal": True}
+MLP = {"kind": "mlp", "ratio": 2}
+# What is not about the numbers, or is held elsewhere.
+NOT_COUNTED = {"specs", "format_", "output", "force", "rate"}
+
+# name -> (what is given to all, one value, another)
+OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {
+    "N": ({}, 16, 32),
+    "batch": ({}, 1, 2),
+    "dtype": ({}, "float32", "bf16"),
+    "attention": ({}, "eager", "fused"),
+    "memory_level": ({}, "1KiB", "2KiB"),
+    "mode": ({}, "forward", "decode"),
+    "new_tokens": ({"mode": "generate"}, 2, 3),
+    "logits": ({"mode": "prefill"}, "last", "all"),
+    "optimizer": ({"mode": "train"}, "adamw", "sgd"),
+    "tokens": ({"mode": "train"}, "1e6", "2e6"),
+    "peak": ({"mode": "train", "tokens": "1e6", "mfu": 0.5}, "1G", "2G"),
+    "mfu": ({"mode": "train", "tokens": "1e6", "peak": "1G"}, 0.5, 0.25),
+    "sustained": ({"mode": "train", "tokens": "1e6"}, "1G", "2G"),
+    "devices": ({"mode": "train", "tokens": "1e6", "sustained": "1G"}, 1, 2),
+    "settings": ({}, (), ("stages.0.depth=2",)),
+    "trace": ({}, False, True),
+    "device": ({}, None, "cpu"),
+}
+
+
+@pytest.fixture
+def specs(tmp_path: Path) -> list[Path]:
+    """Six texts, one wider than the other."""
+    paths = []
+    for number in range(1, MOST_PAIRED + 3):
+        data = {
+            "name": f"Text {number}",
+            "input": {"kind": "tokens", "vocabulary": 10, "length": 8},
+            "embed": [{"kind": "token"}],
+            "stages": [{"dim": 8 * number, "depth": 1, "block": [FULL, MLP]}],
+            "head": {"kind": "language_model"},
+        }
+        paths.append(tmp_path / f"text-{number}.yaml")
+        paths[-1].write_text(as_yaml(data))
+    return paths
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> list[Path]:
+    """Six nets over pixels."""
+    paths = []
+    for number in range(1, MOST_PAIRED + 3):
+        data = {
+            "name": f"Image {number}",
+            "input": {"kind": "image", "size": 16},
+            "embed": [{"kind": "patch", "size": 4}],
+            "stages": [{"dim": 8 * number, "depth": 1, "block": [FULL | {"causal": False}, MLP]}],
+            "head": {"kind": "classifier", "pool": "mean", "classes": 3},
+        }
+        paths.append(tmp_path / f"image-{number}.yaml")
+        paths[-1].write_text(as_yaml(data))
+    return paths
+
+
+def shown(comparison: Comparison, width: int = 300) -> str:
+    """What `compare` prints on a screen of that width."""
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None).print(report(comparison, width))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+
+@pytest.mark.parametrize("systems", [2, MOST_PAIRED + 2], ids=["beside each other", "below each other"])
+@pytest.mark.parametrize("option", OPTIONS)
+def test_an_option_changes_the_table(option: str, systems: int, specs: list[Path]) -> None:
+    given, one, other = OPTIONS[option]
+    told = [shown(xfcost.compare(*specs[:systems], **given, **{option: value})) for value in (one, other)]
+    assert told[0] != told[1]
+    for text in told:  # and not only in the header
+        assert text.split("\n\n")[1].strip()
+    rows = [text.split("\n\n", 1)[1] for text in told]
+    assert rows[0] != rows[1]
+
+
+@pytest.mark.parametrize("systems", [2, MOST_PAIRED + 2])
+def test_so_does_the_size_of_images(systems: int, images: list[Path]) -> None:
+    small, large = (shown(xfcost.compare(*images[:systems], size=size)) for size in (16, 32))
+    assert small.split("\n\n")[1] != large.split("\n\n")[1]
+
+
+def test_every_option_is_held_here() -> None:
+    names = {str(one.name) for one in command("compare").params}
+    assert names == {*OPTIONS, "size"} | NOT_COUNTED
+
+
+def test_traffic_of_all_systems_beside_each_other_and_below(specs: list[Path]) -> None:
+    # A text of 8 tokens, 2 heads of 4·k: 2 cores of (8, 8, 4·k) in float32; 1 KiB is 256 numbers.
+    expected = {
+        f"Text {k}": (4 * plain(Core(2, 8, 8, 4 * k)), 4 * tiled(Core(2, 8, 8, 4 * k), 256)) for k in (1, 2, 3, 4, 5, 6)
+    }
+    for systems in (2, 6):
+        comparison = xfcost.compare(*specs[:systems], memory_level="1KiB")
+        for name in comparison.names:
+            figures = comparison.figures[name]
+            assert (figures["plain_traffic_bytes"], figures["tiled_traffic_bytes"]) == expected[name]
+        rows = csv.DictReader(io.StringIO(comparison_text(comparison, "csv")))
+        assert {row["system"]: int(row["tiled_traffic_bytes"]) for row in rows} == {
+            name: expected[name][1] for name in comparison.names
+        }
+        assert "tiled for 1 KiB on chip" in shown(comparison)
+    assert "attention traffic, matrices kept" in shown(xfcost.compare(*specs[:2], memory_level="1KiB"))
+    assert "traffic" not in shown(xfcost.compare(*specs[:2]))
+
+
+def test_many_systems_that_decode_say_what_they_cache(specs: list[Path]) -> None:
+    comparison = xfcost.compare(*specs, mode="decode", N=8)
+    head, *lines = shown(comparison).split("\n\n")[1].splitlines()
+    assert head.split()[:4] == ["params", "MACs", "×first", "MACs"]
+    assert "cache" in head
+    # Keys and values of 8 tokens, 8·k wide, 4 bytes: 512·k
+    sizes = ("512 B", "1 KiB", "1.500 KiB", "2 KiB", "2.500 KiB", "3 KiB")
+    at = head.index("cache") + len("cache")
+    assert [line[:at].split("  ")[-1].strip() for line in lines] == [*sizes]
+    assert [comparison.figures[name]["cache_bytes"] for name in comparison.names] == [512 * k for k in range(1, 7)]
+    told = json.loads(comparison.to_json())
+    assert [one["cache"]["bytes"] for one in told["systems"]] == [512 * k for k in range(1, 7)]
+
+
+def test_a_column_that_says_nothing_is_not_missed(specs: list[Path]) -> None:
+    narrow = shown(xfcost.compare(*specs), 60)
+    (left_out,) = [line for line in narrow.split("\n\n")[2].replace("\n", " ").split("; csv") if "not shown" in line]
+    assert "cache" not in left_out
+    assert "days" not in left_out
+    assert "memory N^" in left_out

@@ -1,0 +1,197 @@
+"""Crossovers: where a quadratic solved by hand has them, on points that were looked at, and nothing said of others."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import xfcost
+from strategies import as_yaml
+from xfcost.comparison import CURVES, Comparison
+from xfcost.counted import count
+from xfcost.crossovers import Points, search
+from xfcost.report.compare import comparison_plain
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run, place
+
+NAT = """
+name: Neighbours
+input: {kind: image, size: 224}
+embed:
+  - {kind: conv, size: 3, stride: 2, padding: 1}
+  - {kind: conv, size: 3, stride: 2, padding: 1, norm: layer_norm}
+stages:
+  - {dim: 64, depth: 3, block: [{kind: local_attention, size: 7, heads: 2}, {kind: mlp, ratio: 3}]}
+  - enter: [{kind: conv, size: 3, stride: 2, padding: 1, norm: layer_norm}]
+    dim: 128
+    depth: 4
+    block: [{kind: local_attention, size: 7, heads: 4}, {kind: mlp, ratio: 3}]
+head: {kind: classifier, pool: mean}
+"""
+
+
+def text(name: str, *block: dict[str, object], positions: int | None = None) -> str:
+    """A spec of one block of width 6 over token numbers."""
+    tables = [{"kind": "position", "length": positions}] if positions else []
+    return as_yaml(
+        {
+            "name": name,
+            "input": {"kind": "tokens", "vocabulary": 10, "length": 64},
+            "embed": [{"kind": "token"}, *tables],
+            "stages": [{"dim": 6, "depth": 1, "block": [*block]}],
+        }
+    )
+
+
+def pair(tmp_path: Path, hidden: int, positions: int | None = None) -> Comparison:
+    """Two layers of attention beside one MLP.
+
+    Attention takes N·(4·6² + 2·N·6) MACs, the MLP N·2·6·hidden: equal where 2·(144 + 12·N) = 12·hidden, at
+    N = (hidden - 24) / 2.
+    """
+    full = {"kind": "full", "heads": 2}
+    (tmp_path / "quadratic.yaml").write_text(text("Quadratic", full, full, positions=positions))
+    (tmp_path / "linear.yaml").write_text(text("Linear", {"kind": "mlp", "hidden": hidden}))
+    return xfcost.compare(tmp_path / "quadratic.yaml", tmp_path / "linear.yaml")
+
+
+def of_macs(comparison: Comparison) -> list[tuple[int, int, str, str]]:
+    keys = ("last_below", "N", "cheaper_below", "cheaper_above")
+    return [tuple(one[key] for key in keys) for one in comparison.crossovers if one["quantity"] == "macs"]  # type: ignore[misc]
+
+
+def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
+    # (1797 - 24) / 2 = 886.5, between the squares 841 and 900
+    comparison = pair(tmp_path, 1797)
+    assert of_macs(comparison) == [(886, 887, "Quadratic", "Linear")]
+    (searched,) = comparison.searches
+    assert (searched.kind, searched.first, searched.last, searched.grain) == ("lengths", 1, 2**20, 1)
+    told = " ".join(comparison_plain(comparison).split())
+    assert f"crossovers at equal N (looked for at {searched.points} N from 1 to 1,048,576, then bisected)" in told
+    assert "MACs: Quadratic costs less up to N = 886, Linear from N = 887" in told
+
+
+def test_at_equal_costs_neither_costs_less(tmp_path: Path) -> None:
+    # (1796 - 24) / 2 = 886: as much for both there
+    assert of_macs(pair(tmp_path, 1796)) == [(885, 887, "Quadratic", "Linear")]
+    # (1048 - 24) / 2 = 512, which is one of the points that are looked at first
+    assert of_macs(pair(tmp_path, 1048)) == [(511, 513, "Quadratic", "Linear")]
+
+
+def test_the_range_ends_where_positions_do(tmp_path: Path) -> None:
+    comparison = pair(tmp_path, 1797, positions=1000)
+    (searched,) = comparison.searches
+    assert (searched.first, searched.last) == (1, 1000)
+    assert of_macs(comparison) == [(886, 887, "Quadratic", "Linear")]
+    # One position too few for the crossover
+    comparison = pair(tmp_path, 1797, positions=886)
+    assert comparison.searches[0].last == 886
+    assert of_macs(comparison) == []
+    told = " ".join(comparison_plain(comparison).split())
+    assert "N from 1 to 886, then bisected" in told
+    assert "none found in MACs, mixing MACs or attention memory: one order at all of these" in told
+
+
+def test_a_text_in_chunks_is_looked_at_in_chunks() -> None:
+    # Its decoder has 1,024 positions, of which N is one number for both streams.
+    comparison = xfcost.compare("led-base-16384", "transformer-base")
+    assert comparison.searches[0].last == 1024
+
+
+@cache
+def costs_on(spec: str, side: int) -> dict[str, int] | None:
+    try:
+        ledger = count(place(load(spec), Run(tokens=(side * side,))))
+    except xfcost.XfcostError:
+        return None
+    return {name: curve(ledger) for name, curve in CURVES.items()}
+
+
+@pytest.mark.parametrize("other", ["swin-t", "mobilevit-s"])
+def test_what_is_said_of_grids_is_true_of_every_grid_that_was_looked_at(tmp_path: Path, other: str) -> None:
+    # Windows of 7×7 are padded, so that the order changes again and again: at 56×56 it is not what it is around.
+    nat = tmp_path / "nat.yaml"
+    nat.write_text(NAT)
+    comparison = xfcost.compare(nat, other)
+    (searched,) = comparison.searches
+    assert searched.every == 64**2
+    sides = [side for side in range(1, 65) if costs_on(str(nat), side) and costs_on(other, side)]
+    assert (sides[0] ** 2, sides[-1] ** 2) == (searched.first, searched.every)
+    names = dict(zip(comparison.names, (str(nat), other), strict=True))
+    for quantity in CURVES:
+        changes = [one for one in comparison.crossovers if one["quantity"] == quantity]
+        for side in sides:
+            costs = {name: (costs_on(spec, side) or {})[quantity] for name, spec in names.items()}
+            below = [one["cheaper_above"] for one in changes if one["N"] <= side * side]
+            above = [one["cheaper_below"] for one in changes if one["last_below"] >= side * side]
+            cheaper = {*below[-1:], *above[:1]}
+            if costs[comparison.names[0]] != costs[comparison.names[1]] and cheaper:
+                assert cheaper == {min(costs, key=lambda name: costs[name])}, (quantity, side)
+        orders = [
+            first > second
+            for side in sides
+            for first, second in [[(costs_on(spec, side) or {})[quantity] for spec in names.values()]]
+            if first != second
+        ]
+        traded = sum(before != after for before, after in pairwise(orders))
+        assert traded == sum(one["N"] <= 64**2 for one in changes), quantity
+
+
+def test_what_was_looked_at_is_in_the_data() -> None:
+    told = json.loads(xfcost.compare("vit-s16", "swin-t").to_json())["crossovers_searched"]
+    assert told["N"] == [1, 2**20]
+    (pair_,) = told["pairs"]
+    assert (pair_["systems"], pair_["kind"], pair_["every"]) == (["ViT-S/16", "Swin-T"], "grids", 64**2)
+    (size,) = told["sizes"]
+    # Patches of 16 and of 4: images in steps of 16, every one up to 64·16 pixels
+    assert (size["kind"], size["grain"], size["first"], size["every"], size["last"]) == ("sizes", 16, 16, 1024, 2048)
+
+
+def test_a_text_beside_an_image_is_looked_at_on_grids() -> None:
+    (searched,) = xfcost.compare("vit", "gpt2", N=784).searches
+    # 1,024 positions are 32×32
+    assert (searched.kind, searched.first, searched.last) == ("grids", 1, 1024)
+
+
+# ── the search by itself ─────────────────────────────────────────────────────────────────────────────────────────────
+
+EVERY = Points(16, 4096, 2**0.25)
+
+
+@given(st.integers(1, 4096), st.integers(1, 50))
+def test_a_crossing_of_two_lines_is_found_to_the_point(at: int, grain: int) -> None:
+    # x against the constant at - 1/2, on multiples of a grain
+    def costs(which: int, point: int) -> dict[str, int] | None:
+        if point % grain:
+            return None
+        return {"cost": 2 * point if which == 0 else 2 * at - 1}
+
+    found, searched = search(costs, EVERY)
+    points = [point for point in range(1, 4097) if point % grain == 0]
+    usable = [point for point in EVERY.numbers() if point % grain == 0]
+    if searched is None:
+        assert not usable
+        return
+    below = [point for point in points if point < at]
+    above = [point for point in points if point >= at]
+    inside = searched.first < at <= searched.last
+    assert [(one.before, one.at, one.first_before) for one in found] == (
+        [(below[-1], above[0], True)] if inside else []
+    )
+
+
+@given(st.integers(1, 300), st.integers(0, 4000))
+def test_the_ends_are_the_least_and_the_largest_that_fit(first: int, more: int) -> None:
+    last = min(first + more, 4096)
+    found, searched = search(lambda which, point: {"cost": which} if first <= point <= last else None, EVERY)
+    assert found == []
+    if searched is not None:
+        assert (searched.first, searched.last) == (first, last)
+    else:
+        assert not any(first <= point <= last for point in EVERY.numbers())

@@ -1,0 +1,643 @@
+"""Every column that is exported, held against a value worked out by hand.
+
+Two ways. A row made up so that no two of its fields are equal shows that no column is another's. A small spec, whose
+every number is worked out here, shows that the figures are right: six tokens and one special token, a mixture of
+experts (of whose parameters a token uses some), two blocks, two samples; a text of the same block decodes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import xfcost
+from helpers import xf
+from strategies import as_yaml
+from xfcost.facts import Facts
+from xfcost.ledger import Ledger, Operation
+from xfcost.matrices import Matrix
+from xfcost.modes import Generation, Work
+from xfcost.plan import Training, TrainingStep
+from xfcost.report.export import comparison_text, grouped, ledger_text, records, to_csv
+from xfcost.report.gallery import gallery_rows
+from xfcost.sweep import records as sweep_records
+from xfcost.traffic import Core
+
+# ── no column is another's ───────────────────────────────────────────────────────────────────────────────────────────
+
+ROW = Operation(
+    path="stage.block.scores",
+    title="Title",
+    mixing="local",
+    content_dependent=True,
+    reads="W²",
+    reads_tokens=2,
+    order="O(N)",
+    times=3,
+    params=1050,
+    idle_params=50,
+    macs=5,
+    flops=6,
+    attention_entries=7,
+    comparisons=8,
+    moved=9,
+    cached=10,
+    cached_per_token=11,
+    read=12,
+    read_most=13,
+    bound=False,
+    core=Core(1, 2, 3, 4),
+    plain_traffic_bytes=14,
+    tiled_traffic_bytes=15,
+    backward_macs=16,
+    backward_saved=17,
+    heads=18,
+    pairs=19,
+    stage="Stage",
+    block="Block",
+    shared="table",
+    traced_params=20,
+    traced_macs=21,
+    traced_flops=22,
+    traced_comparisons=23,
+    traced_moved=24,
+    traced_cached=25,
+    traced_backward_macs=26,
+    kept_bytes=27,
+    seconds=28.5,
+    matrix=Matrix(entries=31, alive=32, kept=33, statistics=34),
+    dispatched_macs=35,
+    dispatched_flops=36,
+    dispatched_comparisons=37,
+    dispatched_moved=38,
+)
+COLUMNS: dict[str, Any] = {
+    "path": "stage.block.scores",
+    "operation": "scores",
+    "title": "Title",
+    "mixing": "local",
+    "content_dependent": True,
+    "reads": "W²",
+    "reads_tokens": 2,
+    "order": "O(N)",
+    "stage": "Stage",
+    "block": "Block",
+    "times": 3,
+    "params": 1050,
+    "active_params": 1000,  # 1050 - 50
+    "bound": False,
+    "macs": 5,
+    "flops": 6,
+    "attention_entries": 7,
+    "matrix_entries": 31,
+    "matrix_statistics": 34,
+    "matrices_alive": 32,
+    "matrix_kept": 33,
+    "comparisons": 8,
+    "moved": 9,
+    "cached": 10,
+    "cached_per_token": 11,
+    "read": 12,
+    "plain_traffic_bytes": 14,
+    "tiled_traffic_bytes": 15,
+    "heads": 18,
+    "pairs": 19,
+    "shared": "table",
+    "traced_params": 20,
+    "traced_macs": 21,
+    "traced_flops": 22,
+    "traced_comparisons": 23,
+    "traced_moved": 24,
+    "traced_cached": 25,
+    "dispatched_macs": 35,
+    "dispatched_flops": 36,
+    "dispatched_comparisons": 37,
+    "dispatched_moved": 38,
+    "seconds": 28.5,
+}
+LEARNING: dict[str, Any] = {"backward_macs": 16, "traced_backward_macs": 26, "kept_bytes": 27, "backward_saved": 17}
+STEP = TrainingStep(
+    optimizer="adamw",
+    tokens=1,
+    forward_macs=2,
+    backward_macs=3,
+    recomputed_macs=4,
+    model_flops=5,
+    update_flops=6,
+    params_bytes=7,
+    gradients_bytes=8,
+    master_bytes=9,
+    optimizer_bytes=10,
+    kept_bytes=11,
+    attention_kept_bytes=12,
+)
+
+
+def made_up(*rows: Operation, training: bool = False) -> Ledger:
+    facts = Facts(name="x", tokens="1", grid_tokens=1)
+    return Ledger(facts=facts, rows=rows, training=Training(step=STEP) if training else None)
+
+
+def test_no_column_of_a_row_is_another() -> None:
+    assert records(made_up(ROW)) == [COLUMNS]
+    assert records(made_up(ROW, training=True)) == [COLUMNS | LEARNING]
+    assert len({str(value) for value in (COLUMNS | LEARNING).values()}) == len(COLUMNS | LEARNING)
+    other = records(made_up(msgspec.structs.replace(ROW, content_dependent=False, bound=True)))[0]
+    assert (other["content_dependent"], other["bound"]) == (False, True)
+
+
+def test_the_csv_is_those_columns() -> None:
+    text = ledger_text(made_up(ROW, training=True), "csv")
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert row == {name: str(value) for name, value in (COLUMNS | LEARNING).items()}
+    # missing is empty and zero is 0
+    bare = Operation(path="a", title="b")
+    (row,) = csv.DictReader(io.StringIO(to_csv(records(made_up(bare)))))
+    assert (row["macs"], row["traced_macs"], row["heads"]) == ("0", "", "")
+
+
+def test_no_total_of_a_group_is_another() -> None:
+    # Three blocks each: 3·value; what autograd keeps is of all blocks already; the first block's backward saves 17.
+    (group,) = [one for one in grouped(made_up(ROW, training=True), "mixing") if one["mixing"] == "local"]
+    assert group == {
+        "mixing": "local",
+        "params": 3150,
+        "macs": 15,
+        "flops": 18,
+        "attention_entries": 21,
+        "comparisons": 24,
+        "moved": 27,
+        "cached": 30,
+        "active_params": 3000,
+        "traced_params": 60,
+        "traced_macs": 63,
+        "traced_flops": 66,
+        "traced_comparisons": 69,
+        "traced_moved": 72,
+        "traced_cached": 75,
+        "dispatched_macs": 105,
+        "dispatched_flops": 108,
+        "dispatched_comparisons": 111,
+        "dispatched_moved": 114,
+        "backward_macs": 31,  # 3·16 - 17
+        "traced_backward_macs": 61,  # 3·26 - 17
+        "kept_bytes": 27,
+    }
+    assert [one["stage"] for one in grouped(made_up(ROW), "stage")] == ["Stage"]
+    assert [one["block"] for one in grouped(made_up(ROW), "block")] == ["Block"]
+    assert [one["operation"] for one in grouped(made_up(ROW), "operation")] == ["scores"]
+
+
+def test_no_total_of_the_json_is_another() -> None:
+    totals = json.loads(made_up(ROW, training=True).to_json())["totals"]
+    counted = {name: 3 * value for name, value in COLUMNS.items() if name in totals}
+    assert totals == counted | {
+        "backward_macs": 31,
+        "traced_backward_macs": 61,
+        "kept_bytes": 27,
+        "bound_params": 0,
+        # 4 bytes an entry and a statistic: 3·(33 + 34) are kept, 32 + 34 are alive
+        "attention_bytes": 804,
+        "attention_peak_bytes": 264,
+    }
+    bound = made_up(msgspec.structs.replace(ROW, bound=True))
+    assert json.loads(bound.to_json())["totals"]["bound_params"] == 3150
+
+
+# ── the figures of a small spec ──────────────────────────────────────────────────────────────────────────────────────
+
+# d = 4, 2 heads of d_k = 2, E = 3 experts of which a token uses A = 2, of hidden width 5.
+BLOCK = [
+    {"kind": "full", "heads": 2},
+    {"kind": "moe", "experts": 3, "active": 2, "expert": {"kind": "mlp", "hidden": 5}},
+]
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """Patches of 2×2 of an image of 4×6: N = 6 tokens, with [CLS] 7. B = 2 samples are asked for."""
+    data = {
+        "name": "Image",
+        "input": {"kind": "image", "size": [4, 6], "channels": 1},
+        "embed": [{"kind": "patch", "size": 2}, {"kind": "class_token"}, {"kind": "position"}],
+        "stages": [{"dim": 4, "depth": 2, "block": BLOCK}],
+        "head": {"kind": "classifier", "pool": "class_token", "classes": 3},
+    }
+    path = tmp_path / "image.yaml"
+    path.write_text(as_yaml(data))
+    return path
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """The same block over 6 token numbers of 11; the scores over the vocabulary use the table's rows."""
+    causal = [BLOCK[0] | {"causal": True}, BLOCK[1]]
+    data = {
+        "name": "Text",
+        "input": {"kind": "tokens", "vocabulary": 11, "length": 6},
+        "embed": [{"kind": "token"}],
+        "stages": [{"dim": 4, "depth": 2, "block": causal}],
+        "head": {"kind": "language_model"},
+    }
+    path = tmp_path / "text.yaml"
+    path.write_text(as_yaml(data))
+    return path
+
+
+# What the dispatched account sees of a row.
+RUN = ("macs", "flops", "comparisons", "moved")
+NOTHING: dict[str, Any] = {
+    "content_dependent": False,
+    "reads": None,
+    "reads_tokens": None,
+    "params": 0,
+    "active_params": 0,
+    "bound": False,
+    "macs": 0,
+    "flops": 0,
+    "comparisons": 0,
+    "moved": 0,
+    "cached": 0,
+    "cached_per_token": 0,
+    "plain_traffic_bytes": None,
+    "tiled_traffic_bytes": None,
+    "heads": None,
+    "pairs": None,
+    "shared": None,
+    "seconds": None,
+}
+OF_SCORES = {"mixing": "global", "content_dependent": True, "reads": "N", "reads_tokens": 7, "heads": 2}
+STAGE = {"times": 2, "stage": "stage 1"}
+# path -> what of its row is not nothing; 7·2 = 14 tokens with [CLS] and both samples.
+IMAGE_ROWS: dict[str, dict[str, Any]] = {
+    # 12 tokens · 4 pixels · 4; twice that and 12·4 biases; 4·4 weights and 4 biases
+    "embed.0.projection": {"macs": 192, "flops": 432, "params": 20, "active_params": 20},
+    # 14·4 elements written
+    "embed.1.prepend": {"params": 4, "active_params": 4, "moved": 56},
+    # 7·4, a row per token
+    "embed.2.table": {"params": 28, "active_params": 28, "bound": True},
+    # 14·4·12 MACs, and biases 14·12; 4·12 + 12 parameters
+    "stages.0.block.0.qkv": STAGE | {"macs": 672, "flops": 1512, "params": 60, "active_params": 60},
+    # 2·7·7·4 MACs; per head 2·7·7 scores and per sample 49 pairs. In bytes, of 2·2 cores each: (7 + 7)·(2 + 2) + 4·49
+    # = 252 numbers, tiled in one block of keys 7·4 + 7·(4 + 2) + 4·7 = 98.
+    "stages.0.block.0.scores": STAGE
+    | OF_SCORES
+    | {"macs": 392, "flops": 784, "pairs": 49, "plain_traffic_bytes": 4032, "tiled_traffic_bytes": 1568},
+    # 5 FLOPs for each of 2·2·49 scores
+    "stages.0.block.0.softmax": STAGE | OF_SCORES | {"flops": 980},
+    "stages.0.block.0.weighted_sum": STAGE | OF_SCORES | {"macs": 392, "flops": 784},
+    # 14·4·3; no biases
+    "stages.0.block.1.router": STAGE | {"macs": 168, "flops": 336, "params": 12, "active_params": 12},
+    # 14 tokens · 3 experts · ⌈log₂ 3⌉
+    "stages.0.block.1.choose": STAGE | {"comparisons": 84},
+    # 14·2·4 elements written
+    "stages.0.block.1.gather": STAGE | {"moved": 112},
+    # 14·2 pairs of token and expert · 4·5, and biases 28·5; 3·(4·5 + 5) parameters, of which a token uses 2/3
+    "stages.0.block.1.experts_fc1": STAGE | {"macs": 560, "flops": 1260, "params": 75, "active_params": 50},
+    # the same, and biases 28·4; 3·(5·4 + 4) parameters
+    "stages.0.block.1.experts_fc2": STAGE | {"macs": 560, "flops": 1232, "params": 72, "active_params": 48},
+    # [CLS] alone: 2·4·3, and biases 2·3; 4·3 + 3 parameters
+    "head.linear": {"macs": 24, "flops": 54, "params": 15, "active_params": 15},
+}
+
+
+def test_rows_of_a_forward(image: Path) -> None:
+    ledger = xfcost.analyze(image, batch=2, memory_level="1KiB")
+    rows = {row["path"]: row for row in csv.DictReader(io.StringIO(ledger_text(ledger, "csv")))}
+    for path, given in IMAGE_ROWS.items():
+        place = path.split(".")[0]
+        expected = NOTHING | {"mixing": "per-token", "times": 1, "stage": place} | given
+        expected |= {
+            f"traced_{name}": expected[name] for name in ("params", "macs", "flops", "comparisons", "moved", "cached")
+        }
+        expected |= {f"dispatched_{name}": expected[name] for name in RUN}
+        told = {name: rows[path][name] for name in expected}
+        assert told == {name: "" if value is None else str(value) for name, value in expected.items()}, path
+        assert rows[path]["operation"] == path.rpartition(".")[2]
+    assert rows["stages.0.block.1.experts_fc1"]["read"] == "75"
+    assert rows["stages.0.block.0.scores"]["attention_entries"] == "196"  # 2·2·49
+    # scores and their softmax give 196 each and are alive together; training keeps the softmax
+    names = ("matrix_entries", "matrix_statistics", "matrices_alive", "matrix_kept")
+    assert [rows["stages.0.block.0.scores"][name] for name in names] == ["196", "0", "196", "0"]
+    assert [rows["stages.0.block.0.softmax"][name] for name in names] == ["196", "0", "392", "196"]
+    named = {name for name, value in NOTHING.items()} | {"path", "operation", "mixing", "times", "stage"}
+    named |= {f"traced_{name}" for name in ("params", "macs", "flops", "comparisons", "moved", "cached")}
+    named |= {f"dispatched_{name}" for name in RUN} | {*names}
+    # `title`, `order` and `block` are words; the other two are above
+    assert {*COLUMNS} - named == {"title", "order", "block", "read", "attention_entries"}
+
+
+# Of a block: layer norms 2·8, Q, K, V 60, output projection 20, router 12, experts 75 + 72. Of all: 2·255, the
+# projection 20, [CLS] 4, positions 28, the last norm 8, the classifier 15. A token uses one expert less: 25 + 24.
+PARAMS, ACTIVE = 585, 585 - 2 * 49
+# 192 + 2·(672 + 2·392 + 224 + 168 + 2·560) + 24, of which the scores and the weighted sums 2·2·392
+MACS, MIXING = 6152, 1568
+# 432 + 56 + 2·(280 + 1512 + 56 + 784 + 980 + 784 + 504 + 56) + 2·(280 + 336 + 210 + 56 + 1260 + 700 + 1232 + 112 + 112
+# + 56) + 280 + 54
+FLOPS, MIXING_FLOPS = 19442, 2 * (784 + 980 + 784)
+
+
+def test_the_object_of_a_forward(image: Path) -> None:
+    told = json.loads(xfcost.analyze(image, batch=2).to_json())
+    totals = told["totals"]
+    for before in ("", "traced_"):
+        # moved: 56 + 2·(28 + 112 + 112); compared: 2·84
+        names = ("params", "macs", "flops", "comparisons", "moved", "cached")
+        assert [totals[before + name] for name in names] == [PARAMS, MACS, FLOPS, 168, 560, 0]
+    assert (totals["active_params"], totals["bound_params"]) == (ACTIVE, 28)
+    assert totals["attention_entries"] == 392
+    assert (totals["plain_traffic_bytes"], totals["tiled_traffic_bytes"]) == (None, None)
+    mixing = told["by_mixing"]
+    assert [mixing["global"][name] for name in ("params", "macs", "flops")] == [0, MIXING, MIXING_FLOPS]
+    own = mixing["per-token"]
+    assert [own[name] for name in ("params", "active_params", "macs", "flops", "comparisons", "moved")] == [
+        PARAMS,
+        ACTIVE,
+        MACS - MIXING,
+        FLOPS - MIXING_FLOPS,
+        168,
+        560,
+    ]
+    assert set(mixing["local"].values()) == {0}
+    # 2·255 parameters; 2·2968 MACs
+    assert told["by_stage"] == [
+        {
+            "stage": "stage 1",
+            "tokens": 6,
+            "extra_tokens": 1,
+            "grid": [2, 3],
+            "width": 4,
+            "blocks": 2,
+            "params": 510,
+            "macs": 5936,
+        }
+    ]
+    assert told["streams"] == [{"name": None, "tokens": 6, "extra_tokens": 1, "grid": [2, 3]}]
+    named = {name: told[name] for name in ("name", "tokens", "extra_tokens", "image", "batch", "sequential_steps")}
+    assert named == {
+        "name": "Image",
+        "tokens": 6,
+        "extra_tokens": 1,
+        "image": [4, 6],
+        "batch": 2,
+        "sequential_steps": 2,
+    }
+    assert told["parallel_width"] == 7.0
+    assert [told[name] for name in ("dtype", "attention", "mode", "memory_level")] == [
+        "float32",
+        "eager",
+        "forward",
+        None,
+    ]
+
+
+# Twice the forward, but the pixels want no gradient: 2·6152 - 192
+BACKWARD = 12112
+
+
+def test_the_object_of_a_training_step(image: Path) -> None:
+    ledger = xfcost.analyze(image, batch=2, mode="train", tokens=100, sustained="1k", devices=2)
+    training = json.loads(ledger.to_json())["training"]
+    step = training["step"]
+    kept = step.pop("kept_bytes"), step.pop("attention_kept_bytes"), step.pop("total_bytes")
+    # of all rows, and with the fixed bytes
+    assert kept[0] == sum(int(row["kept_bytes"] or 0) for row in records(ledger))
+    assert kept[2] == kept[0] + 16 * PARAMS
+    assert step == {
+        "optimizer": "adamw",
+        "tokens": 12,  # 2·6: [CLS] is no token of the data
+        "forward_macs": MACS,
+        "backward_macs": BACKWARD,
+        "recomputed_macs": 0,
+        "model_flops": 36528,  # 2·(6152 + 12112)
+        "update_flops": 8775,  # 15 a parameter
+        "params_bytes": 2340,  # 4·585
+        "gradients_bytes": 2340,
+        "master_bytes": 0,
+        "optimizer_bytes": 4680,  # two numbers of 4 bytes a parameter
+        "fixed_bytes": 9360,
+    }
+    assert training["run"] == {
+        "tokens": 100,
+        "steps": 9,  # ⌈100/12⌉
+        "flops": 328752,  # 9·36528
+        "estimate": 292200,  # 6·487·100
+        "without_params_flops": 84672,  # 9·2·3·1568
+        "with_params_flops": 244080,  # the rest
+        "rate": 1000.0,
+        "peak": None,
+        "mfu": None,
+        "devices": 2,
+        "seconds": 164.376,  # 328752 / 2000
+        "days": 164.376 / 86400,
+        "device_days": 2 * 164.376 / 86400,
+    }
+    rows = {row["path"]: row for row in csv.DictReader(io.StringIO(ledger_text(ledger, "csv")))}
+    # path -> MACs of the backward, and bytes that autograd keeps in both blocks: its input, 4·14·4 bytes each
+    held = {
+        "embed.0.projection": (192, 192),  # the weights' gradient alone; 12·4 pixels
+        "stages.0.block.0.qkv": (1344, 448),
+        "stages.0.block.0.out": (448, 448),
+        "stages.0.block.1.router": (336, 448),
+        "stages.0.block.1.experts_fc2": (1120, 1120),  # 28·5 numbers a block
+    }
+    for path, (macs, kept_bytes) in held.items():
+        names = ("backward_macs", "traced_backward_macs", "kept_bytes", "backward_saved")
+        assert [rows[path][name] for name in names] == [str(macs), str(macs), str(kept_bytes), "0"], path
+
+
+# Decoding the sixth token of two samples, its past cached: 2 tokens wherever 14 stood, and [CLS] is none.
+DECODE_ROWS: dict[str, dict[str, Any]] = {
+    # two rows of the table are read, and written
+    "embed.0.lookup": {"params": 44, "active_params": 44, "moved": 8, "read": 8},
+    # 2·4·12, and biases 24
+    "stages.0.block.0.qkv": STAGE | {"macs": 96, "flops": 216, "params": 60, "active_params": 60},
+    # keys and values of 2·6 tokens, 4 wide, of which 2·2·4 are new; a token of a sample adds 8
+    "stages.0.block.0.cache": STAGE | {"cached": 96, "cached_per_token": 8, "moved": 16},
+    # 2 queries · 6 keys · 4
+    "stages.0.block.0.scores": STAGE | OF_SCORES | {"reads_tokens": 6, "macs": 48, "flops": 96, "pairs": 6},
+    # 2 tokens · 2 experts · 4·5; two samples may ask for all 3 experts
+    "stages.0.block.1.experts_fc1": STAGE | {"macs": 80, "flops": 180, "params": 75, "active_params": 50, "read": 75},
+    # 2·4·11; its own weights are read whole
+    "head.linear": {"macs": 88, "flops": 176, "params": 44, "active_params": 44, "read": 44},
+}
+
+
+def test_rows_of_a_decode_step(text: Path) -> None:
+    ledger = xfcost.analyze(text, batch=2, mode="decode")
+    rows = {row["path"]: row for row in csv.DictReader(io.StringIO(ledger_text(ledger, "csv")))}
+    for path, given in DECODE_ROWS.items():
+        expected = NOTHING | {"read": None, "mixing": "per-token", "times": 1, "stage": path.split(".")[0]} | given
+        told = {name: rows[path][name] for name in expected}
+        assert told == {name: "" if value is None else str(value) for name, value in expected.items()}, path
+    told = json.loads(ledger.to_json())
+    # 4 bytes · 2 blocks · 96; 4 · 2 · 8
+    assert told["cache"] == {"bytes": 768, "bytes_per_token": 64, "state_bytes": 0}
+    # 4·(8 + 2·255 + 8 + 44); 2772 FLOPs are 2·(40 + 216 + 8 + 96 + 120 + 96 + 72 + 8 + 40 + 48 + 30 + 8 + 180 + 100 +
+    # 176 + 16 + 16 + 8) + 40 + 176
+    step = {"weight_bytes": 2280, "cache_bytes": 768, "flops": 2772, "at_most": True, "bytes_read": 3048}
+    assert told["step"] == step | {"intensity": 2772 / 3048}
+    # 44 + 510 + 8 + 44; a token uses 2·49 less
+    assert (told["totals"]["params"], told["totals"]["active_params"]) == (606, 508)
+
+
+# ── comparisons, plots, pages ────────────────────────────────────────────────────────────────────────────────────────
+
+COMPARED: dict[str, Any] = {
+    "system": "Image",
+    "N": 6,
+    "image": "4x6",
+    "batch": 2,
+    "dtype": "float32",
+    "attention": "eager",
+    "mode": "train",
+    "tokens": 6,
+    "token_pairs": 36,
+    "params": PARAMS,
+    "active_params": ACTIVE,
+    "macs": MACS,
+    "macs_per-token": MACS - MIXING,
+    "macs_local": 0,
+    "macs_global": MIXING,
+    "mixing_macs": MIXING,
+    "flops": FLOPS,
+    "score_dot_products": 36,  # of the first block, per head and sample, on the grid: 6·6
+    "score_dot_products_with_extra_tokens": 49,  # 7·7
+    "plain_traffic_bytes": 8064,  # 2·4032
+    "tiled_traffic_bytes": 3136,  # 2·1568
+    "sequential_steps": 2,
+    "parallel_width": 7.0,
+    "cache_bytes": None,
+    "cache_bytes_per_token": None,
+    "read_bytes": None,
+    "intensity": None,
+    "generation_macs": None,
+    "generation_macs_without_cache": None,
+    "traced_macs": MACS,
+    "seconds": None,
+    "backward_macs": BACKWARD,
+    "step_flops": 36528,
+    "update_flops": 8775,
+    "gradients_bytes": 2340,
+    "optimizer_bytes": 4680,
+    "run_flops": 328752,
+    "estimated_flops": 292200,
+    "run_days": 164.376 / 86400,
+}
+# Held by other tests, whose definitions they are: here, that each is the one of its name.
+OF_THE_LEDGER = {"attention_bytes", "attention_peak_bytes", "kept_bytes", "step_bytes"}
+
+
+def test_a_comparison_of_training_steps(image: Path) -> None:
+    comparison = xfcost.compare(
+        image, image, batch=2, mode="train", tokens=100, sustained="1k", devices=2, memory_level="1KiB", trace=True
+    )
+    first, second = csv.DictReader(io.StringIO(comparison_text(comparison, "csv")))
+    told = {name: value for name, value in first.items() if name not in OF_THE_LEDGER}
+    assert told == {name: "" if value is None else str(value) for name, value in COMPARED.items()}
+    ledger = comparison.ledgers[0]
+    memory, step = ledger.attention_memory(), ledger.training.step  # type: ignore[union-attr]
+    assert [int(first[name]) for name in ("attention_bytes", "attention_peak_bytes")] == [
+        memory["all_layers"],
+        memory["peak"],
+    ]
+    assert [int(first[name]) for name in ("kept_bytes", "step_bytes")] == [step.kept_bytes, step.total_bytes]
+    assert second == first | {"system": "Image #2"}
+    figures = json.loads(comparison.to_json())["figures"]["Image"]
+    told = {name: value for name, value in figures.items() if name not in OF_THE_LEDGER}
+    head = ("system", "N", "image", "batch", "dtype", "attention", "mode")
+    assert told == {name: value for name, value in COMPARED.items() if name not in head}
+
+
+def test_attention_memory_of_all_layers_and_at_its_peak(image: Path) -> None:
+    figures = xfcost.compare(image, image, batch=2, settings=["stages.0.depth=3"]).figures["Image"]
+    # 3 blocks keep 2·2·49 weights after the softmax of 4 bytes; in one, scores and weights are alive together
+    assert (figures["attention_bytes"], figures["attention_peak_bytes"]) == (2352, 1568)
+
+
+def test_a_comparison_of_decode_steps(text: Path) -> None:
+    comparison = xfcost.compare(text, text, batch=2, mode="decode")
+    first, _ = csv.DictReader(io.StringIO(comparison_text(comparison, "csv")))
+    expected = {"N": 6, "image": "", "mode": "decode", "params": 606, "active_params": 508}
+    # 2·(96 + 2·48 + 32 + 24 + 2·80) + 88, of which the scores and the weighted sums 2·2·48
+    expected |= {"macs": 904, "mixing_macs": 192, "macs_global": 192, "macs_per-token": 712, "flops": 2772}
+    expected |= {"score_dot_products": 6, "cache_bytes": 768, "cache_bytes_per_token": 64, "read_bytes": 3048}
+    expected |= {"intensity": 2772 / 3048, "sequential_steps": 2, "parallel_width": 1.0}
+    assert {name: first[name] for name in expected} == {name: str(value) for name, value in expected.items()}
+
+
+def test_a_comparison_of_texts_tells_the_cache_from_none(text: Path) -> None:
+    comparison = xfcost.compare(text, text, mode="generate", new_tokens=3)
+    generation = comparison.ledgers[0].generation
+    assert generation is not None
+    first, _ = csv.DictReader(io.StringIO(comparison_text(comparison, "csv")))
+    assert generation.with_cache is not None
+    with_, without = generation.with_cache.macs, generation.without_cache.macs
+    assert with_ < without
+    assert (first["generation_macs"], first["generation_macs_without_cache"]) == (str(with_), str(without))
+    works = {"prefill": Work(macs=3, flops=4), "decode": Work(macs=5, flops=6), "without_cache": Work(macs=7, flops=8)}
+    made_up_ = Generation(prompt=1, new_tokens=2, **works)
+    told = json.loads(msgspec.structs.replace(made_up(ROW), generation=made_up_).to_json())["generation"]
+    assert told["with_cache"] == {"macs": 8, "flops": 10}
+    assert told["without_cache"] == {"macs": 7, "flops": 8}
+    assert (told["prompt"], told["new_tokens"]) == (1, 2)
+
+
+def test_points_of_a_plot(image: Path, tmp_path: Path) -> None:
+    done = xf("plot", image, "--batch", "2", "--N", "4:9", "-o", "a.csv", cwd=tmp_path)
+    assert done.returncode == 0
+    first, second = csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text()))
+    expected = {"system": "Image", "spec": str(image), "N": "4", "image": "4x4", "extra_tokens": "1", "batch": "2"}
+    expected |= {"dtype": "float32", "attention": "eager", "mode": "forward"}
+    # 5 tokens with [CLS]: two rows of positions less, 2·4 parameters; 8·16 + 2·10·(48 + 16 + 12 + 80) + 2·2·2·25·4 + 24
+    expected |= {"params": "577", "macs": "4072", "mixing_macs": "800", "cache_bytes": "0"}
+    assert {name: first[name] for name in expected} == expected
+    empty = ("traced_params", "traced_macs", "traced_mixing_macs", "seconds", "spread", "runs", "device", "machine")
+    assert {first[name] for name in empty} == {""}
+    assert {*first} == {*expected, *empty, "attention_bytes"}
+    assert (second["N"], second["image"]) == ("9", "6x6")
+
+
+def test_traced_points_of_a_plot(image: Path) -> None:
+    from xfcost.spec.load import load
+    from xfcost.spec.walk import Run
+    from xfcost.sweep import sweep
+
+    run = Run(batch=2)
+    one = sweep("Image", load(str(image)), run, (4, 9))
+    ledger = xfcost.analyze(image, N=4, batch=2)
+    first, second = sweep_records(one, [ledger])
+    assert [first[f"traced_{name}"] for name in ("params", "macs", "mixing_macs")] == [577, 4072, 800]
+    assert [second[f"traced_{name}"] for name in ("params", "macs", "mixing_macs")] == [None, None, None]
+
+
+def test_the_gallery() -> None:
+    (row,) = [row for row in gallery_rows(totals=True) if row["preset"] == "gpt2"]
+    d, n, layers, words = 768, 1024, 12, 50257
+    assert row == {
+        "family": "gpt",
+        "preset": "gpt2",
+        "name": "GPT-2 (124M)",
+        "tokens": "1,024",
+        # tables, 12 blocks of 12·d² weights, 13·d biases and norms, the last norm
+        "params": words * d + n * d + layers * (12 * d * d + 13 * d) + 2 * d,
+        # 12·d² a token and block, scores and weighted sums, logits
+        "macs": n * layers * 12 * d * d + layers * 2 * n * n * d + n * words * d,
+    }
+
+
+def test_the_page_of_operations(image: Path) -> None:
+    rows = csv.DictReader(io.StringIO(xf("glance", image, "--batch", "2", "--format", "csv").stdout))
+    found = {row["operation"]: row for row in rows}
+    experts, scores = found["MLP up-projection (experts)"], found["Attention scores QKᵀ"]
+    named = {"system": "Image", "N": "6", "image": "4x6", "where": "stage 1", "times": "2"}
+    # both blocks: 2·75 parameters and 2·560 MACs; 2·392
+    assert experts == experts | named | {"params": "150", "macs": "1120", "mixing": "per-token", "reads": ""}
+    assert scores == scores | named | {"params": "0", "macs": "784", "mixing": "global", "reads": "N"}
+    assert (experts["content_dependent"], scores["content_dependent"]) == ("False", "True")

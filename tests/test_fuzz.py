@@ -1,0 +1,42 @@
+"""A seeded sample of `tools/fuzz.py`: mutated specs, configs and argument lists are answered or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import random
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+_FILE = Path(__file__).parents[1] / "tools" / "fuzz.py"
+_EACH = 30
+
+
+@pytest.fixture(scope="module")
+def fuzz() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("fuzz", _FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["fuzz"] = module  # its NamedTuple asks where it stands
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("kind", ["spec", "config", "arguments"])
+def test_every_item_is_answered_or_refused(fuzz: ModuleType, kind: str, tmp_path: Path) -> None:
+    """Times are the script's to judge: nothing here depends on the machine's speed."""
+    for number in range(_EACH):
+        with contextlib.suppress(fuzz.XfcostError):
+            fuzz.TRY[kind](random.Random(f"{kind}:{number}"), tmp_path)  # noqa: S311 - to be made again
+
+
+def test_a_finding_is_found(fuzz: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(rng: random.Random, folder: Path) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setitem(fuzz.TRY, "spec", broken)
+    assert fuzz.tried("spec:1", tmp_path).what.startswith("ZeroDivisionError: planted (test_fuzz.py:")

@@ -1,0 +1,96 @@
+"""Over which N a plot is drawn: as much of the default as all systems have; and points that a system has not."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from helpers import xf
+from xfcost.errors import UsageError
+from xfcost.report.scaling import numbers_text, scaling_chart, skipped_text
+from xfcost.spec.load import load
+from xfcost.spec.walk import Run
+from xfcost.sweep import Sweep, common_range, span_of, sweep
+
+
+def swept(name: str, low: int, high: int) -> Sweep:
+    return sweep(name, load(name), Run(), (low, high))
+
+
+def test_without_n_the_range_is_that_of_all_systems_and_is_said(tmp_path: Path) -> None:
+    # GPT-2 has 1,024 positions; 32² = 1,024 is a grid of ViT's too.
+    done = xf("plot", "vit", "gpt2", "-o", "a.csv", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "--N 49:1024, which all systems can have (GPT-2 (124M): " in done.stderr
+    assert "N can be at most 1024)" in done.stderr
+    assert "its line ends" not in done.stderr
+    assert "ViT-S/8: slope 1.99 from N = 49 to 1,024" in done.stdout
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
+    ends = {name: [int(row["N"]) for row in rows if row["system"] == name] for name in ("ViT-S/8", "GPT-2 (124M)")}
+    assert {(numbers[0], numbers[-1]) for numbers in ends.values()} == {(49, 1024)}
+    # Patches of 8: 7·8 pixels
+    assert [row["image"] for row in rows if row["N"] == "49"] == ["56x56", ""]
+
+
+def test_a_range_that_is_given_is_drawn_and_every_line_as_far_as_it_goes(tmp_path: Path) -> None:
+    done = xf("plot", "vit", "gpt2", "--N", "49:12544", "-o", "a.csv", cwd=tmp_path)
+    assert "which all systems can have" not in done.stderr
+    assert "GPT-2 (124M): its line ends at N = 1,024" in done.stderr
+    assert "ViT-S/8: slope 2.00 from N = 49 to 12,544" in done.stdout
+
+
+def test_the_whole_default_is_said_too(tmp_path: Path) -> None:
+    done = xf("plot", "vit", "swin", "-o", "a.csv", cwd=tmp_path)
+    assert done.stderr.splitlines()[0] == "--N 49:12544, which all systems can have"
+
+
+def test_a_mark_beyond_the_range_of_all_is_refused(tmp_path: Path) -> None:
+    done = xf("plot", "vit", "gpt2", "--mark", "2000", "-o", "a.svg", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--mark 2000: is outside the range; expected N from 49 to 1024" in done.stderr
+    assert xf("plot", "vit", "gpt2", "--mark", "1k", "--N", "49:2k", "-o", "a.csv", cwd=tmp_path).returncode == 0
+
+
+def test_points_that_a_system_has_not_are_skipped_and_named(tmp_path: Path) -> None:
+    # Kernels of 2×2 halve ConvNeXt's grid three times: sides below 8 end before.
+    one = swept("convnext-t", 4, 400)
+    assert (one.xs[0], one.xs[-1], [*one.skipped]) == (64, 400, [4, 9, 16, 25, 36, 49])
+    assert numbers_text(one) == "N = 4, 9, 16, 25 and 2 more"
+    assert skipped_text(one).startswith("convnext-t: N = 4, 9, 16, 25 and 2 more left out: convnext-t.yaml:14 ")
+    done = xf("plot", "convnext-t", "vit", "--N", "4:400", "-o", "a.csv", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "ConvNeXt-T: N = 4, 9, 16, 25 and 2 more left out: convnext-t.yaml:14 " in done.stderr
+    chart = scaling_chart([one], [[]], "macs", mark=None)
+    assert chart.footnote == "convnext-t has no N = 4, 9, 16, 25 and 2 more."
+
+
+def test_gaps_in_the_middle_are_no_end() -> None:
+    # MobileViT's patches of 2×2 tile grids of ⌈s/4⌉, ⌈s/8⌉ and ⌈s/16⌉: all three are even where s is 29 to 32 over a
+    # multiple of 32.
+    one = swept("mobilevit-s", 29**2, 64**2)
+    sides = [29, 30, 31, 32, 61, 62, 63, 64]
+    assert one.ended is None
+    assert [*one.xs] == [side**2 for side in sides]
+    assert [*one.skipped] == [side**2 for side in range(33, 61)]
+    beyond = swept("mobilevit-s", 29**2, 70**2)
+    assert beyond.ended is not None
+    assert (beyond.xs[-1], max(beyond.skipped)) == (64**2, 60**2)
+
+
+def test_a_few_numbers_are_all_named() -> None:
+    one = swept("convnext-t", 25, 400)
+    assert numbers_text(one) == "N = 25, 36 and 49"
+    assert numbers_text(swept("convnext-t", 49, 400)) == "N = 49"
+    assert numbers_text(swept("convnext-t", 9, 400)) == "N = 9, 16, 25, 36 and 49"
+
+
+def test_systems_without_a_common_range_are_refused_with_theirs() -> None:
+    small, large = swept("vit", 49, 100), swept("vit", 144, 400)
+    with pytest.raises(UsageError, match=r"no range of N is common to all systems \(vit from 49 to 100; vit from 144"):
+        common_range([small, large])
+    both = common_range([swept("vit", 49, 400), swept("vit", 144, 900)])
+    assert span_of(both) == (144, 400)
+    assert [one.ended for one in both] == [None, None]

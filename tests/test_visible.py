@@ -1,0 +1,139 @@
+"""Text of a spec is shown, never obeyed: by a terminal, a spreadsheet, a page of Markdown or HTML, or a figure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import xf
+from xfcost.api import analyze
+from xfcost.report.export import ledger_text, to_csv, to_markup
+from xfcost.visible import json_visible, markdown, visible
+
+BAD = "\\e]0;owned\\a\\e[2J\\u202Egnp.exe\\u2066\\x7f\\x9b31m\\u200b"
+# What the text above must not leave: controls but for line ends, overrides, characters that are not there.
+OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+SPEC = """
+name: plain
+paper: "PAPER BAD"
+notes: "NOTES BAD"
+input: {kind: tokens, vocabulary: 100, length: 8}
+embed: [{kind: token, share: table}]
+stages: [{dim: 8, depth: 2, block: [{kind: full, heads: 1}]}]
+head: {kind: language_model, share: table}
+published: [{params: 5, source: "SOURCE BAD", note: "=1+1"}]
+""".replace("BAD", BAD)
+
+
+@given(st.text())
+def test_nothing_that_is_obeyed_is_left(text: str) -> None:
+    shown = visible(text)
+    assert all(character == "\n" or character.isprintable() or character.isspace() for character in shown)
+    assert not OBEYED.search(shown)
+    assert visible(shown) == shown
+    if text.isprintable():
+        assert shown == text
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_json_says_what_it_said(text: str) -> None:
+    written = json_visible(json.dumps({text: text}, ensure_ascii=False))
+    assert json.loads(written) == {text: text}
+    assert not OBEYED.search(written)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    file = tmp_path / "bad.yaml"
+    file.write_text(SPEC)
+    return file
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["analyze", "--no-trace"],
+        *(["analyze", "--no-trace", "--format", form] for form in ("json", "csv", "markdown", "latex")),
+        ["compare", "vit"],
+        ["glance"],
+        ["diagram"],
+        ["show", "--full"],
+    ],
+)
+def test_no_report_has_it(spec: Path, words: list[str]) -> None:
+    done = xf(words[0], spec, *words[1:])
+    assert done.returncode == 0
+    assert not OBEYED.search(done.stdout)
+    assert not OBEYED.search(done.stderr)
+    if words == ["analyze", "--no-trace"]:
+        assert r"\x1b[2J\u202egnp.exe\u2066\x7f\x9b31m\u200b" in done.stdout
+
+
+@pytest.mark.parametrize("key", ["kind", "name", "foo", "extends", "set"])
+def test_no_error_has_it(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(f'"{key}": "{BAD}"\n"{BAD}": 1\n')
+    done = xf("analyze", file)
+    assert done.returncode == 2
+    assert not OBEYED.search(done.stderr)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names of files with control characters")
+def test_no_file_name_has_it(tmp_path: Path) -> None:
+    for name in ("\x1b[2J\u202e.yaml", "no\x1b[2J.yaml"):
+        file = tmp_path / name
+        if name.startswith("\x1b"):
+            file.write_text("name: 1\n")
+        done = xf("analyze", file)
+        assert done.returncode == 2
+        assert not OBEYED.search(done.stderr)
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_a_cell_is_no_formula(start: str) -> None:
+    text = to_csv([{"name": f"{start}cmd|' /C calc'!A0", "number": -5, "ratio": -0.5, "none": None, "plain": "a=b"}])
+    (row,) = csv.DictReader(io.StringIO(text))
+    assert row["name"].startswith("'")
+    assert (row["number"], row["ratio"], row["none"], row["plain"]) == ("-5", "-0.5", "", "a=b")
+
+
+def test_a_name_ends_no_cell_of_markdown_and_begins_no_tag() -> None:
+    name = "a|b\n<script>alert(1)</script>[x](javascript:y)\\|"
+    lines = to_markup([{name: name, "n": "1"}], "markdown").splitlines()
+    assert [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines] == [3, 3, 3]
+    assert not any(mark in line for line in lines for mark in ("<", ">", "]("))
+    assert markdown("QKᵀ / O(N·d²) [CLS] 50 %") == "QKᵀ / O(N·d²) [CLS] 50 %"
+
+
+def test_a_name_is_no_command_of_latex() -> None:
+    cell = to_markup([{"name": r"\input{x} $y$ 5% a_b & #1"}], "latex").splitlines()[4]
+    assert cell == r" \textbackslash{}input\{x\} \$y\$ 5\% a\_b \& \#1 \\"
+
+
+def test_a_name_is_no_tag_in_a_notebook_nor_a_formula_in_a_figure(spec: Path, tmp_path: Path) -> None:
+    spec.write_text(SPEC.replace("name: plain", "name: '_<script>x</script> $a_{$ &amp;'"))
+    page = analyze(spec, trace=False)._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    target = tmp_path / "x.svg"
+    done = xf("plot", spec, "vit", "--N", "49:196", "-o", target)
+    assert done.returncode == 0, done.stderr
+    assert "<script>" not in target.read_text()
+    drawn = xf("diagram", spec, "-o", tmp_path / "d.svg")
+    assert drawn.returncode == 0, drawn.stderr
+
+
+def test_the_preamble_is_escaped_too(spec: Path) -> None:
+    spec.write_text(SPEC.replace("name: plain", "name: 'a|b <script>'"))
+    ledger = analyze(spec, trace=False)
+    assert ledger_text(ledger, "markdown").startswith(r"a\|b &lt;script&gt;: ")
+    assert ledger_text(ledger, "latex").startswith("% a|b <script>: ")
