@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_iter
 from xfcost.live.build import TWINS
 from xfcost.live.kernels import KernelOnMeta
 from xfcost.live.leaves import Fused
-from xfcost.live.trace import row_path
+from xfcost.live.rows import row_path
 from xfcost.mechanisms.base import Mixer, Place
 
 KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

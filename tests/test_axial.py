@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+import xfcost
 from cases.base import DIM, VOLUME, Case
 from compared import given, referred
 from strategies import place_for
@@ -196,3 +199,24 @@ def test_growth_of_a_folded_sequence_is_measured_on_squares():
     ledgers = sweep("common-axial", loaded, Run(), (128, 65536))
     assert slope(ledgers.xs, ledgers.values("mixing_macs")) == pytest.approx(1.5)
     assert ledgers.ended is None
+
+
+@pytest.mark.parametrize("axis", ["row", "column", "depth", "all"])
+def test_a_video_s_backward_pass_is_torch_s(axis: str, tmp_path: Path) -> None:
+    # On pixels as they are: the projections work out no gradient of what comes in, along depth neither.
+    file = tmp_path / "video.yaml"
+    file.write_text(
+        "name: on a video\n"
+        "input: {kind: video, frames: 2, size: [3, 4], channels: 12}\n"
+        "embed: [{kind: pixels}]\n"
+        "residual: none\n"
+        "stages:\n"
+        "  - dim: 12\n    depth: 1\n"
+        f"    block: [{{kind: axial, axis: {axis}, heads: 2}}]\n",
+        encoding="utf-8",
+    )
+    ledger = xfcost.analyze(str(file), mode="train")
+    assert ledger.agreement is not None
+    assert ledger.agreement.exact, ledger.agreement.differences
+    qkv = [row for row in ledger.rows if row.path.endswith("qkv")]
+    assert [row.backward_macs for row in qkv] == [24 * 12 * 36] * (3 if axis == "all" else 1)  # N·d·3d, once

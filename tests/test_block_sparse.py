@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_embeddings, put_layer
+from growth import orders_at
 from strategies import as_yaml
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
 from xfcost.counted import count
@@ -110,10 +111,11 @@ def test_on_meta_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_few_blocks_are_full_attention() -> None:
     page = BlockSparse(heads=2, block=2, random_blocks=1, projection_bias=False)
     assert list(page.operations(at(14))) == list(Full(heads=2, projection_bias=False).operations(at(14)))
-    assert page.order_key(at(14)) == "full"
+    assert orders_at(page, at(14))["scores"] == "O(N²·d)"
     (note,) = page.notes(at(14))
     assert note == "14 tokens are no more than (5 + 2·1)·2 = 14: full attention"
-    assert (list(page.reads(Grid((14,)), 5)), page.order_key(at(15))) == (list(range(14)), "block_sparse")
+    assert list(page.reads(Grid((14,)), 5)) == list(range(14))
+    assert orders_at(page, at(15))["scores"] == "O(N·b·r·d)"
 
 
 def test_padding_is_told() -> None:

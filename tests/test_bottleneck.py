@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cases.base import Case
+from growth import orders_at
 from test_every_mechanism import example, joined, make, probed
 from xfcost.errors import PageError
 from xfcost.grid import Grid
@@ -169,9 +170,6 @@ class Anywhere(Mixer, frozen=True, kw_only=True, tag="anywhere"):
     def out(self, place: Place) -> tuple[Grid, int]:
         return Grid(tuple(-(-side // self.stride) for side in place.grid.sides)), place.dim
 
-    def order_key(self, place: Place) -> str:
-        return "anywhere"
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return range(grid.tokens)
 
@@ -237,7 +235,7 @@ def test_another_mixer_stands_in_place_of_the_3x3(stride_on, sides):
     assert by_name(page, place)["spatial_project"].macs == outside * 20 * 20
     assert next(page.notes(place)) == "width 20"
     assert page.label() == "Bottleneck, Anywhere"
-    assert page.order_key(place) == "bottleneck/anywhere"
+    assert orders_at(page, place)["spatial_project"] == "O(N·d²)"
 
     seen, listed = probed_of(page, place)
     assert seen == [frozenset(reads) for reads in listed]

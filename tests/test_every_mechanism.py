@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import math
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,9 +25,10 @@ from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
 from cases.window import kept
 from compared import answers_of, scattered
+from growth import exponent, orders_at
 from modules import Holder
 from strategies import answers, as_yaml, cases, examples, place_for, spec_of
-from xfcost.counted import batched, count
+from xfcost.counted import batched
 from xfcost.errors import PageError, SpecError
 from xfcost.facts import Facts
 from xfcost.grid import Grid
@@ -44,7 +42,6 @@ from xfcost.live.probe import Probed, kind_of, probe
 from xfcost.live.rows import row_path
 from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
 from xfcost.mechanisms.base import Mixer, Place, Residual, SubLayer, tag_of
-from xfcost.mechanisms.orders import ORDERS
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
@@ -478,61 +475,6 @@ def test_the_windows_of_a_padded_grid_are_those_of_the_grid_cropped(page: Window
             assert sorted(page.reads(grid, token)) == cropped
 
 
-# 7 ── twice as many tokens ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def exponent(order: str) -> float:
-    """How often N stands in an order: `O(h·N²)` -> 2, `O(N√N·d)` -> 1.5, `O(M·d²)` -> 0; log N is left aside."""
-    alone = ("0", "√N") if "√N" in order else ("", "") if "N" in order else ("0", "")
-    found = re.findall(r"(?<!log )(?<!√)N([²³]?)(√N)?", order) or [alone]
-    return max({"": 1, "²": 2, "³": 3, "0": 0}[whole] + (0.5 if half else 0) for whole, half in found)
-
-
-def test_exponents_are_read_from_orders() -> None:
-    texts = ("O(h·N²)", "O(N·W²·d)", "O(N√N·d)", "O(M·d²)", "O(V·d) parameters", "O(N·b·d + N·m·d)")
-    assert [exponent(text) for text in texts] == [2, 1, 1.5, 0, 0, 1]
-    assert exponent("O(h·N·log N) comparisons") == 1
-    assert exponent("O(h·N·k/b + N·d)") == 1
-    assert exponent("O(√N·dₖ) parameters") == 0.5
-
-
-ENLARGED = 2**20
-
-
-def ordered(row: Operation, order: str) -> int:
-    """What of a row the order is the order of."""
-    kept = {"parameters": row.params, "comparisons": row.comparisons}
-    return kept.get(order.rpartition(" ")[2], row.macs or row.flops)
-
-
-@pytest.mark.parametrize(
-    ("page", "fused"),
-    [*examples(), (Mlp(), False), (Swiglu(), False), (Moe(), False)],
-    ids=lambda value: str(value) if isinstance(value, SubLayer) else "",
-)
-def test_more_tokens_cost_what_the_order_says(page: SubLayer, *, fused: bool) -> None:
-    # Closed forms take any N: where N is huge, what is not the leading term has vanished.
-    case = CASES.get(type(page))
-    first = case.growth(page)[0] if case else Grid((6,))
-    grids = [first._replace(sides=tuple(side * ENLARGED * more for side in first.sides)) for more in (1, 2)]
-    small, large = (list(page.operations(place_for(page, grid, fused=fused))) for grid in grids)
-    key = page.order_key(place_for(page, grids[0], fused=fused))
-    orders = 0
-    for before, after in zip(small, large, strict=True):
-        order = ORDERS.get((key, before.path))
-        assert (order is None) == (before.only_moves or not (before.params or before.flops or before.comparisons))
-        if order is None:
-            continue
-        costs = [ordered(row, order) for row in (before, after)]
-        logarithm = math.log(grids[1].total, grids[0].total) if "log N" in order else 1
-        grown = (grids[1].total / grids[0].total) ** exponent(order) * logarithm
-        assert costs[1] / costs[0] == pytest.approx(grown, rel=1e-2 if "log N" in order else 1e-3), (before.path, order)
-        assert order.endswith("parameters") == (not (before.macs or before.flops or before.comparisons))
-        orders += 1
-    least = 3 if getattr(page, "output_projection", True) else 2
-    assert orders >= (least if case is None or case.per_token else 1)
-
-
 # What no mechanism may do: hold a tensor that grows faster than it claims ────────────────────────────────────────────
 
 
@@ -564,8 +506,7 @@ def test_no_tensor_grows_faster_than_the_mechanism_claims(page: Mixer) -> None:
             with torch.no_grad():
                 module(*inputs)
         largest.append(seen.elements)
-    key = page.order_key(places[0])
-    claimed = max(exponent(order) for (kind, _), order in ORDERS.items() if kind == key and "parameters" not in order)
+    claimed = max(exponent(order) for order in orders_at(page, places[0]).values() if "parameters" not in order)
     grown = math.log(largest[1] / largest[0]) / math.log(places[1].grid.total / places[0].grid.total)
     assert grown <= claimed + 0.05, (largest, claimed)
 
@@ -615,52 +556,6 @@ def test_causal_pages_read_no_later_token(page: Mixer) -> None:
         assert sorted(turns) == sorted(set(turns))
         for token, mine in enumerate(turns):
             assert all(turns[other] <= mine for other in page.reads(grid, token))
-
-
-@functools.cache
-def derivation() -> Any:
-    file = Path(__file__).parents[1] / "tools" / "derive_orders.py"
-    sys.path.insert(0, str(file.parent))  # as running it does, for the folder of examples beside it
-    spec = importlib.util.spec_from_file_location("derive_orders", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_orders_are_what_the_formulas_give() -> None:
-    module = derivation()
-    assert module.orders() == ORDERS
-    assert module.FILE.read_text(encoding="utf-8") == module.text(), f"stale: run `{module.COMMAND}`"
-
-
-@every_mechanism
-def test_a_mechanism_without_an_example_stops_the_derivation(
-    mechanism: type[Mixer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = {page: spots for page, spots in derivation().examples().items() if page is not mechanism}
-    monkeypatch.setattr(derivation(), "examples", lambda: left)
-    with pytest.raises(LookupError, match=mechanism.__name__):
-        derivation().orders()
-
-
-def test_orders_by_hand() -> None:
-    # Full attention: N·d·3d, N²·d (twice), h·N² softmax elements. Windows: ⌈√N/W⌉²·W²·W²·d = N·W²·d.
-    scores, softmax = ORDERS["full", "scores"], ORDERS["full", "softmax"]
-    assert (ORDERS["full", "qkv"], scores, softmax) == ("O(N·d²)", "O(N²·d)", "O(h·N²)")
-    assert (ORDERS["window", "scores"], ORDERS["window", "softmax"]) == ("O(N·W²·d)", "O(h·N·W²)")
-    assert (ORDERS["cross", "scores"], ORDERS["cross", "kv"]) == ("O(N·M·d)", "O(M·d²)")
-    assert (ORDERS["mlp", "fc1"], ORDERS["residual", "residual_norm"]) == ("O(N·d²)", "O(N·d)")
-    assert ORDERS["window", "relative_bias"] == "O(h·W²) parameters"
-    assert ("window", "partition") not in ORDERS
-
-
-def test_rows_that_only_move_data_have_no_order() -> None:
-    orders = {row.path: row.order for row in count(place(load("vit-b16"), Run())).rows}
-    assert orders["head.pool"] is None
-    assert orders["stages.0.block.0.scores"] == "O(N²·d)"
-    assert orders["stages.0.block.0.residual_norm"] == "O(N·d)"
 
 
 # Places where a page refuses to stand ────────────────────────────────────────────────────────────────────────────────

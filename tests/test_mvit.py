@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from growth import orders_at
 from plain_mvit import CONFIGS, Config, PlainMViT
 from strategies import as_yaml
 from xfcost.counted import count
@@ -21,7 +22,6 @@ from xfcost.live.build import SubLayerModel, Twins, build
 from xfcost.live.mechanisms.decomposed import distance_rows
 from xfcost.mechanisms import Pooling, WindowPooling
 from xfcost.mechanisms.base import Place, Residual
-from xfcost.mechanisms.orders import ORDERS
 from xfcost.mechanisms.pooled_axes import PooledAxis
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_files
@@ -375,10 +375,12 @@ def test_heads_divide_the_width_that_comes_out() -> None:
 
 
 def test_orders_along_one_two_and_three_axes() -> None:
-    keys = [Conv(size=3).order_key(Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]]
-    assert [ORDERS[key, "conv"] for key in keys] == ["O(N·W·C·d)", "O(N·W²·C·d)", "O(N·W³·C·d)"]
+    doors = [orders_at(Conv(size=3), Place(grid=Grid(sides), dim=3, out_dim=8)) for sides in [(9,), (9, 9), (9, 9, 9)]]
+    assert [door["conv"] for door in doors] == ["O(N·W·d²)", "O(N·W²·d²)", "O(N·W³·d²)"]
     # Frames have no strides: l² tokens to a key, whatever the kernel's reach in time.
-    video = Pooling(heads=2, kv_stride=[1, 4, 4], bias="decomposed").order_key(here(4, 8, 8))
-    assert (ORDERS[video, "pool_k"], ORDERS[video, "scores"]) == ("O(N·W³·d/l²)", "O(N²·d/l²)")
-    assert ORDERS["pooling", "position_scores"] == "O(N√N·d/l)"
-    assert ORDERS["window_pooling", "scores"] == "O(N·W²·d)"
+    video = orders_at(Pooling(heads=2, kv_stride=[1, 4, 4], bias="decomposed"), here(4, 8, 8))
+    assert (video["pool_k"], video["scores"]) == ("O(N·W³·d/l²)", "O(N²·d/l²)")
+    image = orders_at(Pooling(heads=2, kv_stride=4, bias="decomposed"), here(8, 8))
+    assert image["position_scores"] == "O(N√N·d/l)"
+    windows = orders_at(WindowPooling(heads=2, kv_stride=4, window=8), here(8, 8))
+    assert windows["scores"] == "O(N·W²·d)"

@@ -1,33 +1,271 @@
-"""Orders in letters: every row of every preset that costs something has one, of all tokens and of one more."""
+"""Orders in letters: none is missing, and as many more tokens cost what the order says, row by row."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+from collections.abc import Iterator
 
 import pytest
 
+from cases import CASES
+from growth import exponent, orders_at
+from strategies import place_for
 from xfcost.counted import count
-from xfcost.errors import SpecError, UsageError
-from xfcost.mechanisms.base import tag_of
+from xfcost.errors import PageError, SpecError, UsageError
+from xfcost.grid import Grid
+from xfcost.layers import Moe, Swiglu
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.residual import wrapped
+from xfcost.ledger import Operation
+from xfcost.lettered import Lettered, lettered
+from xfcost.mechanisms import Axial, BlockSparse, Cross, Full, Nystrom, Pooling, SpatialReduction, Window, WindowPooling
+from xfcost.mechanisms.base import Place, SubLayer, alone
+from xfcost.orders import costs, order, orders
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.walk import Run, place
 
-# Windows of which queries are pooled with a stride: in letters it isn't known which of their strides is the larger.
-UNKNOWN = {("window_pooling", "residual_pool"), ("window_pooling", "residual_projection")}
+ENLARGED = 2**30
 
 
+@pytest.mark.parametrize("attention", ["eager", "fused"])
 @pytest.mark.parametrize("mode", ["forward", "decode"])
-def test_every_costly_row_of_every_preset_has_an_order(mode: str) -> None:
-    without, counted = set(), 0
+def test_every_costly_row_of_every_preset_has_an_order(mode: str, attention: str) -> None:
+    counted = 0
     for preset in preset_names():
         with contextlib.suppress(SpecError, UsageError):  # many have no step
-            architecture = place(load(preset), Run(mode=mode))  # type: ignore[arg-type]
-            kinds = {part.path: tag_of(type(part.page)) for part, *_ in architecture.parts()}
+            architecture = place(load(preset), Run(mode=mode, attention=attention))  # type: ignore[arg-type]
             for row in count(architecture).rows:
-                part, _, name = row.path.rpartition(".")
-                costs = row.macs or row.flops or row.comparisons or row.params
-                if costs and part != "shared" and (kinds[part], name) not in UNKNOWN and row.order is None:
-                    without.add((preset, row.path))
+                assert (row.order is not None) == costs(row), (preset, row.path)
             counted += 1
     assert counted > {"forward": 400, "decode": 120}[mode]
-    assert not without
+
+
+def rows_of(page: SubLayer, spot: Place, mode: str) -> Iterator[Operation]:
+    """Its own rows and what joins the stream, of all tokens or of one more."""
+    if mode == "forward":
+        yield from wrapped(page, "none", spot)
+        return
+    yield from page.decoding(spot)
+    yield from page.shortcut(alone(spot))
+
+
+def enlarged(page: SubLayer, grid: Grid, times: int) -> Grid:
+    """`grid` with its sides so many times as long; a video keeps its frames, but for attention along its axes."""
+    kept = 1 if len(grid.sides) > 2 and not isinstance(page, Axial) else 0
+    return grid._replace(sides=(*grid.sides[:kept], *(side * times for side in grid.sides[kept:])))
+
+
+EXAMPLES = [*(page for case in CASES.values() for page in case.examples), Mlp(), Swiglu(), Moe()]
+LAYERS = [Grid(sides) for sides in ((6,), (2, 3), (2, 3, 4))]
+
+
+def stands(page: SubLayer) -> Iterator[tuple[Grid, bool]]:
+    """The grids of its case, where it grows evenly first; eager, and fused where that changes something."""
+    case = CASES.get(type(page))  # type: ignore[call-overload]
+    grids = dict.fromkeys((case.growth(page)[0], *case.grids)) if case else LAYERS
+    for fused in (False, True) if case and case.fused else (False,):
+        yield from ((grid, fused) for grid in grids)
+
+
+def several(page: SubLayer) -> Iterator[tuple[Grid, bool, str]]:
+    """Those, of all tokens and of one more where there is a form of that."""
+    for grid, fused in stands(page):
+        yield grid, fused, "forward"
+        with contextlib.suppress(PageError):
+            list(page.decoding(place_for(page, grid, fused=fused)))
+            yield grid, fused, "decode"
+
+
+def ordered(row: Operation, text: str) -> int:
+    """What of a row the order is the order of."""
+    kept = {"parameters": row.params, "comparisons": row.comparisons}
+    return kept.get(text.rpartition(" ")[2], row.macs or row.flops)
+
+
+@pytest.mark.parametrize("page", EXAMPLES, ids=str)
+def test_more_tokens_cost_what_the_order_says(page: SubLayer) -> None:
+    # Closed forms take any N: where N is huge, what is not the leading term has vanished. √(4N) is as whole as √N.
+    tried = 0
+    for grid, fused, mode in several(page):
+        places = [place_for(page, enlarged(page, grid, ENLARGED * more), fused=fused) for more in (1, 4)]
+        small, large = ({row.path: row for row in rows_of(page, spot, mode) if costs(row)} for spot in places)
+        known = orders(rows_of(*page.in_letters(places[0]), mode))
+        more, tokens = places[1].grid.total / places[0].grid.total, [spot.grid.total for spot in places]
+        assert known.keys() == small.keys() == large.keys()
+        for path, text in known.items():
+            before, after = small[path], large[path]
+            logarithm = math.log(tokens[1], tokens[0]) if "log N" in text else 1
+            spent = ordered(after, text) / ordered(before, text)
+            grown = pytest.approx(more ** exponent(text) * logarithm, rel=1e-2 if logarithm > 1 else 1e-3)
+            assert spent == grown, (grid, mode, path, text)
+            assert text.endswith("parameters") == (not (before.macs or before.flops or before.comparisons))
+            tried += 1
+    assert tried > 1
+
+
+@pytest.mark.parametrize("page", EXAMPLES, ids=str)
+def test_rows_in_letters_are_the_rows(page: SubLayer) -> None:
+    for grid, fused, mode in several(page):
+        spot = place_for(page, grid, fused=fused)
+        rows, in_letters = list(rows_of(page, spot, mode)), list(rows_of(*page.in_letters(spot), mode))
+        assert in_letters == rows
+        assert set(orders(in_letters)) == {row.path for row in rows if costs(row)}
+
+
+def test_exponents_are_read_from_orders() -> None:
+    texts = ("O(h·N²)", "O(N·W²·d)", "O(N√N·d)", "O(M·d²)", "O(V·d) parameters", "O(N·b·d + N·m·d)")
+    assert [exponent(text) for text in texts] == [2, 1, 1.5, 0, 0, 1]
+    assert exponent("O(h·N·log N) comparisons") == 1
+    assert exponent("O(h·N·k/b + N·d)") == 1
+    assert exponent("O(√N·dₖ) parameters") == 0.5
+    assert exponent("O(N∛N·d)") == pytest.approx(4 / 3)
+
+
+def at(*sides: int, extra: int = 0, **more: object) -> Place:
+    return Place(**({"grid": Grid(sides, extra), "dim": 96, "out_dim": 96} | more))  # type: ignore[arg-type]
+
+
+def test_orders_by_hand() -> None:
+    # Full attention: N·d·3d, N²·d (twice), h·N² softmax elements. Windows: ⌈√N/W⌉²·W²·W²·d = N·W²·d.
+    full = orders_at(Full(heads=6), at(28, 28))
+    assert (full["qkv"], full["scores"], full["softmax"]) == ("O(N·d²)", "O(N²·d)", "O(h·N²)")
+    window = orders_at(Window(heads=6), at(28, 28))
+    assert (window["scores"], window["softmax"]) == ("O(N·W²·d)", "O(h·N·W²)")
+    assert window["relative_bias"] == "O(h·W²) parameters"
+    assert "partition" not in window
+    cross = orders_at(Cross(heads=6), at(28, memory=Grid((35,)), memory_dim=80))
+    assert (cross["scores"], cross["kv"]) == ("O(N·M·d)", "O(M·d²)")
+    assert orders_at(Mlp(), at(28))["fc1"] == "O(N·d²)"
+
+
+# What mixes in a preset by multiplying, as the papers' formulas have it (docs/efficient-attention.md, docs/vision.md).
+MIXING = {
+    "common-axial": "O(N√N·d)",
+    "common-bigbird": "O(N·b·d), O(N·b·r·d), O(b²·r·d)",
+    "common-blockwise": "O(N·b·d + N·m·d)",
+    "common-compressed": "O(N²·d/c), O(N·d²)",
+    "common-compressive": "O(N²·d), O(N·d²)",
+    "common-conv": "O(N·W·d²)",
+    "common-etc": "O(N·g·d), O(N·w·d)",
+    "common-full": "O(N²·d)",
+    "common-funnel": "O(N²·d)",
+    "common-linear": "O(N·d), O(N·d·dₖ)",
+    "common-linformer": "O(N·k·d)",
+    "common-longformer": "O(N·g·d), O(N·w·d)",
+    "common-lstm": "O(N·d²)",
+    "common-nystrom": "O(N·k·d), O(N·w·d), O(h·N·k²), O(h·k³), O(k²·d)",
+    "common-perceiver": "O(N²·d), O(N·k·d)",
+    "common-performer": "O(N·k·d), O(h·N·k)",
+    "common-reformer": "O(N·b·r·d)",
+    "common-routing": "O(N√N·d)",
+    "common-set-transformer": "O(N·k·d)",
+    "common-sinkhorn": "O(N²·d/b), O(N²·d/b²), O(N·b·d)",
+    "common-sliding": "O(N·w·d)",
+    "common-sortcut": "O(N²·d/b²), O(N·b·k·d), O(N·k·d)",
+    "common-sparse-fixed": "O(N²·c·d/l), O(N·l·d)",
+    "common-sparse-strided": "O(N²·d/l), O(N·l·d)",
+    "common-synthesizer": "O(N²·d)",
+    "common-transformer-xl": "O(N²·d)",
+    "swin-t": "O(N·W²·d)",
+    "pvt-tiny": "O(N²·d), O(N²·d/R²), O(N·d²)",
+    "pvt-v2-b2-li": "O(N·W²·C·d), O(N·W²·d), O(N·W²·d²), O(N·k·d)",
+    "mvitv2-t": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N√N·d), O(N√N·d/l)",
+    "mvitv2-b-hwin": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N·W·d), O(N√N·d), O(N√N·d/l)",
+    "twins-svt-s": "O(N²·d), O(N²·d/R²), O(N·W²·d), O(N·d²)",
+    "cvt-13": "O(N²·d/R²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/R²), O(N·W²·d²)",
+    "convnext-t": "O(N·W²·d)",
+    "mixer-b16": "O(N·k·d)",
+    "gmlp-s": "O(N²·d)",
+    "poolformer-s12": "O(N·W²·C·d), O(N·W²·d²)",
+    "sagan": "O(N²·d/W²)",
+    "non-local-res4": "O(N²·d)",
+    "lr-net-26": "O(N·W²·d)",
+    "mobilevit-s": "O(N²·d/P²), O(N·W²·C·d), O(N·W²·d²), O(N·d)",
+    "mamba-130m": "O(N·W·d), O(N·k·d)",
+    "mamba2-130m": "O(N²·k·d/b²), O(N·W·k + N·W·d), O(N·b·d), O(N·k·d), O(h·N·b·k)",
+    "retnet-1.3b-chunkwise": "O(N·b·d), O(N·d·dₖ)",
+    "hyena-153m": "O(N·W·d)",
+    "conformer-l": "O(N²·d), O(N·W²·C·d), O(N·W²·d²), O(N·W·d)",
+    "regnety-4.0gf": "O(N·W²·C·d), O(N·d·dₖ)",
+    "deepseek-v2": "O(N²·d)",
+}
+
+
+@pytest.mark.parametrize("preset", MIXING)
+def test_what_mixes_has_the_letters_of_its_paper(preset: str) -> None:
+    rows = count(place(load(preset), Run())).rows
+    assert ", ".join(sorted({str(row.order) for row in rows if row.mixes and row.macs})) == MIXING[preset]
+
+
+def test_a_window_of_the_whole_grid_is_a_window_for_more_tokens() -> None:
+    assert orders_at(Window(heads=6, size=7), at(4, 4))["scores"] == "O(N·W²·d)"
+
+
+def test_a_formula_takes_the_branch_of_its_numbers() -> None:
+    # BigBird runs full attention up to (5 + 2r)·b = 11·4 = 44 tokens, Nyströmformer up to as many as landmarks.
+    sparse = BlockSparse(heads=6, block=4)
+    assert orders_at(sparse, at(44))["scores"] == "O(N²·d)"
+    assert orders_at(sparse, at(45))["scores"] == "O(N·b·r·d)"
+    assert orders_at(Nystrom(heads=6, landmarks=64), at(64))["scores"] == "O(N²·d)"
+    assert "O(N·k·d)" in orders_at(Nystrom(heads=6, landmarks=64), at(65)).values()
+
+
+def test_options_are_in_the_order_as_they_are_given() -> None:
+    # A stride of 1 is none; an adaptive pool of 7×7 leaves k = 49 keys.
+    rows = (Pooling(heads=6, kv_stride=stride) for stride in (1, [1, 2], 4))
+    assert [orders_at(page, at(28, 28))["scores"] for page in rows] == ["O(N²·d)", "O(N²·d/l)", "O(N²·d/l²)"]
+    assert orders_at(SpatialReduction(heads=6, pooled=7), at(28, 28))["scores"] == "O(N·k·d)"
+    assert orders_at(SpatialReduction(heads=6, reduction=4), at(28, 28))["scores"] == "O(N²·d/R²)"
+
+
+def test_letters_may_be_bound_to_each_other() -> None:
+    # A window of l·W tokens along each side has l²·W² queries and, keys being every l-th, W² keys: N·W²·d.
+    page = WindowPooling(heads=6, window=14, kv_stride=2)
+    assert orders_at(page, at(28, 28))["scores"] == "O(N·W²·d)"
+
+
+def test_axes_of_a_video() -> None:
+    assert orders_at(Axial(axis="depth", heads=6), at(4, 8, 8))["scores"] == "O(N∛N·d)"
+    assert orders_at(Window(heads=6, size=7), at(8, 28, 28))["scores"] == "O(N·W³·d)"
+
+
+def test_rows_that_only_move_data_have_no_order() -> None:
+    found = {row.path: row.order for row in count(place(load("vit-b16"), Run())).rows}
+    assert found["head.pool"] is None
+    assert found["stages.0.block.0.scores"] == "O(N²·d)"
+    assert found["stages.0.block.0.residual_norm"] == "O(N·d)"
+    assert found["embed.0.projection"] == "O(N·P²·C·d)"
+
+
+def test_shared_tables_and_streams_that_do_not_run_have_orders() -> None:
+    found = {row.path: row.order for row in count(place(load("t5-small"), Run(mode="decode"))).rows}
+    assert found["shared.embedding"] == "O(V·d) parameters"
+    assert found["shared.decoder_bias"] == "O(h·k) parameters"
+    # The encoder is idle: its parameters are there, and no work.
+    assert found["encoder.stages.0.blocks.0.blocks.0.0.qkv"] == "O(d²) parameters"
+
+
+def test_many_ledgers_are_counted_without_orders() -> None:
+    architecture = place(load("vit-b16"), Run())
+    with_orders, without = count(architecture), count(architecture, orders=False)
+    assert all(row.order is None for row in without.rows)
+    assert with_orders.total("macs") == without.total("macs")
+    assert not any(isinstance(getattr(row, name), Lettered) for row in with_orders.rows for name in ("macs", "params"))
+
+
+def test_a_cost_that_is_none_for_many_tokens_is_an_error() -> None:
+    n = lettered(8, "N")
+    with pytest.raises(ArithmeticError, match=r"lost: 8 is 0 in letters"):
+        order(Operation(path="lost", title="Lost", macs=n - n + 0 * n + Lettered(8, lambda: (n - n).form)))
+    with pytest.raises(ArithmeticError, match="no cost"):
+        order(Operation(path="less", title="Less", flops=1000 - 3 * n))
+
+
+def test_comparisons_stand_where_they_outgrow_the_rest() -> None:
+    n, d = lettered(64, "N"), lettered(16, "d")
+    row = Operation(path="row", title="Row", flops=n * d, comparisons=n)
+    assert order(row) == "O(N·d)"
+    assert order(Operation(path="row", title="Row", flops=n, comparisons=n * d)) == "O(N·d) comparisons"
+    assert order(Operation(path="row", title="Row", comparisons=n)) == "O(N) comparisons"
+    assert order(Operation(path="row", title="Row", macs=n, comparisons=n * d)) == "O(N)"

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from references.inducing import multihead, normed
+from growth import exponent, orders_at
+from references.inducing import multihead
+from references.plain import normed
 from strategies import as_yaml
-from test_every_mechanism import LargestTensor, exponent
+from test_every_mechanism import LargestTensor
 from xfcost.comparison import compared
 from xfcost.counted import batched, count
 from xfcost.errors import PageError, SpecError
@@ -28,7 +30,6 @@ from xfcost.live.build import TWINS, build
 from xfcost.live.probe import probe
 from xfcost.live.rows import row_path
 from xfcost.mechanisms.base import Place, Residual
-from xfcost.mechanisms.orders import ORDERS
 from xfcost.report.blocks import diagram
 from xfcost.report.diagram import diagram_plain
 from xfcost.spec.architecture import Architecture
@@ -109,16 +110,19 @@ def test_outputs_and_gradients_are_the_papers_formula(page: PoolingAttention, gr
     x = tokens(grid).requires_grad_()
     parts: Any = module
     seeds = parts.seeds.weight.repeat(2, 1, 1)
+    kind = "none" if page.residual == "none" else page.residual.norm
     place_ = page.residual if page.residual == "none" else page.residual.place
     if place_ == "pre":
-        read = multihead(parts.inner, normed(parts.seeds_norm, seeds), normed(parts.tokens_norm, x), page.heads)
+        read = multihead(
+            parts.inner, normed(kind, parts.seeds_norm, seeds), normed(kind, parts.tokens_norm, x), page.heads
+        )
     else:
         read = multihead(parts.inner, seeds, x, page.heads)
     plain = {
         "none": lambda: read,
         "pre": lambda: seeds + read,
-        "post": lambda: normed(parts.norm, seeds + read),
-        "res_post": lambda: seeds + normed(parts.norm, read),
+        "post": lambda: normed(kind, parts.norm, seeds + read),
+        "res_post": lambda: seeds + normed(kind, parts.norm, read),
     }[place_]()
     ours = module(x)
     torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
@@ -146,7 +150,7 @@ def test_more_tokens_cost_what_the_orders_say(page: PoolingAttention) -> None:
     for fused in (False, True):
         small, large = (list(page.operations(spot(Grid((n,)), fused=fused))) for n in (2**20, 2**21))
         for before, after in zip(small, large, strict=True):
-            order = ORDERS[page.order_key(spot(Grid((4,)))), before.path]
+            order = orders_at(page, spot(Grid((4,)), fused=fused))[before.path]
             costs = [row.macs or row.flops or row.params for row in (before, after)]
             assert costs[1] / costs[0] == 2 ** exponent(order), (before.path, order)
 

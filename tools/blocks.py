@@ -164,7 +164,7 @@ def vision() -> None:
 
 def letters() -> None:
     """What the letters of orders stand for."""
-    from xfcost.mechanisms.orders import LETTERS
+    from xfcost.letters import LETTERS
 
     cog.outl("\n" + ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS.items()) + ".\n")
 

@@ -1,20 +1,17 @@
 """Orders that the formulas give, beside the column of the survey (Tay et al. 2022, "Efficient Transformers", table 1).
 
 Printed into docs/efficient-attention.md. An order is the leading term in N of all MACs of a page that are not its
-projections (rows with parameters that mix no tokens), derived by sympy from the page's own formula: with every
-parameter fixed, and again under the paper's own choice (say, blocks of √N). What is typed in here is the survey's
-column and the words; a mechanism of the written list without an entry stops the build of the docs.
+projections (rows with parameters that mix no tokens), out of the page's own formula: with every parameter fixed, and
+again under the paper's own choice (say, blocks of √N). What is typed in here is the survey's column and the words; the
+numbers are any that such a page can have. A mechanism of the written list without an entry stops the build of the docs.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import sympy
-from derive_orders import order
-from order_examples.letters import SQUARE, b, c, d, dk, g, h, k, m, r, s, stride, w
-
 from xfcost.grid import Grid
+from xfcost.lettered import form_of, lettered
 from xfcost.mechanisms import (
     MECHANISMS,
     Axial,
@@ -41,6 +38,9 @@ from xfcost.mechanisms import (
 from xfcost.mechanisms.base import Mixer, Page, Place, tag_of
 from xfcost.mechanisms.kernel import RandomFeatures
 
+SQUARE = Grid((512, 512))
+s = lettered(512, "N", root=2)  # √N, the side of that grid
+d, h, b, c, g, k, m, r, w, stride = 768, 12, 64, 4, 16, 32, 48, 3, 128, 128
 HEADS: dict[str, Any] = {"heads": h}
 NOT_IN_TABLE = "–"
 
@@ -57,7 +57,6 @@ class Entry(NamedTuple):
     """What explains the difference, or what the order stands on."""
     chosen: tuple[str, Mixer] | None = None
     """The paper's own choice, in words, and the page under it."""
-    dim: Any = d
     grid: Grid = SQUARE
 
 
@@ -78,25 +77,23 @@ ENTRIES: list[Entry] = [
     ),
     Entry(
         "Sparse Transformer, strided", "FP", "O(N√N)",
-        Sparse(heads=2 * h, pattern="strided", stride=stride, causal=True),
+        Sparse(**HEADS, pattern="strided", stride=stride, causal=True),
         "Local N·l·d and strided N²/l·d: N√N at l = √N alone. (The survey's text prints n log n for its memory.)",
-        ("l = √N", Sparse(heads=2 * h, pattern="strided", stride=s, causal=True)),
-        dim=2 * d,
+        ("l = √N", Sparse(**HEADS, pattern="strided", stride=s, causal=True)),
     ),
     Entry(
         "Sparse Transformer, fixed", "FP", "O(N√N)",
-        Sparse(heads=2 * h, pattern="fixed", stride=stride, summary=c, causal=True),
+        Sparse(**HEADS, pattern="fixed", stride=stride, summary=c, causal=True),
         "The same with c summary cells per block, c times the strided product: at the EnWik8 model's l = 128 and "
         "c = 32 a quarter of all causal pairs.",
-        ("l = √N", Sparse(heads=2 * h, pattern="fixed", stride=s, summary=c, causal=True)),
-        dim=2 * d,
+        ("l = √N", Sparse(**HEADS, pattern="fixed", stride=s, summary=c, causal=True)),
     ),
     Entry(
         "Axial Transformer", "FP", "O(N√N)", Axial(**HEADS, axis="row"),
         "A line of a square grid has √N tokens. On an oblong grid it is N times the length of the line.",
     ),
     Entry(
-        "Longformer", "FP + M", "O(n(k + m))", Sliding(**HEADS, window=2 * w, global_tokens=g),
+        "Longformer", "FP + M", "O(n(k + m))", Sliding(**HEADS, window=w, global_tokens=g),
         "k is the window, m the global tokens. The public code computes 4·w + 3·w keys per query of a window of 2w "
         "(overlapping chunks), where 2w + 1 are needed; global tokens add 4·g·N·d and, by projections of their own, "
         "2·N·d² that no column shows.",
@@ -116,26 +113,23 @@ ENTRIES: list[Entry] = [
         "Reformer", "LP", "O(N log N)", Lsh(**HEADS, bucket=b, rounds=r),
         "With 2N/c buckets of fixed size the hashing alone, N·d·n_buckets/2 per round, is N²·d/c. Factorised or fixed "
         "bucket counts make it linear; N log N is left for the sorting, which is comparisons and no MACs.",
-        ("a fixed number of buckets", Lsh(**HEADS, bucket=b, rounds=r, buckets=2 * k)),
+        ("a fixed number of buckets", Lsh(**HEADS, bucket=b, rounds=r, buckets=k)),
     ),
     Entry(
         "Routing Transformer", "LP", "O(N√N)", Routing(**HEADS, window=w),
         "Distances to k centroids are 2·N·k·d, attention in clusters 2·N·w·d: N√N only where both are √N, the paper's "
         "choice. With a fixed window, as in the public package, k = N/w and the distances are quadratic.",
         ("k = w = √N", Routing(**HEADS)),
-        dim=h * dk,
     ),
     Entry(
-        "Sinkhorn Transformer", "LP", "O(B²)", Sinkhorn(heads=h, head_dim=dk, block=b),
+        "Sinkhorn Transformer", "LP", "O(B²)", Sinkhorn(**HEADS, block=b),
         "The survey's column is one block. All blocks are N·b·d, and reordering keys and values by a soft permutation "
         "mixes all of them: N²/b·d, so N√N at b = √N.",
-        ("b = √N", Sinkhorn(heads=h, head_dim=dk, block=s)),
-        dim=h * dk,
+        ("b = √N", Sinkhorn(**HEADS, block=s)),
     ),
     Entry(
-        "SortCut Sinkhorn", "LP", NOT_IN_TABLE, Sinkhorn(heads=h, head_dim=dk, block=b, sortcut=k),
+        "SortCut Sinkhorn", "LP", NOT_IN_TABLE, Sinkhorn(**HEADS, block=b, sortcut=k),
         "Attention to k sorted blocks is N·k·b·d, linear; the sorting network stays (N/b)²·d.",
-        dim=h * dk,
     ),
     Entry(
         "Set Transformer (ISAB)", "M", "O(kN)", Inducing(**HEADS, points=k),
@@ -147,15 +141,13 @@ ENTRIES: list[Entry] = [
         "Where N is not above k it is full attention: transformers' default of 64-token segments runs that.",
     ),
     Entry(
-        "Synthesizer, dense", "LR + LP", "O(N²)", Synthesizer(heads=h, form="dense"),
+        "Synthesizer, dense", "LR + LP", "O(N²)", Synthesizer(**HEADS, form="dense"),
         "No QKᵀ, but a row of N weights per token by a map of d_k·N: the same N²·d, and parameters that grow with N.",
-        dim=h * dk,
     ),
     Entry(
-        "Synthesizer, factorised random", "LR + LP", "O(N²)", Synthesizer(heads=h, form="factorized_random", rank=k),
+        "Synthesizer, factorised random", "LR + LP", "O(N²)", Synthesizer(**HEADS, form="factorized_random", rank=k),
         "Of low rank, and quadratic all the same: the softmax wants all h·N² entries, N²·k·h to make (once per batch) "
         "and N²·d to sum by.",
-        dim=h * dk,
     ),
     Entry(
         "Linformer", "LR", "O(N)", LowRank(**HEADS, rank=k),
@@ -166,12 +158,10 @@ ENTRIES: list[Entry] = [
         "Linear Transformer", "KR", "O(N)", Kernel(**HEADS),
         "A state of d_k² numbers per head: 2·N·d·d_k. Causal in chunks of c it adds the masked products inside a "
         "chunk, 2·N·c·d; in the parallel causal form (masked N×N products of features) it is N² again.",
-        dim=h * dk,
     ),
     Entry(
         "Performer", "KR", "O(N)", Kernel(**HEADS, features=RandomFeatures(count=k)),
         "4·N·k·d for k random features: less than 2·N²·d only where N > 2k.",
-        dim=h * dk,
     ),
     Entry(
         "Transformer-XL", "RC", "O(N²)", Relative(**HEADS, memory=m, causal=True),
@@ -196,8 +186,9 @@ ENTRIES: list[Entry] = [
 
 def derived(page: Page, place: Place) -> str:
     """O(…) of the page's MACs, its projections left out."""
+    page, place = page.in_letters(place)
     rows = [row for row in page.operations(place) if row.mixes or not row.params]
-    return order(sum(sympy.sympify(row.macs) for row in rows))
+    return form_of(sum(row.macs for row in rows)).order()
 
 
 def others() -> list[type[Mixer]]:
@@ -215,7 +206,7 @@ def lines() -> list[dict[str, str]]:
 
 
 def _line(entry: Entry) -> dict[str, str]:
-    place = Place(grid=entry.grid, dim=entry.dim, out_dim=entry.dim)
+    place = Place(grid=entry.grid, dim=d, out_dim=d)
     words, page = entry.chosen or ("", None)
     return {
         "system": entry.system,
@@ -227,4 +218,4 @@ def _line(entry: Entry) -> dict[str, str]:
     }
 
 
-__all__ = ["ENTRIES", "derived", "lines", "s"]
+__all__ = ["ENTRIES", "derived", "lines"]

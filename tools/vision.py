@@ -1,44 +1,74 @@
 """What mixes in the mechanisms that the survey leaves out, most of them vision's: printed into docs/vision.md.
 
-Nothing is typed in: rows, kinds and orders are those of each page's own formula, on the examples of the derivation.
+Nothing is typed in: rows, kinds and orders are those of every preset of the gallery that has the mechanism;
+of one that none has, its defaults'.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from functools import cache
 
-from derive_orders import order
-from order_examples import examples
-from survey import others
+import msgspec
+from survey import SQUARE, d, others
 
-from xfcost.ledger import MIXINGS
-from xfcost.mechanisms.base import Mixer, SubLayer, tag_of
+from xfcost.ledger import MIXINGS, Operation
+from xfcost.mechanisms import Bottleneck
+from xfcost.mechanisms.base import Mixer, Page, Place, SubLayer, tag_of
+from xfcost.orders import order
+from xfcost.spec.architecture import Part
+from xfcost.spec.load import load, preset_names
+from xfcost.spec.walk import Run, place
 
 
 def lines() -> list[dict[str, str]]:
     """One line per mechanism: what it is, and its operations that mix, by kind."""
-    known = examples()
-    return [_line(page, known[page]) for page in others()]
+    return [_line(page) for page in others()]
 
 
-def _line(page: type[Mixer], spots: list[Any]) -> dict[str, str]:
+@cache
+def _rows() -> dict[type[Page], list[Operation]]:
+    """The rows of every kind of page with their orders, eager and fused, over all presets."""
+    found: dict[type[Page], list[Operation]] = {}
+    for preset in preset_names():
+        loaded = load(preset)
+        for way in ("eager", "fused"):
+            for part, *_ in place(loaded, Run(attention=way)).parts():
+                for page, spot in _pages(part):
+                    found.setdefault(type(page), []).extend(_ordered(page, spot))
+    return found
+
+
+def _pages(part: Part) -> Iterator[tuple[Page, Place]]:
+    """A part's page; and the one that stands inside a bottleneck, in place of its convolution."""
+    yield part.page, part.place
+    if isinstance(part.page, Bottleneck) and part.page.spatial is not None:
+        yield part.page.instead, part.page.inside(part.place)
+
+
+def _ordered(page: Page, spot: Place) -> Iterator[Operation]:
+    page, spot = page.in_letters(spot)
+    for row in (*page.operations(spot), *(page.shortcut(spot) if isinstance(page, SubLayer) else ())):
+        if row.mixes and (row.macs or row.flops or row.comparisons):
+            yield msgspec.structs.replace(row, order=order(row))
+
+
+def _line(page: type[Mixer]) -> dict[str, str]:
+    rows = _rows().get(page) or list(_ordered(page(), Place(grid=SQUARE, dim=d, out_dim=d)))
     summary = (page.__doc__ or "").strip().splitlines()[0].rstrip(".")
     cells = {"`kind`": f"`{tag_of(page)}`", "what it is": summary}
     for kind in MIXINGS[1:]:
-        cells[f"{kind} mixing"] = "<br>".join(_told(spots, kind)) or "–"
+        cells[f"{kind} mixing"] = "<br>".join(_told(rows, kind)) or "–"
     return cells
 
 
-def _told(spots: list[Any], kind: str) -> list[str]:
-    """`content-dependent O(N²·d): scores, weighted_sum` for every order, operations with the most MACs first."""
+def _told(rows: list[Operation], kind: str) -> list[str]:
+    """`content-dependent O(N²·d): scores, weighted_sum` for every order."""
     found: dict[tuple[str, str], list[str]] = {}
-    for page, place in spots:
-        shortcut = page.shortcut(place) if isinstance(page, SubLayer) else ()
-        for row in (*page.operations(place), *shortcut):
-            cost = row.macs or row.flops or row.comparisons
-            if row.mixing != kind or not cost:
-                continue
-            weights = "content-dependent" if row.content_dependent else "static"
-            names = found.setdefault((weights, order(cost)), [])
-            names += [] if row.path in names else [row.path]
+    for row in rows:
+        if row.mixing != kind or row.order is None:
+            continue
+        weights = "content-dependent" if row.content_dependent else "static"
+        names = found.setdefault((weights, row.order.removesuffix(" comparisons")), [])
+        names += [] if row.path in names else [row.path]
     return [f"{weights} {grows}: {', '.join(names)}" for (weights, grows), names in found.items()]

@@ -91,7 +91,9 @@ def main() -> None:
     except XfcostError as error:
         _refuse(str(error), error.exit_code)
     except MemoryError:
-        _refuse("memory ran out; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)")
+        _refuse(
+            "memory ran out; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)"
+        )
     except BrokenPipeError:
         _drop_output()
         sys.exit(1)

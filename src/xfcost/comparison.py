@@ -132,14 +132,14 @@ def distinct(names: Iterable[str]) -> list[str]:
 
 def counted_at(loaded: Loaded, run: Run, tokens: int) -> Ledger:
     """The counted account at another N, in eager execution or fused as `run` says."""
-    return count(place(loaded, run._replace(tokens=(tokens,))))
+    return count(place(loaded, run._replace(tokens=(tokens,))), orders=False)
 
 
 def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
     eager_run = run._replace(attention="eager")
-    eager = ledger if run == eager_run else count(place(loaded, eager_run))
+    eager = ledger if run == eager_run else count(place(loaded, eager_run), orders=False)
     extra = any(stream["extra_tokens"] for stream in ledger.facts.streams)
-    on_grid = count(place(loaded, eager_run._replace(extra_tokens=False))) if extra else eager
+    on_grid = count(place(loaded, eager_run._replace(extra_tokens=False)), orders=False) if extra else eager
     memory = ledger.attention_memory()
     tokens = ledger.facts.grid_tokens
     figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens * tokens}
@@ -206,11 +206,11 @@ def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]
     Of a text that is generated they are those of its prefill.
     """
     if run.mode == "generate":
-        ledger = count(place(loaded, run))
+        ledger = count(place(loaded, run), orders=False)
     length = 2 ** len(ledger.facts.streams[0]["grid"])
     for scale, factor in (((2, 1), length), ((1, 2), 1 / length)):
         try:
-            other = count(place(loaded, run._replace(scale=scale)))
+            other = count(place(loaded, run._replace(scale=scale)), orders=False)
         except XfcostError:  # beyond the last learned position, or a side that can't be halved
             continue
         costs = {name: (curve(ledger), curve(other)) for name, curve in GROWING.items()}
@@ -226,7 +226,7 @@ def _by_size(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> dict[s
 
     def at(one: Loaded, side: int) -> dict[str, int] | None:
         try:
-            ledger = count(place(one, run._replace(tokens=None, size=(side, side))))
+            ledger = count(place(one, run._replace(tokens=None, size=(side, side))), orders=False)
         except XfcostError:  # patches don't tile it, or a table holds fewer positions
             return None
         return {"tokens": ledger.facts.grid_tokens} | _costs(ledger)
@@ -253,7 +253,7 @@ def _size_crossovers(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -
 
     def costs(system: int, times: int) -> dict[str, int]:
         side = times * grain
-        return _costs(count(place(loaded[system], run._replace(tokens=None, size=(side, side)))))
+        return _costs(count(place(loaded[system], run._replace(tokens=None, size=(side, side))), orders=False))
 
     last = _MOST_SIZE // grain
     times = [point for point in _SIDES if point < last]

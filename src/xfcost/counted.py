@@ -13,10 +13,13 @@ from xfcost.errors import UsageError
 from xfcost.facts import Facts
 from xfcost.layers.residual import wrapped
 from xfcost.ledger import COUNTED, Ledger, Operation
-from xfcost.mechanisms.base import Mixer, SubLayer, alone, decoding_key
-from xfcost.mechanisms.orders import ORDERS
+from xfcost.lettered import lettered
+from xfcost.mechanisms.base import Mixer, SubLayer, alone
 from xfcost.mechanisms.rows import idle
+from xfcost.orders import order
+from xfcost.orders import orders as orders_of
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
+from xfcost.spec.grammar import TokenInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.reversible import is_reversible
 from xfcost.spec.walk import Run, place
@@ -24,9 +27,12 @@ from xfcost.traffic import plain, tiled
 from xfcost.units import BYTES_PER_ELEMENT
 
 
-def count(architecture: Architecture) -> Ledger:
-    """The counted account of `architecture`: one row per operation, repeated blocks as one row with `times`."""
-    rows = tuple(_rows(architecture))
+def count(architecture: Architecture, *, orders: bool = True) -> Ledger:
+    """The counted account of `architecture`: one row per operation, repeated blocks as one row with `times`.
+
+    Rows have their `orders`, unless the caller reads none and has many ledgers to count.
+    """
+    rows = tuple(_rows(architecture, orders=orders))
     paths = Counter(row.path for row in rows)
     if len(paths) < len(rows):
         path, times = paths.most_common(1)[0]
@@ -34,21 +40,54 @@ def count(architecture: Architecture) -> Ledger:
     return Ledger(facts=facts(architecture), rows=rows)
 
 
-def _rows(architecture: Architecture) -> Iterator[Operation]:
+def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
     for name, (rows, columns) in architecture.tables.items():
         title, bound = f"Shared table {name!r}", name in architecture.bound_tables
         table = Operation(path=f"shared.{name}", title=title, params=rows * columns, bound=bound, read=0, shared=name)
-        yield msgspec.structs.replace(table, stage="shared", block="shared")
+        told = _order_of_table(name, architecture) if orders else None
+        yield msgspec.structs.replace(table, stage="shared", block="shared", order=told)
+    letters = _letters_of_doors(architecture) if orders else {}
     for part, stage, block, times in architecture.parts():
+        known = _orders(part, architecture, letters.get(part.path)) if orders else {}
         for row in _of_part(part, architecture):
-            yield _with_traffic(_placed(row, part, architecture, stage=stage, block=block, times=times), architecture)
+            placed = _placed(row, part, architecture, stage=stage, block=block, times=times)
+            yield _with_traffic(msgspec.structs.replace(placed, order=known.get(row.path)), architecture)
+
+
+def _letters_of_doors(architecture: Architecture) -> dict[str, str]:
+    """What the width is at the doors of a model where the input comes in as it is: channels, or the vocabulary."""
+    letters = {}
+    for stream in architecture.streams:
+        letter = "V" if isinstance(stream.input, TokenInput) else "C"
+        for part in stream.embed:
+            letters[part.path] = letter
+            if any(row.params or row.shared for row in part.page.operations(part.place)):
+                break
+    return letters
+
+
+def _orders(part: Part, architecture: Architecture, raw: str | None) -> dict[str, str]:
+    """The orders of a part's rows: its own formulas once more, in letters; `raw` is that of the input's own width."""
+    page, spot = part.page.in_letters(part.place)
+    if raw is not None:
+        spot = msgspec.structs.replace(spot, dim=lettered(part.place.dim, raw))
+    return orders_of(_of_part(part._replace(page=page, place=spot), architecture))
+
+
+def _order_of_table(name: str, architecture: Architecture) -> str:
+    """That of a table which several parts share, in the letters of the first that does."""
+    parts = (part for part, *_ in architecture.parts() if name in part.page.tables(part.place))
+    part = next(parts)
+    page, spot = part.page.in_letters(part.place)
+    rows, columns = page.tables(spot)[name]
+    return order(Operation(path=name, title=name, params=rows * columns))
 
 
 def with_rebuilt(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> Ledger:
     """`ledger`, told where weights are bound to an input of another size than the spec's own: they had to be new."""
     if architecture.own_size or not ledger.bound_params:
         return ledger
-    own = count(place(loaded, Run(batch=architecture.batch)))
+    own = count(place(loaded, Run(batch=architecture.batch)), orders=False)
     note = (
         f"rebuilt for {ledger.facts.tokens} tokens: {ledger.bound_params:,} parameters are bound to the input's size "
         f"({own.bound_params:,} at the spec's own {own.facts.tokens}), and trained ones do not carry over as they are"
@@ -74,7 +113,6 @@ def _placed(row: Operation, part: Part, architecture: Architecture, *, stage: st
     return msgspec.structs.replace(
         batched(row, architecture.batch),
         path=f"{part.path}.{row.path}",
-        order=_order(row, part, architecture),
         recomputed=is_reversible(part.residual),
         stage=stage,
         block=block,
@@ -113,16 +151,6 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
         )
     both = {"plain_traffic_bytes": plain(core) * size, "tiled_traffic_bytes": tiled(core, on_chip) * size}
     return msgspec.structs.replace(row, **both)
-
-
-def _order(row: Operation, part: Part, architecture: Architecture) -> str | None:
-    """The row's order in letters; none for what only moves data (with these options of its page)."""
-    if not (row.macs or row.flops or row.comparisons or row.params):
-        return None
-    keys = part.page.order_key(part.place), "residual"
-    if architecture.mode == "decode" and not architecture.idle(part):
-        keys = decoding_key(keys[0]), decoding_key(keys[1])
-    return ORDERS.get((keys[0], row.path)) or ORDERS.get((keys[1], row.path))
 
 
 def facts(architecture: Architecture) -> Facts:

@@ -58,7 +58,7 @@ def cache_of(step: Ledger) -> Cache:
 def _with_cache(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:
     """What a prefill leaves: the cache that the next token will find, or a note of why there is none."""
     try:
-        step = count(place(loaded, run._replace(mode="decode")))
+        step = count(place(loaded, run._replace(mode="decode")), orders=False)
     except SpecError as error:
         return noted(ledger, f"it leaves no cache: {error}")
     return msgspec.structs.replace(ledger, cache=cache_of(step))
@@ -79,7 +79,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
 
     def anew(tokens: int) -> Costs:
         """A pass over all tokens so far, of the decoder alone, for the next token."""
-        passed = count(place(loaded, at(tokens, architecture, run, "prefill")))
+        passed = count(place(loaded, at(tokens, architecture, run, "prefill")), orders=False)
         return _work(row for row in passed.rows if not row.path.startswith(encoder))
 
     decoded, read = (_work(rows) for rows in (prefill.rows, _of(encoder, prefill.rows)))
@@ -163,10 +163,10 @@ def _steps(
     """The rows of all steps from the first to the last together, without parameters; and the cache as it ends."""
     first, last = between
 
-    def step(tokens: int) -> Ledger:
-        return count(place(loaded, at(tokens, architecture, run, "decode")))
+    def step(tokens: int, *, orders: bool = False) -> Ledger:
+        return count(place(loaded, at(tokens, architecture, run, "decode")), orders=orders)
 
-    final = step(max(last, first - 1))
+    final = step(max(last, first - 1), orders=True)
     if last < first:
         return (), cache_of(final)
     all_of = summed(lambda tokens: tuple(cost for row in step(tokens).rows for cost in _costs(row)), first, last)

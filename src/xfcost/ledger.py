@@ -52,7 +52,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     reads_tokens: int | None = None
     """The same as a number, at this place."""
     order: str | None = None
-    """The leading term of its cost in N, in letters; derived, never typed in (`mechanisms/orders.py`)."""
+    """The leading term of its cost in N, in letters; derived from its formula (`orders.py`)."""
     times: int = 1
     params: int = 0
     idle_params: int = 0
@@ -85,10 +85,19 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """What that core reads from and writes to main memory, every matrix kept; only where a memory level is asked."""
     tiled_traffic_bytes: int | None = None
     """The same, tiled for that much on-chip memory (FlashAttention)."""
+    role: Literal["norm", "add"] | None = None
+    """What it is in the residual around a sub-layer, where it is that: its norm, or the add at its end."""
+    fused: bool = False
+    """Is it a whole attention core as one kernel, two products that keep statistics and no matrix?"""
     recomputed: bool = False
     """Is it worked out again in the backward pass, its activations being thrown away (a reversible residual)?"""
     backward_macs: int | None = None
     """MACs of its backward pass; a page gives it only where it isn't 2·macs, a product for each operand's gradient."""
+    takes_input: bool | None = None
+    """Does it multiply what comes into its page as it is? Where no row of a page says, its first with parameters does.
+
+    Over pixels or vectors, nothing learned having touched them, its backward pass has no gradient of that to work out.
+    """
     backward_saved: int = 0
     """What the first of several blocks saves of these, having no gradient of the model's input to work out."""
     heads: int | None = None

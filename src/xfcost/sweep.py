@@ -91,7 +91,7 @@ def sweep(
     ended: SpecError | None = None
 
     def at(x: int) -> Ledger:
-        return count(place(loaded, axis.run(run, x)))
+        return count(place(loaded, axis.run(run, x)), orders=False)
 
     try:
         for step in steps:

@@ -45,7 +45,7 @@ def inputs_without_gradient(architecture: Architecture) -> set[str]:
 
 
 def _first_products(stream: Stream) -> Iterator[str]:
-    for part in _in_order(stream):
+    for part in stream.parts():
         products = products_of_input(part)
         if products is not None:
             yield from (f"{part.path}.{path}" for path in products)
@@ -56,23 +56,13 @@ def products_of_input(part: Part) -> list[str] | None:
     """Rows of `part` that multiply what comes into it; None where it learns nothing, and hands that on."""
     page, place = part.page, part.place
     rows = list(wrapped(page, part.residual, place) if isinstance(page, SubLayer) else page.operations(place))
-    learned = [row.path for row in rows if row.params or row.shared]
+    learned = [row for row in rows if row.params or row.shared]
     if not learned:
         return None
-    if learned[0] == "residual_norm":  # behind it, everything has a gradient
+    if learned[0].role == "norm":  # behind it, everything has a gradient
         return []
-    named = page.input_rows(place)
-    takers = {*(learned[:1] if named is None else named), "residual_projection"}
-    return [row.path for row in rows if row.path in takers]
-
-
-def _in_order(stream: Stream) -> Iterator[Part]:
-    """The parts of a stream, each where it first runs."""
-    yield from stream.embed
-    for stage in stream.stages:
-        yield from stage.enter
-        for block in stage.blocks:
-            yield from block.parts
+    said = any(row.takes_input is not None for row in page.operations(place))
+    return [row.path for row in rows if row.takes_input or (row is learned[0] and not said)]
 
 
 def planned(ledger: Ledger, plan: Plan) -> Ledger:

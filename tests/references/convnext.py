@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from references.conv import convolved
-from references.plain import ACTS, Options, Place, Weights, layer_norm, linear
+from references.plain import ACTS, Options, Place, Weights, linear, normed
 
 
 def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     y = convolved(x, place.sides, weights.conv, groups=place.dim)
-    y = y if options.norm == "none" else layer_norm(weights.norm, y)
+    y = normed(options.norm, weights.norm, y)
     return linear(weights.fc2, ACTS[options.act](linear(weights.fc1, y)))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from references.plain import ACTS, Options, Place, Weights, layer_norm, linear
+from references.plain import ACTS, Options, Place, Weights, linear, normed
 from references.token_mlp import mapped
 
 
 def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     z = ACTS[options.act](linear(weights.fc1, x))
     half = z.shape[-1] // 2
-    gates = z[..., half:] if options.norm == "none" else layer_norm(weights.gate.norm, z[..., half:])
+    gates = normed(options.norm, weights.gate.norm, z[..., half:])
     mixed = torch.stack([mapped(weights.gate.spatial, channel) for channel in gates.unbind(-1)], -1)
     return linear(weights.fc2, z[..., :half] * mixed)

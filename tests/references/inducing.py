@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from references.plain import Options, Place, Weights, attend, layer_norm, linear, relu, thirds
+from references.plain import Options, Place, Weights, attend, linear, normed, relu, thirds
 
 
 def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
@@ -13,8 +13,8 @@ def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Te
     induced = weights.induced
     h = multihead(induced.inner, points, x, options.heads)
     if options.induce == "mab":
-        z = normed(induced.norm, points + h)
-        h = normed(induced.rff_norm, z + relu(linear(induced.rff, z)))
+        z = normed(options.norm, induced.norm, points + h)
+        h = normed(options.norm, induced.rff_norm, z + relu(linear(induced.rff, z)))
     return multihead(weights.inner, x, h, options.heads)
 
 
@@ -22,7 +22,3 @@ def multihead(weights: Weights, x: Tensor, y: Tensor, heads: int) -> Tensor:
     """MH(X, Y, Y): every query reads every key."""
     read = attend(linear(weights.q, x), *thirds(weights.kv, y, 2), heads)
     return read if weights.out is None else linear(weights.out, read)
-
-
-def normed(leaf: Weights | None, x: Tensor) -> Tensor:
-    return x if leaf is None else layer_norm(leaf, x)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from references.local_relation import reference as mixer
-from references.plain import ACTS, Options, Place, Weights, layer_norm, linear, numbered, spots
+from references.plain import ACTS, Options, Place, Weights, layer_norm, linear, normed, numbered, spots
 
 # From the last axis of the grid backwards.
 AXES = ("row", "column", "depth")
@@ -31,7 +31,7 @@ def patch(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor
         rows.append(cut.flatten(1) @ weights.projection.weight.flatten(1).T)
     y = torch.stack(rows, 1)
     y = y if weights.projection.bias is None else y + weights.projection.bias
-    return y if options.norm == "none" else layer_norm(weights.norm, y)
+    return normed(options.norm, weights.norm, y)
 
 
 def patch_merging(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
@@ -193,7 +193,7 @@ def geglu(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor
 
 
 def norm(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
-    return layer_norm(weights.norm, x)
+    return normed(options.norm, weights.norm, x)
 
 
 def fold(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
@@ -209,20 +209,20 @@ def pixels(options: Options, place: Place, weights: Weights, x: Tensor) -> Tenso
 def dense(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """act(norm(x W + b))."""
     y = linear(weights.linear, x)
-    return ACTS[options.act](y if options.norm == "none" else layer_norm(weights.norm, y))
+    return ACTS[options.act](normed(options.norm, weights.norm, y))
 
 
 def local_relation(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """The mixer of that name, then a norm and an activation."""
     y = mixer(options, place, weights.inner, x)
-    return ACTS[options.act](y if options.norm == "none" else layer_norm(weights.norm, y))
+    return ACTS[options.act](normed(options.norm, weights.norm, y))
 
 
 def classifier(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """Norm, pool, linear; pooled before the norm where that is asked; two tokens' answers averaged."""
     if options.norm_after_pool:
-        return linear(weights.linear, layer_norm(weights.norm, sum(x.unbind(1)) / x.shape[1]))
-    x = x if options.norm == "none" else layer_norm(weights.norm, x)
+        return linear(weights.linear, normed(options.norm, weights.norm, sum(x.unbind(1)) / x.shape[1]))
+    x = normed(options.norm, weights.norm, x)
     if options.pool == "none":
         return linear(weights.linear, x)
     if options.pool == "mean":
@@ -233,13 +233,13 @@ def classifier(options: Options, place: Place, weights: Weights, x: Tensor) -> T
 
 
 def language_model(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
-    x = x if options.norm == "none" else layer_norm(weights.norm, x)
+    x = normed(options.norm, weights.norm, x)
     return linear(weights.linear, x / math.sqrt(place.dim) if options.scale == "rsqrt_dim" else x)
 
 
 def pooler(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """The first token's tanh(W x + b) (Devlin et al. 2019, the public code)."""
-    x = x if options.norm == "none" else layer_norm(weights.norm, x)
+    x = normed(options.norm, weights.norm, x)
     y = linear(weights.linear, x[:, 0])
     y = y.tanh() if options.act == "tanh" else ACTS[options.act](y)
     return linear(weights.classify, y) if options.classes else y

@@ -6,12 +6,7 @@ import torch
 from torch import Tensor
 
 from references.full import turned
-from references.plain import Options, Place, Weights, attend, everything, linear, up_to_itself
-
-
-def root_mean_square(leaf: Weights, x: Tensor) -> Tensor:
-    """x / √(mean(x²) + ε), with the smallest ε that the type tells from 0 beside 1, as torch's own norm has it."""
-    return x / (x.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps).sqrt() * leaf.weight
+from references.plain import Options, Place, Weights, attend, everything, linear, rms_norm, up_to_itself
 
 
 def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
@@ -20,10 +15,10 @@ def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Te
     width = options.head_dim or place.dim // options.heads
     values = options.value_dim or width
     down = linear(weights.kv_down, x)
-    latent = root_mean_square(weights.kv_norm, down[..., : options.kv_rank])
+    latent = rms_norm(weights.kv_norm, down[..., : options.kv_rank])
     shared = turned(down[..., options.kv_rank :], r, base)
     if options.q_rank:
-        queries = linear(weights.q_up, root_mean_square(weights.q_norm, linear(weights.q_down, x)))
+        queries = linear(weights.q_up, rms_norm(weights.q_norm, linear(weights.q_down, x)))
     else:
         queries = linear(weights.q, x)
     both = linear(weights.kv_up, latent)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from references.plain import Options, Place, Spot, Weights, attend, batch_norm, linear, numbered, spots
+from references.plain import Options, Place, Spot, Weights, attend, linear, normed, numbered, spots
 
 
 def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     read = pooled(options.pool, place.sides, x)
     parts = linear(weights.theta, x), linear(weights.phi, read), linear(weights.g, read)
     y = linear(weights.w_z, attend(*parts, 1))
-    return y if options.norm == "none" else batch_norm(weights.norm, y)
+    return normed(options.norm, weights.norm, y)
 
 
 def pooled(pool: int | list[int], sides: Spot, x: Tensor) -> Tensor:

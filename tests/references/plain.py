@@ -98,6 +98,27 @@ def batch_norm(leaf: Any, x: Tensor) -> Tensor:
     return (x - leaf.running_mean) / (leaf.running_var + 1e-5).sqrt() * leaf.weight + leaf.bias
 
 
+def rms_norm(leaf: Any, x: Tensor) -> Tensor:
+    """x / √(mean(x²) + ε), ε being what the type tells from 0 beside 1, as torch's own norm has it."""
+    return x / (x.square().mean(-1, keepdim=True) + torch.finfo(x.dtype).eps).sqrt() * leaf.weight
+
+
+def group_norm(leaf: Any, x: Tensor) -> Tensor:
+    """One group: mean and variance of all of a sample's numbers."""
+    centred = x - x.mean((1, 2), keepdim=True)
+    return centred / (centred.square().mean((1, 2), keepdim=True) + 1e-5).sqrt() * leaf.weight + leaf.bias
+
+
+def normed(kind: str, leaf: Any, x: Tensor) -> Tensor:
+    """The norm of that name; x where it is "none"."""
+    if kind == "none":
+        return x
+    if kind == "affine":
+        return x * leaf.weight + leaf.bias
+    norms = {"layer_norm": layer_norm, "batch_norm": batch_norm, "rms_norm": rms_norm, "group_norm": group_norm}
+    return norms[kind](leaf, x)
+
+
 def table(queries: int, keys: int, reads: Callable[[int, int], bool]) -> Tensor:
     """(N, M): does query n read key m?"""
     return torch.tensor([[reads(n, m) for m in range(keys)] for n in range(queries)], dtype=torch.bool)

@@ -86,11 +86,10 @@ def first_state(options: Options, weights: Weights, memory: Tensor, zeros: Tenso
     """Zeros; a map of the mean (Xu et al. 2015, §3.1.2), or of the first's backward half (Bahdanau et al. 2015)."""
     if options.start == "zeros":
         return zeros, zeros
-    if options.start == "mean":
-        first = linear(weights.start.linear, sum(memory.unbind(1)) / memory.shape[1]).tanh()
-        return tuple(first.chunk(2, -1)) if options.kind == "lstm" else (first, first)
-    first = linear(weights.start.linear, memory[:, 0, memory.shape[-1] // 2 :]).tanh()
-    return first, zeros
+    mean, backward = sum(memory.unbind(1)) / memory.shape[1], memory[:, 0, memory.shape[-1] // 2 :]
+    read = mean if options.start == "mean" else backward
+    first = linear(weights.start.linear, read).tanh()
+    return tuple(first.chunk(2, -1)) if options.kind == "lstm" else (first, zeros)
 
 
 def attending(options: Options, weights: Weights, tokens: list[Tensor], memory: Tensor) -> Tensor:

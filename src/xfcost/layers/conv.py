@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import msgspec
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Embed
 from xfcost.ledger import Operation
+from xfcost.lettering import patches_in_letters
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, NormKind, Place, Width
 from xfcost.mechanisms.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
 from xfcost.mechanisms.rows import convolution, elementwise, norm
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
@@ -27,13 +34,13 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
 
     anywhere: ClassVar[bool] = True
 
-    size: Sides
+    size: Annotated[Sides, Letter("W", least=2)]
     stride: Sides = 1
     padding: Paddings | None = None
     """Before and after, along every axis; half the kernel where it isn't given, none where kernels don't overlap."""
     channels: Width | None = None
     """d'; the stage's width where it isn't given."""
-    groups: Width = 1
+    groups: Annotated[Width, Letter(None)] = 1
     bias: bool = True
     norm: NormKind = "none"
     act: ActKind | Literal["none"] = "none"
@@ -55,8 +62,14 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         width = place.out_dim if self.channels is None else self.channels
         return Grid(self.kernel(place).out(place.grid.sides)), width
 
-    def order_key(self, place: Place) -> str:
-        return f"conv{self.kernel(place).suffix}"
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """Kernels that don't overlap are N patches of side P."""
+        page, spot = super().in_letters(place)
+        if self.kernel(place).overlaps:
+            return page, spot
+        patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
+        sizes = msgspec.structs.replace(page, size=patches.sides, stride=patches.stride)
+        return sizes, msgspec.structs.replace(spot, grid=patches.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)
@@ -89,7 +102,7 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     anywhere: ClassVar[bool] = True
 
     form: Literal["max", "mean"] = "max"
-    size: Sides = 2
+    size: Annotated[Sides, Letter("W", least=2)] = 2
     stride: Sides = 2
     padding: Paddings | None = None
 
@@ -111,8 +124,14 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.kernel(place).out(place.grid.sides)), place.dim
 
-    def order_key(self, place: Place) -> str:
-        return f"pool{self.kernel(place).suffix}"
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """Kernels that don't overlap are N patches of side P."""
+        page, spot = super().in_letters(place)
+        if self.kernel(place).overlaps:
+            return page, spot
+        patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
+        sizes = msgspec.structs.replace(page, size=patches.sides, stride=patches.stride)
+        return sizes, msgspec.structs.replace(spot, grid=patches.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)

@@ -40,9 +40,6 @@ class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.out_dim if self.widens else place.dim
 
-    def order_key(self, place: Place) -> str:
-        return "dense" if self.norm == "none" else f"dense/{self.norm}"
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, width = place.grid.total, self.out(place)[1]
         yield linear("linear", "Linear map", n, place.dim, width, bias=self.bias)

@@ -11,6 +11,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.layers.base import Head
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, NormKind, Place, Rows, Share, Width
 from xfcost.mechanisms.rows import elementwise, linear, move, norm
 
@@ -32,7 +33,7 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     pool: Literal["class_token", "mean", "none"] | TwoTokens = "mean"
     norm: NormKind = "layer_norm"
     norm_after_pool: bool = False
-    classes: Rows = 1000
+    classes: Annotated[Rows, Letter("K")] = 1000
     bias: bool = True
 
     def without_extra_tokens(self) -> Classifier:
@@ -51,9 +52,6 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
             raise PageError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two here")
         if self.distilled and len(set(self.pool)) < len(self.pool):
             raise PageError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
-
-    def order_key(self, place: Place) -> str:
-        return "classifier/tokens" if self.pool == "none" else "classifier"
 
     @property
     def distilled(self) -> bool:
@@ -105,9 +103,6 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         return {self.share: (place.vocabulary, place.dim)} if self.share else {}
 
-    def order_key(self, place: Place) -> str:
-        return "language_model/last" if place.logits == "last" else "language_model"
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, last = place.grid.total, place.dim, place.logits == "last"
         yield from norm(self.norm, "norm", n, d)
@@ -135,7 +130,7 @@ class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
     width: Width | None = None
     """d'; d where it isn't given."""
     act: ActKind | Literal["tanh"] = "tanh"
-    classes: Rows | None = None
+    classes: Annotated[Rows | None, Letter("K")] = None
 
     def operations(self, place: Place) -> Iterator[Operation]:
         width = place.dim if self.width is None else self.width

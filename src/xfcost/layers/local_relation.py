@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.layers.base import Embed
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, NormKind, Place, Side, Width
 from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.mechanisms.neighbours import WindowSide
@@ -21,8 +22,8 @@ class LocalRelationDoor(Embed, frozen=True, kw_only=True, tag="local_relation"):
     It stands behind a door that brings the width, and takes the mixer's keys.
     """
 
-    size: WindowSide = 7
-    share: Width = 8
+    size: Annotated[WindowSide, Letter("W")] = 7
+    share: Annotated[Width, Letter("dₖ")] = 8
     stride: Side = 1
     norm: NormKind = "none"
     act: ActKind | Literal["none"] = "none"
@@ -40,9 +41,6 @@ class LocalRelationDoor(Embed, frozen=True, kw_only=True, tag="local_relation"):
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return self.layer.out(place)
-
-    def order_key(self, place: Place) -> str:
-        return self.layer.order_key(place)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)

@@ -12,6 +12,7 @@ from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.layers.base import Embed
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Place
 
 
@@ -23,7 +24,7 @@ class MemoryTokens(Embed, frozen=True, kw_only=True, tag="memory_tokens"):
     added to what stands when they come: after this page, the memory has positions too.
     """
 
-    count: Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+    count: Annotated[int, msgspec.Meta(ge=1, le=2**16), Letter("m")]
     """m."""
 
     def check(self, place: Place) -> None:

@@ -14,7 +14,7 @@ from xfcost.layers.base import PerToken
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import ActKind, Place, Width, check_extra
 from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
-from xfcost.mechanisms.rows import elementwise, linear, move
+from xfcost.mechanisms.rows import elementwise, linear, move, of_input
 
 
 class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
@@ -54,9 +54,6 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         if self.extra_alone and self.width(place) != place.dim:
             raise PageError("out_width", "the grid's tokens pass by and stay as wide as they are; leave it out")
 
-    def order_key(self, place: Place) -> str:
-        return "mlp/class_token" if self.extra_alone else "mlp"
-
     @property
     def widens(self) -> bool:
         return self.out_width is not None
@@ -87,7 +84,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     def shortcut(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.total, place.dim, self.width(place)
         if width != d:
-            yield linear("residual_projection", "Projection of the residual stream", n, d, width)
+            yield of_input(linear("residual_projection", "Projection of the residual stream", n, d, width))
 
     def notes(self, place: Place) -> Iterator[str]:
         n, hidden = self._tokens(place), self.inner(place.dim)

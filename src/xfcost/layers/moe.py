@@ -16,6 +16,7 @@ from xfcost.layers.base import PerToken
 from xfcost.layers.glu import Geglu, Swiglu
 from xfcost.layers.mlp import Mlp
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Place, Width
 from xfcost.mechanisms.rows import choose, elementwise, linear, move, sort
 
@@ -69,9 +70,9 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
     Where a token's copy stands among its expert's is whole-number arithmetic, which is no FLOP.
     """
 
-    experts: Experts = 8
+    experts: Annotated[Experts, Letter("E")] = 8
     """E."""
-    active: Experts = 2
+    active: Annotated[Experts, Letter("A")] = 2
     """A."""
     router: Literal["softmax", "sigmoid"] = "softmax"
     expert: Mlp | Swiglu | Geglu = Swiglu()
@@ -173,9 +174,6 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             read=lesser(chosen, every) if self.capacity is None else every,
             read_most=every,
         )
-
-    def order_key(self, place: Place) -> str:
-        return "moe" if self.capacity is None else "moe/capacity"
 
     def _routing(self, n: Number, d: Number) -> Iterator[Operation]:
         every = n * self.experts

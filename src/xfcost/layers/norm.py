@@ -18,9 +18,6 @@ class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
 
     norm: NormKind = "layer_norm"
 
-    def order_key(self, place: Place) -> str:
-        return f"norm/{self.norm}"
-
     def operations(self, place: Place) -> Iterator[Operation]:
         yield from norm(self.norm, "norm", place.grid.total, place.dim)
 
@@ -30,9 +27,6 @@ class NormLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
 
     residual: Literal["none"] = "none"
     norm: NormKind = "layer_norm"
-
-    def order_key(self, place: Place) -> str:
-        return f"norm/{self.norm}"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield from norm(self.norm, "norm", place.grid.total, place.dim)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import gcd
-from typing import ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import msgspec
 
 from xfcost.arithmetic import Number, ceil_div
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid, sides_text
 from xfcost.layers.base import Embed, Takes
 from xfcost.ledger import Operation
+from xfcost.lettering import patches_in_letters
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import NormKind, Place, Side
 from xfcost.mechanisms.rows import linear, norm
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
@@ -23,7 +30,7 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
 
     takes: ClassVar[Takes] = "image"
 
-    size: Side
+    size: Annotated[Side, Letter("P", least=2)]
     norm: NormKind = "none"
     bias: bool = True
 
@@ -44,6 +51,12 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(tuple(side // self.size for side in place.grid.sides)), place.out_dim
+
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """N patches of side P."""
+        page, spot = super().in_letters(place)
+        patches = patches_in_letters(self.size, self.size, place.grid, self.out(place)[0])
+        return page, msgspec.structs.replace(spot, grid=patches.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)

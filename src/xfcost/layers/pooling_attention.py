@@ -11,6 +11,7 @@ from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.layers.base import Enter
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import reading
 from xfcost.mechanisms.base import Heads, Joining, Place, Residual, Width, check_heads, check_output
 from xfcost.mechanisms.rows import elementwise, norm
@@ -36,10 +37,10 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
 
     pools: ClassVar[bool] = True
 
-    count: Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+    count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")]
     """k."""
     heads: Heads
-    head_dim: Width | None = None
+    head_dim: Annotated[Width | None, Letter("dₖ")] = None
     """d_k; d'/h where it isn't given."""
     projection_bias: bool = True
     output_projection: bool = True
@@ -69,6 +70,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
         n, k, d = place.grid.total, self.count, place.out_dim
         joining = self.residual
         yield Operation(path="seeds", title="Learned queries", params=k * d)
+        normed = joining != "none" and joining.place == "pre" and joining.norm != "none"
         if joining != "none" and joining.place == "pre":
             for row in norm(joining.norm, "seeds_norm", k, d):
                 yield msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
@@ -86,6 +88,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
             fused=place.fused,
             output=self.output_projection,
             learned=True,
+            of_input="neither" if normed else "memory",
         )
         if joining == "none":
             return

@@ -14,6 +14,7 @@ from xfcost.errors import PageError
 from xfcost.grid import sides_text
 from xfcost.layers.base import Embed
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Length, Place, Width
 from xfcost.mechanisms.rows import elementwise, move
 
@@ -33,14 +34,9 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     """
 
     form: Literal["learned", "sinusoidal", "axial", "separate"] = "learned"
-    length: Length | None = None
-    shape: Annotated[list[Length], msgspec.Meta(min_length=2, max_length=4)] | None = None
+    length: Annotated[Length | None, Letter("L")] = None
+    shape: Annotated[Annotated[list[Length], msgspec.Meta(min_length=2, max_length=4)] | None, Letter("L")] = None
     widths: Annotated[list[Width], msgspec.Meta(min_length=2, max_length=4)] | None = None
-
-    def order_key(self, place: Place) -> str:
-        if self.form == "separate":
-            return "position/separate"
-        return "position/axial" if self.shape else "position" if self.length is None else "position/length"
 
     def check(self, place: Place) -> None:
         self._check_axes(place)

@@ -32,18 +32,23 @@ def wrapped(
     grid, width = page.out(place)
     tokens = grid.extra if page.extra_alone else grid.total
     elements = tokens * width
-    add = elementwise("residual_add", "Residual add", "add", elements)
+    add = elementwise("residual_add", "Residual add", "add", elements, role="add")
     scaled = [*_scales(residual, width, elements)]
     if residual.place == "pre":
         read = place.grid.total if isinstance(page, Mixer) or not page.extra_alone else tokens
-        yield from norm(residual.norm, "residual_norm", read, place.dim)
+        yield from _norm(residual, read, place.dim)
         normed = []
     else:
-        normed = list(norm(residual.norm, "residual_norm", tokens, width))
+        normed = list(_norm(residual, tokens, width))
     yield from rows
     yield from page.shortcut(place)
     after = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
     yield from [*after[residual.place], *rejoined]
+
+
+def _norm(residual: Residual, tokens: Number, width: Number) -> Iterator[Operation]:
+    rows = norm(residual.norm, "residual_norm", tokens, width)
+    yield from (msgspec.structs.replace(row, role="norm") for row in rows)
 
 
 def _scales(residual: Residual, width: Number, elements: Number) -> Iterator[Operation]:

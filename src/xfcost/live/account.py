@@ -50,7 +50,7 @@ def reconciled(ledger: Ledger, model: nn.Module, inputs: tuple[Tensor, ...], row
 
 def with_traced(ledger: Ledger, step: Architecture) -> Ledger:
     """`ledger` of a text that is generated, with what a trace of one of its steps finds."""
-    one = traced(step, count(step))
+    one = traced(step, count(step, orders=False))
     found, ours = one.agreement, ledger.agreement
     if found is None or ours is None:
         raise TypeError("an account without a trace has no agreement to add to")
@@ -126,7 +126,7 @@ def timed_text(
     Raises:
         DeviceError: as `timed`.
     """
-    alone = timed(prefill, count(prefill), device, say)
+    alone = timed(prefill, count(prefill, orders=False), device, say)
     generation, timing = ledger.generation, alone.timing
     if generation is None or timing is None:
         raise TypeError("a text is timed where its mode is to generate one")

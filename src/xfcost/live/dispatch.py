@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from xfcost.ledger import RUN, Operation
 from xfcost.live.dispatch_costs import Costs, costs_of
-from xfcost.live.dispatch_functions import WHOLE
+from xfcost.live.dispatch_functions import PARTS, WHOLE
 from xfcost.live.meta import quick_layer_norm
 from xfcost.live.recurrence import in_few_steps
 from xfcost.live.rows import rows_by_path
@@ -82,7 +82,7 @@ class _Watch(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         found = costs_of(func.overloadpacket, args, kwargs or {}, result)
-        if found is None and not self.contractions_alone:
+        if found is None and not (self.contractions_alone and func.overloadpacket in PARTS):
             self.unknown[str(func.overloadpacket)] += 1
         elif found:
             self.add(_contractions(found) if self.contractions_alone else found)

@@ -38,12 +38,18 @@ def added_matrix_vector_flops(added: Tensor, matrix: Tensor, *_: Any, **__: Any)
     return FLOPS_PER_MAC * matrix.numel()
 
 
+def attention_on_cpu_flops(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> int:
+    """FLOPs of QKᵀ and AV: q (…, N, K), k (…, M, K), v (…, M, V)."""
+    return FLOPS_PER_MAC * q.shape[:-1].numel() * k.shape[-2] * (k.shape[-1] + v.shape[-1])
+
+
 # Contractions that torch's table lacks.
-VECTOR_CONTRACTIONS: Final[dict[Any, Callable[..., int]]] = {
+CONTRACTIONS: Final[dict[Any, Callable[..., int]]] = {
     aten.mv: matrix_vector_flops,
     aten.dot: matrix_vector_flops,
     aten.vdot: matrix_vector_flops,
     aten.addmv: added_matrix_vector_flops,
+    aten._scaled_dot_product_flash_attention_for_cpu: attention_on_cpu_flops,  # noqa: SLF001
 }
 # Their first argument is added to the product, element by element; a convolution's third one is.
 _WITH_ADDED: Final = frozenset((aten.addmm, aten.baddbmm, aten.addmv))
@@ -51,7 +57,7 @@ _WITH_ADDED: Final = frozenset((aten.addmm, aten.baddbmm, aten.addmv))
 
 def costs_of(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs | None:
     """What the operation `packet` cost, called with these arguments; None where no table knows it."""
-    formula = VECTOR_CONTRACTIONS.get(packet)
+    formula = CONTRACTIONS.get(packet)
     if formula is not None:
         return _contraction(packet, args, formula(*args, **kwargs), result)
     if packet in flop_registry:

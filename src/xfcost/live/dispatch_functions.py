@@ -69,3 +69,11 @@ WHOLE: Final[dict[Any, Callable[[tuple[Any, ...], dict[str, Any], Tensor], Costs
     torch.repeat_interleave: _repeated,
     Tensor.repeat_interleave: _repeated,
 }
+# What they are made of without a contraction, beside what every formula knows.
+PARTS: Final = frozenset(
+    (
+        torch.ops.aten._fft_r2c,  # noqa: SLF001
+        torch.ops.aten._fft_c2r,  # noqa: SLF001
+        torch.ops.aten._fused_rms_norm,  # noqa: SLF001
+    )
+)

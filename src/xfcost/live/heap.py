@@ -1,8 +1,8 @@
 """The heap of the C library as the CPU's tensors use it, simulated: what stays resident beside what is alive.
 
 glibc 2.26 and later (malloc/malloc.c). A block from the mmap threshold up is a mapping of its own and goes back to the
-system when it is freed; every such free raises the threshold to the block's size, up to 32 MiB. Smaller blocks share one
-heap: the smallest hole that is large enough serves a block, else the heap grows, and it shrinks at its end alone.
+system when it is freed; every such free raises the threshold to the block's size, up to 32 MiB. Smaller blocks share
+one heap: the smallest hole that is large enough serves a block, else the heap grows; it shrinks at its end alone.
 
 torch asks for blocks at multiples of 64 bytes. `posix_memalign` looks for more than the block and frees what is left at
 its edges, and the thread's cache of small blocks holds such edges for a while. A hole whose edge is held is a little

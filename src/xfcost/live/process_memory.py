@@ -27,18 +27,16 @@ from xfcost.spec.architecture import Architecture
 
 # Passes after which the heap hardly grows.
 _PASSES: Final = 4
-# Edges of freed blocks that the thread's cache holds, by measurement (glibc 2.36, torch 2.13, benchmarks/memory.py):
-# a training step makes more small objects, the nodes of autograd, which take such edges.
-_EDGES_FORWARD: Final = 8
-_EDGES_TRAINING: Final = 40
-# How many times as many edges may be held in the worst run that was measured.
-_WORST: Final = 4
+# Edges of freed blocks that the thread's cache holds, usually and at worst: an empirical allowance (glibc 2.36, torch
+# 2.13, benchmarks/memory.py). A training step makes more small objects, the nodes of autograd, which take such edges.
+_EDGES_FORWARD: Final = (8, 32)
+_EDGES_TRAINING: Final = (20, 160)
 # Code of kernels and buffers of MKL and oneDNN that are first touched by the run itself: 14 to 20 MB were measured.
 _FIRST_USE: Final = 32 * 2**20
 
 
 class HeapBytes(TorchDispatchMode):
-    """Storage of tensors as it comes and goes, taken from simulated heaps; `live` bytes and their `peak` with workspace."""
+    """Storage of tensors as it comes and goes, taken from simulated heaps; bytes now, and with workspace their peak."""
 
     def __init__(self, *heaps: Heap) -> None:
         super().__init__()
@@ -121,8 +119,8 @@ def of_training(architecture: Architecture, optimizer: str) -> ProcessMemory:
     return _walked(architecture, run, _EDGES_TRAINING)
 
 
-def _walked(architecture: Architecture, run: Callable[[Live], None], edges: int) -> ProcessMemory:
-    usual, worst = Heap(edges), Heap(edges * _WORST)
+def _walked(architecture: Architecture, run: Callable[[Live], None], edges: tuple[int, int]) -> ProcessMemory:
+    usual, worst = (Heap(held) for held in edges)
     with HeapBytes(usual, worst) as alive:
         run(build(architecture))
     return ProcessMemory(

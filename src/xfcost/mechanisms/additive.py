@@ -13,7 +13,7 @@ from xfcost.errors import PageError
 from xfcost.ledger import Operation
 from xfcost.matrices import Matrix
 from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.rows import choose, elementwise, linear, move, product
+from xfcost.mechanisms.rows import choose, elementwise, linear, move, of_input, product
 
 if TYPE_CHECKING:
     from xfcost.mechanisms.recurrent import Recurrent
@@ -90,7 +90,7 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """N·(h + d + E)·2l MACs, 2·2·l·N additions, 2·l·N comparisons."""
         n, wide = place.grid.total, 2 * self.hidden
         yield linear("readout_state", "Readout: map of the state", n, units, wide, bias=bias)
-        yield linear("readout_input", "Readout: map of the input", n, place.dim, wide, bias=False)
+        yield of_input(linear("readout_input", "Readout: map of the input", n, place.dim, wide, bias=False))
         yield linear("readout_context", "Readout: map of the context", n, place.memory_dim, wide, bias=False)
         yield _sum(n * wide)
         yield choose("readout_maxout", "Readout: maxout", n * wide)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -91,6 +91,7 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
     output: bool = True,
     scaled: bool = True,
     learned: bool = False,
+    of_input: Literal["queries", "memory", "neither"] = "queries",
     prefix: str = "",
     what: str = "",
 ) -> Iterator[Operation]:
@@ -103,13 +104,15 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
         core    n·m·(inner + values) MACs
         out     n·values·d MACs, where there is an `output` projection
 
-    `prefix` and `what` tell several of them apart, as in the core.
+    `prefix` and `what` tell several of them apart, as in the core. `of_input` says which of the two is what comes into
+    the page, as it is.
     """
     note = f" ({what})" if what else ""
     value_inner = inner if values is None else values
     q = linear(f"{prefix}q", f"Q projection{note}", queries, width, inner, bias=bias)
-    yield msgspec.structs.replace(q, once=learned)
-    yield linear(f"{prefix}kv", f"K, V projections{note}", keys, memory_width, inner + value_inner, bias=bias)
+    kv = linear(f"{prefix}kv", f"K, V projections{note}", keys, memory_width, inner + value_inner, bias=bias)
+    yield msgspec.structs.replace(q, once=learned, takes_input=True if of_input == "queries" else None)
+    yield msgspec.structs.replace(kv, takes_input=True if of_input == "memory" else None)
     yield from attention_core(
         queries=queries,
         keys=keys,
@@ -150,6 +153,7 @@ def _fused_core(parts: _CoreParts) -> Operation:
         title="Fused attention softmax(QKᵀ)V",
         macs=parts.scores + parts.weighted_sum,
         flops=2 * (parts.scores + parts.weighted_sum) + parts.scale + parts.add + parts.softmax,
+        fused=True,
         backward_macs=3 * parts.scores + 2 * parts.weighted_sum,
         attention_entries=parts.statistics,
         matrix=Matrix(0, parts.beside, statistics=parts.statistics),

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number, surely
+from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Mixer, Place
 from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred, check_mean, pooling
 from xfcost.mechanisms.rows import elementwise
@@ -26,7 +27,7 @@ class AveragePool(Mixer, frozen=True, kw_only=True, tag="average_pool"):
     kernel's positions are counted, padding included. One token alone is its own mean, and gives 0.
     """
 
-    size: Annotated[int, msgspec.Meta(ge=3, le=2**16)] = 3
+    size: Annotated[int, msgspec.Meta(ge=3, le=2**16), Letter("W")] = 3
     """W, odd."""
 
     def check(self, place: Place) -> None:
@@ -40,14 +41,11 @@ class AveragePool(Mixer, frozen=True, kw_only=True, tag="average_pool"):
         """The window around every token."""
         return centred(grid, self.size)
 
-    def order_key(self, place: Place) -> str:
-        return f"average_pool/{len(place.grid.sides)}"
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return [] if grid.tokens == 1 else self.kernel(grid).reads(grid.sides, token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return 0 if surely(grid.tokens == 1) else self.kernel(grid).pairs(grid.sides)
+        return 0 if grid.tokens == 1 else self.kernel(grid).pairs(grid.sides)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         elements = place.grid.tokens * place.dim

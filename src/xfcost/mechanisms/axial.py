@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -11,11 +11,15 @@ from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.lettering import grid_in_letters
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.axes import AXES, Axis, check_axis, line, side_of
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.mechanisms.rows import elementwise, linear, of_input
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
@@ -56,15 +60,9 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
         if self.axis != "all":
             check_axis("axis", self.axis, grid)
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "row_qkv", "column_qkv", "time_qkv")
-
     def label(self) -> str:
         name = "Axial attention" if self.axis == "all" else f"{self.axis.capitalize()} attention"
         return f"Masked {name[0].lower()}{name[1:]}" if self.causal else name
-
-    def order_key(self, place: Place) -> str:
-        return "axial" + ("" if len(place.grid.sides) == 2 else "/3") + ("/all" if self.axis == "all" else "")  # noqa: PLR2004 - H×W
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         there = {other for axis in self.axes(grid) for other in line(axis, grid, token)}
@@ -78,6 +76,11 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
     def _pairs(self, axis: Axis, grid: Grid) -> Number:
         side = side_of(axis, grid)
         return grid.tokens * (side + 1) // 2 if self.causal else grid.tokens * side
+
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """All axes of a volume are lines alike: ∛N."""
+        page, spot = super().in_letters(place)
+        return page, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, even=True))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         axes = self.axes(place.grid)
@@ -94,7 +97,7 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
         n, d, side = place.grid.tokens, place.dim, side_of(axis, place.grid)
         inner = self.inner(d)
         core: dict[str, Any] = {"queries": side, "keys": side, "groups": n // side, "heads": self.heads, "inner": inner}
-        yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
+        yield of_input(linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias))
         yield from attention_core(
             **core,
             mixing="global",

@@ -11,13 +11,15 @@ from xfcost.arithmetic import Number
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.lettering import Units, grid_in_letters
+from xfcost.letters import Letter
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 # Bounds that catch typing errors (an absurd size is refused, not built) and leave every known model far inside.
-Width = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
-Heads = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+Width = Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("d")]
+Heads = Annotated[int, msgspec.Meta(ge=1, le=2**16), Letter("h")]
 Side = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 Length = Annotated[int, msgspec.Meta(ge=1, le=2**32)]
 Rows = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
@@ -84,6 +86,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     binds_tables: ClassVar[bool] = False
     """Are the shapes of its shared tables bound to the input's size?"""
 
+    memory_letter: ClassVar[str] = "N"
+    """What its memory's tokens are in orders: those of an earlier stage, N, or of another stream."""
+
     token_wise: ClassVar[bool] = False
     """Is what it gives at a token of that token alone, so that one token more is work like any other?"""
 
@@ -114,16 +119,17 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
         return self.operations(alone(place))
 
-    def input_rows(self, place: Place) -> tuple[str, ...] | None:
-        """Products of what comes in itself; None is the first row with parameters.
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """Itself and its place in letters, for orders: N tokens of width d, fields as they are annotated.
 
-        Where nothing was learned before (pixels, vectors) their backward pass has no gradient of it to work out.
+        A page whose letters are bound to each other (a grid of √N patches of side P) says so here.
         """
-        return None
-
-    def order_key(self, place: Place) -> str:
-        """Under which name the orders of its rows are kept; another one where options change them."""
-        return tag_of(type(self))
+        units = Units()
+        memory = None if place.memory is None else grid_in_letters(place.memory, self.memory_letter)
+        widths = {"dim": units.number(place.dim, "d"), "out_dim": units.number(place.out_dim, "d")}
+        widths |= {"memory_dim": units.number(place.memory_dim, "d"), "vocabulary": units.number(place.vocabulary, "V")}
+        spot = msgspec.structs.replace(place, grid=grid_in_letters(place.grid), memory=memory, **widths)
+        return units.struct(self), spot
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         """Shared tables that the page uses: name -> (rows, columns)."""
@@ -166,6 +172,7 @@ class SubLayer(Page, frozen=True):
 class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""
 
+    memory_letter: ClassVar[str] = "M"
     chooses: ClassVar[bool] = False
     """Does content decide which tokens are read (hashing, clusters, sorting)? `reads` then lists those that may be."""
 
@@ -218,7 +225,7 @@ class MultiHead(Mixer, frozen=True, kw_only=True):
     """A mixer with h heads of width d_k, projected from and to the stream."""
 
     heads: Heads
-    head_dim: Width | None = None
+    head_dim: Annotated[Width | None, Letter("dₖ")] = None
     """d_k; d/h where it isn't given."""
     projection_bias: bool = True
 
@@ -233,11 +240,6 @@ class MultiHead(Mixer, frozen=True, kw_only=True):
 def alone(place: Place) -> Place:
     """`place` where one token stands, and no other."""
     return msgspec.structs.replace(place, grid=Grid((1,)))
-
-
-def decoding_key(key: str) -> str:
-    """Under which name the orders of a page's `decoding` rows are kept."""
-    return f"{key}/decoding"
 
 
 def check_heads(heads: int, head_dim: int | None, width: int) -> None:

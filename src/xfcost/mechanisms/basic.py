@@ -40,7 +40,7 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = strided(place.grid, self.stride), place.out_dim
         kernel = threes(grid)
-        yield from normed(("conv1", "norm1"), "3×3 convolution", kernel, grid, place.dim, width)
+        yield from normed(("conv1", "norm1"), "3×3 convolution", kernel, grid, place.dim, width, of_input=True)
         yield elementwise("act1", "Activation", "relu", grid.tokens * width)
         yield from normed(("conv2", "norm2"), "3×3 convolution", kernel, grid, width, width)
         yield from self.joined(place, "act2")

@@ -12,6 +12,7 @@ import msgspec
 from xfcost.arithmetic import Number, ceil_div
 from xfcost.grid import Grid
 from xfcost.ledger import Mixing, Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.causality import NeverCausal
@@ -43,13 +44,13 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
 
     because: ClassVar[str] = "the first and the last block read all tokens, and all read them"
 
-    block: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 64
+    block: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("b")] = 64
     """b: tokens of a block."""
     window: Literal[3] = 3
     """Blocks that a block reads around itself, itself included."""
     global_blocks: Literal[2] = 2
     """Blocks that read all and are read by all: the first and the last."""
-    random_blocks: Annotated[int, msgspec.Meta(ge=0, le=2**10)] = 3
+    random_blocks: Annotated[int, msgspec.Meta(ge=0, le=2**10), Letter("r")] = 3
     """r, for every block that is not global."""
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
 
@@ -69,9 +70,6 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
         """Are there too few blocks? A symbol stands for a long sequence."""
         n = grid.total
         return isinstance(n, int) and n <= (5 + 2 * self.random_blocks) * self.block
-
-    def order_key(self, place: Place) -> str:
-        return "full" if self.is_full(place.grid) else "block_sparse"
 
     def drawn(self, blocks: int, block: int) -> list[int]:
         """The random blocks of `block`, one of u = `blocks`: r of those that it does not read anyway, in O(r).

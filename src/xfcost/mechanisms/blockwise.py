@@ -11,6 +11,7 @@ from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Mixing, Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place, Side
 from xfcost.mechanisms.blocks import Blocks
@@ -45,15 +46,15 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
     block's tokens in raster order inside it, so that what stands right of a block comes later: it is computed, masked.
     """
 
-    block: Length | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)]
+    block: Annotated[Length, Letter("b")] | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2), Letter("W")]
     """Tokens of a query block in the sequence; or its rows and columns, on a grid."""
-    before: Margin = 0
+    before: Annotated[Margin, Letter("m")] = 0
     """Tokens before a block of the sequence that its memory holds."""
-    after: Margin = 0
-    above: Columns = 0
+    after: Annotated[Margin, Letter("m")] = 0
+    above: Annotated[Columns, Letter("W")] = 0
     """Rows above a block of the grid that its memory holds."""
-    below: Columns = 0
-    beside: Columns = 0
+    below: Annotated[Columns, Letter("W")] = 0
+    beside: Annotated[Columns, Letter("W")] = 0
     """Columns left, and as many right, of a block of the grid that its memory holds."""
 
     def check(self, place: Place) -> None:
@@ -86,11 +87,6 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
             rows, columns = self.block
             return Blocks((height, width), (rows, columns), (self.above, self.beside), (self.below, self.beside))
         return Blocks((1, grid.total), (1, self.block), (0, self.before), (0, self.after))
-
-    def order_key(self, place: Place) -> str:
-        if isinstance(self.block, list):
-            return "blockwise/2d"
-        return "blockwise/memory" if self.before or self.after else "blockwise"
 
     def turn(self, grid: Grid, token: int) -> int:
         return self.blocks(grid).turn(token)

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, rounded, surely
+from xfcost.arithmetic import Number, rounded
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Place, Width
 from xfcost.mechanisms.conv_block import ConvBlock, normed, strided
 from xfcost.mechanisms.conv_kernel import Kernel
@@ -43,12 +44,12 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
 
     width: Width | None = None
     """w; d'/`expansion` where it isn't given."""
-    expansion: Width | None = None
+    expansion: Annotated[Width | None, Letter(None)] = None
     """d'/w; 4 where neither is given."""
     stride_on: Literal["1x1", "3x3"] = "3x3"
-    groups: Width | None = None
+    groups: Annotated[Width | None, Letter("h")] = None
     """g; 1 where neither it nor `group_width` is given."""
-    group_width: Width | None = None
+    group_width: Annotated[Width | None, Letter("dₖ")] = None
     """w/g."""
     squeeze: Annotated[float, msgspec.Meta(gt=0, le=2**10)] | None = None
     """r; no squeeze-and-excitation where it isn't given."""
@@ -140,11 +141,6 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def kernels(self, grid: Grid) -> Sequence[Kernel]:
         return ones(grid, self.strides[0]), threes(grid, self.strides[1])
 
-    def order_key(self, place: Place) -> str:
-        if self.spatial is not None:
-            return f"bottleneck/{self.instead.order_key(self.inside(place))}"
-        return "bottleneck" if surely(self.grouped(place) == 1) else "bottleneck/grouped"
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         first = ones(grid, self.strides[0])
         if self.spatial is not None:
@@ -166,7 +162,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def operations(self, place: Place) -> Iterator[Operation]:
         spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         kernel = ones(grid)
-        yield from normed(("conv1", "norm1"), "1×1 convolution", kernel, spot.grid, place.dim, width)
+        yield from normed(("conv1", "norm1"), "1×1 convolution", kernel, spot.grid, place.dim, width, of_input=True)
         yield elementwise("act1", "Activation", "relu", spot.grid.tokens * width)
         yield from self._mixing(place)
         yield elementwise("act2", "Activation", "relu", grid.tokens * width)
@@ -179,13 +175,14 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         """The 3×3 convolution or what stands in its place, and the norm behind it."""
         spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         groups = self.grouped(place)
-        title = "3×3 convolution" if surely(groups == 1) else "Grouped 3×3 convolution"
+        title = "3×3 convolution" if groups == 1 else "Grouped 3×3 convolution"
         conv, normed_ = normed(("conv2", "norm2"), title, threes(grid), grid, width, width, groups)
         if self.spatial is None:
             yield conv
         else:
             for row in self.instead.operations(spot):
-                yield msgspec.structs.replace(row, path=f"spatial_{row.path}")
+                # what comes into it has passed conv1
+                yield msgspec.structs.replace(row, path=f"spatial_{row.path}", takes_input=None)
         yield normed_
 
     def notes(self, place: Place) -> Iterator[str]:

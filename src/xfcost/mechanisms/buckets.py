@@ -8,6 +8,7 @@ import msgspec
 
 from xfcost.arithmetic import Number
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Share
 
 
@@ -18,8 +19,8 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     both directions are read, each has half of the buckets. `count`·h parameters, whatever N is.
     """
 
-    count: Annotated[int, msgspec.Meta(ge=4, le=2**16)] = 32
-    distance: Annotated[int, msgspec.Meta(ge=2, le=2**31)] = 128
+    count: Annotated[int, msgspec.Meta(ge=4, le=2**16), Letter("k")] = 32
+    distance: Annotated[int, msgspec.Meta(ge=2, le=2**31), Letter("k")] = 128
     share: Share | None = None
     """A table that all layers of a stack use, as in T5; else every layer has its own."""
 

@@ -34,9 +34,6 @@ class ByteNet(Convolve, frozen=True, kw_only=True, tag="bytenet"):
     def label(self) -> str:
         return f"ByteNet block, dilation {self.dilation}" if self.dilation > 1 else "ByteNet block"
 
-    def order_key(self, place: Place) -> str:
-        return f"bytenet/{len(place.grid.sides)}"
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.tokens, place.dim
         half = d // 2

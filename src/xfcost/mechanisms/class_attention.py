@@ -11,7 +11,7 @@ from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, check_extra
 from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.rows import linear
+from xfcost.mechanisms.rows import linear, of_input
 
 
 class ClassAttention(NeverCausal, frozen=True, kw_only=True, tag="class_attention"):
@@ -40,9 +40,6 @@ class ClassAttention(NeverCausal, frozen=True, kw_only=True, tag="class_attentio
         super().check(place)
         check_extra("kind", place)
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q", "k", "v")
-
     def label(self) -> str:
         return "Class attention"
 
@@ -55,9 +52,9 @@ class ClassAttention(NeverCausal, frozen=True, kw_only=True, tag="class_attentio
     def operations(self, place: Place) -> Iterator[Operation]:
         n, extra, d = place.grid.total, place.grid.extra, place.dim
         inner = self.inner(d)
-        yield linear("q", "Q projection (class token)", extra, d, inner, bias=self.projection_bias)
-        yield linear("k", "K projection", n, d, inner, bias=self.projection_bias)
-        yield linear("v", "V projection", n, d, inner, bias=self.projection_bias)
+        yield of_input(linear("q", "Q projection (class token)", extra, d, inner, bias=self.projection_bias))
+        yield of_input(linear("k", "K projection", n, d, inner, bias=self.projection_bias))
+        yield of_input(linear("v", "V projection", n, d, inner, bias=self.projection_bias))
         yield from attention_core(
             queries=extra,
             keys=n,

@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.causality import Causal
@@ -38,9 +39,9 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
     end of the first block, the null key alone. (The authors' own code appends the first token in its place.)
     """
 
-    compression: Span = 3
+    compression: Annotated[Span, Letter("c")] = 3
     """c, the stride: tokens per compressed one."""
-    kernel: Span | None = None
+    kernel: Annotated[Span | None, Letter("c")] = None
     """κ, tokens that go into a compressed one; c where it isn't given."""
     groups: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
     """g, of the convolution's channels."""
@@ -67,9 +68,6 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
 
     def label(self) -> str:
         return "Causal memory-compressed attention" if self.causal else "Memory-compressed attention"
-
-    def order_key(self, place: Place) -> str:
-        return "compressed" if self.function == "conv" else f"compressed/{self.function}"
 
     @property
     def span(self) -> int:

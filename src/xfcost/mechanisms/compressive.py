@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, surely
+from xfcost.arithmetic import Number
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.rows import choose, elementwise, gradients, linear
@@ -29,31 +30,25 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     its beginning, which gives the same numbers. The attention-reconstruction loss (§3.2) is of training alone.
     """
 
-    compressed_memory: Length
+    compressed_memory: Annotated[Length, Letter("m")]
     """n_cm."""
-    compression: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 4
+    compression: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("c")] = 4
     """c."""
     function: Literal["conv", "mean", "max"] = "conv"
 
     def label(self) -> str:
         return "Causal compressive attention" if self.causal else "Compressive attention"
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        """Learned compressions stand before the segment where they are laid together."""
-        if self.function != "conv" or surely(self.compressed(place) == 0):
-            return super().input_rows(place)
-        return () if self.memory_queries else ("q",)
-
     @property
     def past(self) -> Number:
         return self.memory + self.compressed_memory
 
-    def order_key(self, place: Place) -> str:
-        return "compressive" if self.function == "conv" else f"compressive/{self.function}"
-
     def compressed(self, place: Place) -> Number:
         """⌊n/c⌋, the positions that a segment adds to the compressed memory."""
         return place.grid.total // self.compression
+
+    def learned_past(self, place: Place) -> bool:
+        return self.function == "conv" and self.compressed(place) > 0
 
     def before(self, place: Place) -> Iterator[Operation]:
         made, c, d = self.compressed(place), self.compression, place.dim

@@ -12,8 +12,9 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, Mixer, Place, Side, alone
-from xfcost.mechanisms.rows import convolution, depthwise, elementwise, linear, move, window
+from xfcost.mechanisms.rows import convolution, depthwise, elementwise, linear, move, of_input, window
 from xfcost.mechanisms.taps import Taps
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 class Convolve(Mixer, frozen=True, kw_only=True):
     """What mixes by taps along a sequence, or around a token of any grid."""
 
-    size: Side = 3
+    size: Annotated[Side, Letter("W")] = 3
     """W, odd unless it is causal."""
     dilation: Dilation = 1
     """δ: how far apart the taps stand."""
@@ -106,10 +107,7 @@ class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
     def shortcut(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]
         if width != d:
-            yield linear("residual_projection", "Projection of the residual stream", n, d, width)
-
-    def order_key(self, place: Place) -> str:
-        return f"conv/{len(place.grid.sides)}/{'gated' if self.act == 'glu' else 'plain'}"
+            yield of_input(linear("residual_projection", "Projection of the residual stream", n, d, width))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from xfcost.arithmetic import Number, surely
+from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.rows import depthwise, elementwise, linear, move, norm, power
+from xfcost.mechanisms.rows import depthwise, elementwise, linear, move, norm, of_input, power
 
 
 class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"):
@@ -37,9 +38,9 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
 
     because: ClassVar[str] = "a query and a key are made of their neighbours, later ones among them"
 
-    size: Side = 3
+    size: Annotated[Side, Letter("W")] = 3
     """W, odd."""
-    kv_stride: Side = 2
+    kv_stride: Annotated[Side, Letter("R", least=2)] = 2
     """R."""
 
     def check(self, place: Place) -> None:
@@ -54,14 +55,8 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
                 f"expected at most {self.size // 2 + 1}",
             )
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q_conv", "k_conv", "v_conv")
-
     def label(self) -> str:
         return "Convolutional-projection attention"
-
-    def order_key(self, place: Place) -> str:
-        return f"conv_attention/{len(place.grid.sides)}"
 
     def kernel(self, grid: Grid, stride: int = 1) -> Kernel:
         """Around every token, or every `stride`-th along each axis."""
@@ -91,7 +86,7 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
             heads=self.heads,
             inner=inner,
             mixing="global",
-            reads="N" if surely(self.kv_stride == 1) else f"N/{power('R', len(grid.sides))}",
+            reads="N" if self.kv_stride == 1 else f"N/{power('R', len(grid.sides))}",
             pairs=None,  # a key is made of several tokens, and makes no pair of tokens
             fused=place.fused,
             scaled=False,
@@ -102,7 +97,7 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
         """Of Q, K or V, which are to stand on `grid`."""
         what, d = name.upper(), place.dim
         kernel = self.kernel(place.grid).sides
-        yield depthwise(f"{name}_conv", f"{what} depthwise convolution", grid.tokens, kernel, d, bias=False)
+        yield of_input(depthwise(f"{name}_conv", f"{what} depthwise convolution", grid.tokens, kernel, d, bias=False))
         yield from norm("batch_norm", f"{name}_norm", grid.tokens, d)
         if grid.extra:
             yield move(f"{name}_join", f"{what}: join the extra tokens", grid.total * d)

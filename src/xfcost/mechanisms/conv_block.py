@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from xfcost.arithmetic import Number, ceil_div, surely
+import msgspec
+
+from xfcost.arithmetic import Number, ceil_div
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Mixer, Place, Side
@@ -30,9 +32,6 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
     def widens(self) -> bool:
         return True
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("conv1", "shortcut_conv")
-
     def kernels(self, grid: Grid) -> Sequence[Kernel]:
         """The kernels of f, in their order."""
         raise NotImplementedError
@@ -45,7 +44,7 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
 
     def projects(self, place: Place) -> bool:
         """Is the shortcut a convolution?"""
-        return self.stride > 1 or not surely(place.dim == place.out_dim)
+        return self.stride > 1 or place.dim != place.out_dim
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return receptive(self.kernels(grid), grid, [token])
@@ -55,8 +54,8 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
         grid, width = self.out(place)
         if self.projects(place):
             names = ("shortcut_conv", "shortcut_norm")
-            yield from normed(names, "Shortcut convolution", ones(grid), grid, place.dim, width)
-        yield elementwise("add", "Residual add", "add", grid.tokens * width)
+            yield from normed(names, "Shortcut convolution", ones(grid), grid, place.dim, width, of_input=True)
+        yield elementwise("add", "Residual add", "add", grid.tokens * width, role="add")
         yield elementwise(last, "Activation", "relu", grid.tokens * width)
 
 
@@ -73,10 +72,12 @@ def normed(  # noqa: PLR0913 - one formula, in its letters
     width: Number,
     out_width: Number,
     groups: Number = 1,
+    *,
+    of_input: bool | None = None,
 ) -> Iterator[Operation]:
     """A convolution without bias that leaves `grid`, and its batch norm."""
     path, norm_path = paths
-    yield convolution(
+    row = convolution(
         path,
         title,
         outputs=grid.tokens,
@@ -86,4 +87,5 @@ def normed(  # noqa: PLR0913 - one formula, in its letters
         groups=groups,
         bias=False,
     )
+    yield msgspec.structs.replace(row, takes_input=of_input)
     yield from norm("batch_norm", norm_path, grid.tokens, out_width)

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, greater, lesser, surely
+from xfcost.arithmetic import Number, ceil_div, greater, lesser
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
@@ -66,7 +66,7 @@ class Kernel(msgspec.Struct, frozen=True):
     @property
     def overlaps(self) -> bool:
         """Does a position go into two outputs? Not where the stride is at least the kernel."""
-        return any(surely(step < kernel) for kernel, step in zip(self.sides, self.stride, strict=True))
+        return any(step < kernel for kernel, step in zip(self.sides, self.stride, strict=True))
 
     def reads(self, sides: tuple[int, ...], output: int) -> Sequence[int]:
         """The positions of a grid of `sides`, in raster order, that go into the output of that number; no padding."""
@@ -168,7 +168,7 @@ def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], paddin
     sides, steps = along(size, rank), along(stride, rank)
     if padding is not None:
         return Kernel(sides, steps, along(padding, rank))
-    halves = tuple(side // 2 if surely(step < side) else 0 for side, step in zip(sides, steps, strict=True))
+    halves = tuple(side // 2 if step < side else 0 for side, step in zip(sides, steps, strict=True))
     return Kernel(sides, steps, halves)
 
 

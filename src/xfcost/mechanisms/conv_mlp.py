@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, Mixer, Place, Side, Width
 from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred
 from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
@@ -27,7 +28,7 @@ class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
         fc2         N·H·d MACs
     """
 
-    size: Side = 3
+    size: Annotated[Side, Letter("W")] = 3
     """W, odd."""
     ratio: Ratio = 4.0
     """H/d, where `hidden` isn't given."""
@@ -51,9 +52,6 @@ class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
     def kernel(self, grid: Grid) -> Kernel:
         """The window around every token."""
         return centred(grid, self.size)
-
-    def order_key(self, place: Place) -> str:
-        return f"conv_mlp/{len(place.grid.sides)}"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.kernel(grid).reads(grid.sides, token)

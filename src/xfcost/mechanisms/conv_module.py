@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from xfcost.arithmetic import Number, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Mixer, Place, Side
 from xfcost.mechanisms.conv_kernel import Kernel, centred
 from xfcost.mechanisms.rows import convolution, elementwise, linear, norm
@@ -30,7 +32,7 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
     computed, and the last is dropped. A token reads W/2 tokens before itself, itself and W/2 - 1 after.
     """
 
-    size: Side = 32
+    size: Annotated[Side, Letter("W")] = 32
     """W."""
 
     def check(self, place: Place) -> None:

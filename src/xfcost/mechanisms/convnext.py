@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, Mixer, NormKind, Place, Side, Width
 from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred
 from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
@@ -28,7 +30,7 @@ class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
     1.0e-6}`.
     """
 
-    size: Side = 7
+    size: Annotated[Side, Letter("W")] = 7
     """W, odd."""
     ratio: Ratio = 4.0
     """H/d, where `hidden` isn't given."""
@@ -51,9 +53,6 @@ class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
     def kernel(self, grid: Grid) -> Kernel:
         """The window around every token."""
         return centred(grid, self.size)
-
-    def order_key(self, place: Place) -> str:
-        return f"convnext/{len(place.grid.sides)}"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.kernel(grid).reads(grid.sides, token)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import reading
 from xfcost.mechanisms.base import MultiHead, Place, Width
 from xfcost.mechanisms.rows import idle
@@ -26,7 +28,7 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         out           N·h·d_v·d MACs
     """
 
-    value_dim: Width | None = None
+    value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """d_v; d_k where it isn't given."""
     scaled: bool = True
     """Scores by 1/√d_k; T5's are not."""

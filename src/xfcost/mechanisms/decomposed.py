@@ -43,6 +43,8 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         position_scores   G·h·P·d_k·Σ kₐ MACs
         spread            the terms added up for all pairs, from the last axis on; nothing for extra tokens
 
+    What comes out is the attention's bias, which a `fused` kernel keeps for its backward pass.
+
     The tables' rows are as many as the grid's sides make them, so that another resolution needs others (which the
     public code interpolates linearly).
     """
@@ -59,7 +61,8 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
     )
     macs = groups * heads * each * head_dim * sum(keys)
     along = groups * heads * each * sum(keys)
-    more = {"content_dependent": True, "matrix": matrix(along)} | mixing
+    spreads = len(keys) > 1 or bool(extra)  # else what it gives is a view of them
+    more = {"content_dependent": True, "matrix": matrix(along, kept=fused and not spreads)} | mixing
     yield product("position_scores", "Position scores QRᵀ, axis by axis", macs, **more)
     sums = sum(list(accumulate(reversed(keys), mul))[1:])
     pairs = groups * heads * (each + extra) * (prod(keys) + extra)
@@ -68,7 +71,7 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         title="Add up the axes' scores for all pairs",
         flops=groups * heads * each * sums * FLOPS_PER_ELEMENT["add"],
         moved=pairs if extra else 0,
-        matrix=matrix(pairs, along, kept=fused),  # it is the bias, which a fused kernel keeps
+        matrix=matrix(pairs, along, kept=fused) if spreads else None,
         content_dependent=True,
         **mixing,
     )

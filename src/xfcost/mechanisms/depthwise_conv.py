@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Mixer, Place, Side
 from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred
 from xfcost.mechanisms.rows import depthwise
@@ -24,7 +26,7 @@ class DepthwiseConv(Mixer, frozen=True, kw_only=True, tag="depthwise_conv"):
     block of each stage (Chu et al. 2021, §3.1).
     """
 
-    size: Side = 3
+    size: Annotated[Side, Letter("W")] = 3
     """W, odd."""
 
     def check(self, place: Place) -> None:
@@ -36,9 +38,6 @@ class DepthwiseConv(Mixer, frozen=True, kw_only=True, tag="depthwise_conv"):
     def kernel(self, grid: Grid) -> Kernel:
         """The window around every token."""
         return centred(grid, self.size)
-
-    def order_key(self, place: Place) -> str:
-        return f"depthwise_conv/{len(place.grid.sides)}"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.kernel(grid).reads(grid.sides, token)

@@ -24,8 +24,9 @@ def hidden_width(hidden: int | None, ratio: float, width: Number) -> Number:
         return whole * width
     from fractions import Fraction
 
-    product = Fraction(str(ratio)) * width
-    return int(product) if product.denominator == 1 else product
+    exact = Fraction(str(ratio))
+    product = exact.numerator * width
+    return product / exact.denominator if product % exact.denominator else product // exact.denominator
 
 
 def check_hidden(hidden: int | None, ratio: float, width: Number) -> None:

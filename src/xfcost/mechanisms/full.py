@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 import msgspec
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Width, check_output
@@ -45,7 +47,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
     causal: the bias of proj_w gives every pair a weight.
     """
 
-    value_dim: Width | None = None
+    value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """d_v; d_k where it isn't given."""
     scaled: bool = True
     """Scores by 1/√d_k; T5's are not, its initial weights being as much smaller."""
@@ -154,8 +156,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         talk = {"scores": ("proj_l", "before the softmax"), "softmax": ("proj_w", "after the softmax")}
         for row in rows:
             # No tile of one head is worth telling the traffic of: every head waits for all of them.
-            scored = row.path == "scores" and row.matrix is not None
-            own = row.matrix._replace(kept=row.attention_entries) if scored and row.matrix else row.matrix
+            own = matrix(row.attention_entries, kept=True) if row.path == "scores" else row.matrix  # proj_l keeps them
             yield msgspec.structs.replace(row, core=None, matrix=own)
             if row.path in talk:
                 path, where = talk[row.path]

@@ -13,7 +13,7 @@ from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.relative import relative_core
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.mechanisms.rows import elementwise, linear, of_input
 
 
 class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
@@ -57,14 +57,8 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
             )
         super().check(place)
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q", "kv")
-
     def label(self) -> str:
         return "Pooled relative attention" if self.stride > 1 else "Relative attention"
-
-    def order_key(self, place: Place) -> str:
-        return "funnel" if self.pool == "mean" else f"funnel/{self.pool}"
 
     def pools(self, grid: Grid) -> Number:
         """1 where the sequence is pooled, 0 where it isn't or is too short to be."""
@@ -114,8 +108,8 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
         grid, d, inner = place.grid, place.dim, self.inner(place.dim)
         queries, keys = self.queries(grid), self.keys(grid)
         yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place)
-        yield linear("q", "Q projection", queries, d, inner, bias=False)
-        yield linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        yield of_input(linear("q", "Q projection", queries, d, inner, bias=False))
+        yield of_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
         yield from relative_core(
             queries=queries,
             keys=keys,

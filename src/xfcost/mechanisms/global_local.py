@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
 from xfcost.arithmetic import Number, round_up
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.lettering import grid_in_letters
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.band import Band, band_pairs
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.rows import linear, move
+from xfcost.mechanisms.rows import linear, move, of_input
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
@@ -42,15 +47,12 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
 
     because: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
 
-    radius: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+    radius: Annotated[int, msgspec.Meta(ge=1, le=2**31), Letter("w")]
     """r."""
     share_projections: bool = True
     """One query, key and value projection for all four parts?"""
     share_output: bool = True
     """One output projection for both kinds of tokens?"""
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "long_qkv", "l2g_kv", "global_qkv", "g2l_kv")
 
     def label(self) -> str:
         return "Global-local attention"
@@ -64,9 +66,6 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
         """P."""
         return round_up(grid.tokens, self.block)
 
-    def order_key(self, place: Place) -> str:
-        return "global_local" if place.grid.extra else "global_local/local"
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         n, g = grid.total, grid.extra
         if token < g:
@@ -75,6 +74,10 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.extra * grid.total + grid.tokens * grid.extra + band_pairs(grid.tokens, self.radius)
+
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        page, spot = super().in_letters(place)
+        return page, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, extra="g"))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
@@ -108,12 +111,12 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
     def _projections(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
         if self.share_projections or not g:
-            yield linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias)
+            yield of_input(linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias))
             return
-        yield linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias)
-        yield linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias)
-        yield linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias)
-        yield linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias)
+        yield of_input(linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias))
+        yield of_input(linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias))
+        yield of_input(linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias))
+        yield of_input(linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias))
         yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner)
 
     def _global(self, place: Place, inner: Number) -> Iterator[Operation]:

@@ -12,7 +12,7 @@ from xfcost.errors import PageError, divisors_text
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Heads, Place
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import linear, rotary
+from xfcost.mechanisms.rows import linear, of_input, rotary
 
 
 class Grouped(Causal, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class Grouped(Causal, frozen=True, kw_only=True):
     def projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
         """Queries, keys and values of `tokens` tokens, turned by their positions where those are rotary."""
         wide = self.inner(width) + self.kv_width(width)
-        yield linear("qkv", "Q, K, V projections", tokens, width, wide, bias=self.projection_bias)
+        yield of_input(linear("qkv", "Q, K, V projections", tokens, width, wide, bias=self.projection_bias))
         if self.position == "rope":
             yield rotary(tokens, self.inner(width) + self.kv_inner(width))
 

@@ -11,6 +11,7 @@ from xfcost.arithmetic import Number, ceil_log2
 from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Place, Side, Width
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
@@ -39,11 +40,11 @@ class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
 
     order: Annotated[int, msgspec.Meta(ge=2, le=64)] = 2
     """o: gates, of which the last follows the last of o - 1 long convolutions."""
-    conv: Side = 3
+    conv: Annotated[Side, Letter("W")] = 3
     """W."""
     features: Annotated[int, msgspec.Meta(ge=3, le=2**16)] = 33
     """K, odd: the time, and as many cosines as sines."""
-    filter_hidden: Width = 64
+    filter_hidden: Annotated[Width, Letter("k")] = 64
     """F."""
     filter_layers: Side = 2
     """L, of hidden maps between the first and the last."""

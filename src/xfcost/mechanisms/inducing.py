@@ -10,6 +10,7 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import reading
 from xfcost.mechanisms.base import NormKind, Place, check_output
 from xfcost.mechanisms.causality import NeverCausal
@@ -43,7 +44,7 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
 
     because: ClassVar[str] = "every point reads all tokens, later ones too"
 
-    points: Points
+    points: Annotated[Points, Letter("k")]
     """k."""
     induce: Literal["mab", "attention"] = "mab"
     """How the points read: by a whole MAB, or by its attention MH(I, X, X) alone (as in the package isab-pytorch)."""
@@ -55,9 +56,6 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
     def check(self, place: Place) -> None:
         super().check(place)
         check_output(self.inner(place.dim), place.dim, projected=self.output_projection)
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("induced_kv", "q")
 
     def label(self) -> str:
         return f"Induced attention ({self.points} points)"
@@ -82,7 +80,14 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
         }
         yield Operation(path="points", title="Inducing points", params=k * d)
         yield from reading(
-            queries=k, keys=n, reads="N", learned=True, prefix="induced_", what="points read tokens", **shared
+            queries=k,
+            keys=n,
+            reads="N",
+            learned=True,
+            of_input="memory",
+            prefix="induced_",
+            what="points read tokens",
+            **shared,
         )
         if self.induce == "mab":
             yield from self._rest_of_mab(d)

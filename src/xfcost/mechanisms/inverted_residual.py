@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Literal
 
-from xfcost.arithmetic import Number, surely
+from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Mixer, Place, Width
@@ -61,11 +61,11 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
 
     def expands(self, place: Place) -> bool:
         """Is there a first convolution?"""
-        return not surely(self.inner(place.dim) == place.dim)
+        return bool(self.inner(place.dim) != place.dim)
 
     def adds(self, place: Place) -> bool:
         """Is x added?"""
-        return self.stride == 1 and surely(place.dim == place.out_dim)
+        return self.stride == 1 and place.dim == place.out_dim
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return strided(place.grid, self.stride), place.out_dim
@@ -90,4 +90,4 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
         paths = ("project_conv", "project_norm")
         yield from normed(paths, "Projecting convolution", one, out_grid, inside, place.out_dim)
         if self.adds(place):
-            yield elementwise("add", "Residual add", "add", out_grid.tokens * place.out_dim)
+            yield elementwise("add", "Residual add", "add", out_grid.tokens * place.out_dim, role="add")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
@@ -12,10 +12,15 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.lettered import lettered
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place, alone
 from xfcost.mechanisms.causality import Causal
 from xfcost.mechanisms.rows import elementwise, gradients, in_all, linear, move, product, state, through_state
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Form = Literal["parallel", "chunked", "recurrent"]
 CHUNK = 64
@@ -48,7 +53,7 @@ class RandomFeatures(Features, frozen=True, kw_only=True, tag="random"):
     matrix of the ωᵢ is drawn and not learned: a buffer, no parameters.
     """
 
-    count: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 256
+    count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")] = 256
     function: Literal["softmax", "relu"] = "softmax"
 
     def width(self, head_dim: Number) -> Number:
@@ -80,7 +85,7 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
     features: EluPlusOne | RandomFeatures = EluPlusOne()
     form: Form | None = None
     """How the causal form is computed; chunked where it isn't given."""
-    chunk: Length | None = None
+    chunk: Annotated[Length | None, Letter("b")] = None
     """Tokens of a chunk c; 64 where it isn't given."""
 
     def check(self, place: Place) -> None:
@@ -103,10 +108,6 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         name = "Linear attention" if isinstance(self.features, EluPlusOne) else "FAVOR+"
         return f"Causal {name[0].lower() if name[1].islower() else name[0]}{name[1:]}" if self.causal else name
 
-    def order_key(self, place: Place) -> str:
-        features = self.features.function if isinstance(self.features, RandomFeatures) else "elu_plus_one"
-        return f"kernel/{features}" + (f"/{self.scheme}" if self.scheme else "")
-
     def steps(self, place: Place) -> Number:
         return place.grid.total if self.scheme == "recurrent" else 1
 
@@ -114,6 +115,10 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         """How many chunks of how many tokens; never more tokens than there are."""
         size = lesser(self.chunk or CHUNK, grid.total)
         return ceil_div(grid.total, size), size
+
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        page, spot = super().in_letters(place)
+        return msgspec.structs.replace(page, chunk=lettered(self.chunk or CHUNK, "b")), spot
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
@@ -12,6 +12,7 @@ from xfcost.arithmetic import Number, lesser
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
 from xfcost.mechanisms.neighbours import Neighbours, WindowSide
@@ -40,7 +41,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
 
     output_projection: ClassVar[bool] = False
 
-    size: WindowSide = 7
+    size: Annotated[WindowSide, Letter("W")] = 7
     """W, odd."""
     heads: Heads = 8
     position: Literal["relative", "none"] = "relative"
@@ -75,10 +76,6 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
 
     def label(self) -> str:
         return "Local self-attention"
-
-    def order_key(self, place: Place) -> str:
-        rank = len(place.grid.sides)
-        return "local_attention" if rank == 2 else f"local_attention/{rank}"  # noqa: PLR2004 - H×W
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.cells(grid).tokens(token, cell=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -12,10 +12,11 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Mixer, Place, Side, Width
 from xfcost.mechanisms.neighbours import Neighbours, WindowSide
-from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
+from xfcost.mechanisms.rows import elementwise, gradients, linear, move, of_input, product
 
 
 class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
@@ -36,9 +37,9 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     no keys: the public kernel sets their similarity to -100 before it adds the prior.
     """
 
-    size: WindowSide = 7
+    size: Annotated[WindowSide, Letter("W")] = 7
     """W, odd."""
-    share: Width = 8
+    share: Annotated[Width, Letter("dₖ")] = 8
     """m: channels per weight."""
     stride: Side = 1
     """s. A residual takes each s-th position of x."""
@@ -66,15 +67,8 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return (place.grid if self.stride == 1 else self.windows(place.grid).out), place.dim
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q", "k", "weighted_sum")
-
     def label(self) -> str:
         return "Local relation"
-
-    def order_key(self, place: Place) -> str:
-        rank = len(place.grid.sides)
-        return "local_relation" if rank == 2 else f"local_relation/{rank}"  # noqa: PLR2004 - H×W
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.windows(grid).tokens(token)
@@ -85,14 +79,16 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def operations(self, place: Place) -> Iterator[Operation]:
         d, groups, windows = place.dim, self.groups(place.dim), self.windows(place.grid)
         leaving, filled = windows.out.tokens, groups * self.share
-        yield linear("q", "Queries, one number per group", leaving, d, groups, bias=False)
-        yield linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False)
+        yield of_input(linear("q", "Queries, one number per group", leaving, d, groups, bias=False))
+        yield of_input(linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False))
         yield windows.gather("gather_keys", "Gather the windows' keys", groups)
         yield windows.gather("gather_values", "Gather the windows' values", filled)
         yield from self._prior(windows, d)
         yield from self._weights(windows, groups)
         macs = leaving * windows.places * filled
-        yield product("weighted_sum", "Weighted sum AV", macs, content_dependent=True, **windows.mixing)
+        yield product(
+            "weighted_sum", "Weighted sum AV", macs, content_dependent=True, takes_input=True, **windows.mixing
+        )
         yield linear("out", "Output projection", leaving, d, d, bias=False)
 
     def _prior(self, windows: Neighbours, width: Number) -> Iterator[Operation]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import NeverCausal
@@ -37,7 +38,7 @@ class LowRank(NeverCausal, frozen=True, kw_only=True, tag="low_rank"):
 
     because: ClassVar[str] = "every projected key and value is a mixture of all tokens"
 
-    rank: Length = 256
+    rank: Annotated[Length, Letter("k")] = 256
     share: Literal["none", "headwise", "key_value", "layerwise"] = "headwise"
 
     def label(self) -> str:

@@ -7,15 +7,16 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, lesser, round_up, surely
+from xfcost.arithmetic import Number, lesser, round_up
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import ApproximatelyCausal
-from xfcost.mechanisms.rows import choose, elementwise, gradients, linear, move, product, sort
+from xfcost.mechanisms.rows import choose, elementwise, gradients, linear, move, of_input, product, sort
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
@@ -44,11 +45,13 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
     chooses: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens are hashed and sorted too, and move the chunks' borders"
 
-    rounds: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 4
+    rounds: Annotated[int, msgspec.Meta(ge=1, le=1024), Letter("r")] = 4
     """R, rounds of hashing."""
-    bucket: Length = 64
+    bucket: Annotated[Length, Letter("b")] = 64
     """c, tokens of a chunk."""
-    buckets: Buckets | Annotated[list[Buckets], msgspec.Meta(min_length=2, max_length=8)] | None = None
+    buckets: Annotated[
+        Buckets | Annotated[list[Buckets], msgspec.Meta(min_length=2, max_length=8)] | None, Letter("k")
+    ] = None
     """b, or the factors of b; 2N/c where it isn't given."""
     projection_bias: bool = False
 
@@ -62,9 +65,6 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
                     f"it could be {count - 1} or {count + 1}",
                 )
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("query_key", "value")
-
     def label(self) -> str:
         return "LSH attention"
 
@@ -74,7 +74,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
 
     def whole(self, grid: Grid) -> bool:
         """Do all tokens fit one chunk? Attention is then full."""
-        return surely(grid.total <= self.bucket)
+        return bool(grid.total <= self.bucket)
 
     def padded(self, grid: Grid) -> Number:
         """P, the tokens with padding up to whole chunks."""
@@ -86,17 +86,14 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
             return [2 * (self.padded(grid) // self.bucket)]
         return list(self.buckets) if isinstance(self.buckets, list) else [self.buckets]
 
-    def order_key(self, place: Place) -> str:
-        return "lsh/whole" if self.whole(place.grid) else "lsh" if self.buckets is None else "lsh/buckets"
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, grid = place.grid.total, place.dim, place.grid
         inner, padded, whole = self.inner(d), self.padded(grid), self.whole(grid)
         copies = padded if whole else self.rounds * padded  # tokens in all rounds
         if padded != n:
             yield move("pad", "Pad to whole chunks", padded * d)
-        yield linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias)
-        yield linear("value", "V projection", padded, d, inner, bias=self.projection_bias)
+        yield of_input(linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias))
+        yield of_input(linear("value", "V projection", padded, d, inner, bias=self.projection_bias))
         if not whole:
             yield from self._sorted(grid, inner)
         yield _normalised(copies, self.heads, inner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
@@ -10,6 +11,7 @@ from xfcost.arithmetic import Number, ceil_div, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import Place, Side, Width
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.rows import depthwise, elementwise, linear, state, through_state, window
@@ -33,9 +35,9 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
     W `conv`. The scan runs as a loop whose state is E·S numbers, whatever N is.
     """
 
-    state: Width = 16
+    state: Annotated[Width, Letter("k")] = 16
     """S."""
-    conv: Side = 4
+    conv: Annotated[Side, Letter("W")] = 4
     """W."""
     expand: Side = 2
     rank: Width | None = None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from xfcost.arithmetic import Number, ceil_div, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Heads, Length, Place, Side, Width
 from xfcost.mechanisms.causality import ReadsPast
@@ -36,16 +37,16 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
     carry all that was read.
     """
 
-    state: Width = 128
+    state: Annotated[Width, Letter("k")] = 128
     """S."""
-    head_dim: Width = 64
+    head_dim: Annotated[Width, Letter("dₖ")] = 64
     """P."""
-    groups: Heads = 1
+    groups: Annotated[Heads, Letter(None)] = 1
     """G."""
-    conv: Side = 4
+    conv: Annotated[Side, Letter("W")] = 4
     """W."""
     expand: Side = 2
-    chunk: Length = 256
+    chunk: Annotated[Length, Letter("b")] = 256
     """Q."""
 
     def label(self) -> str:

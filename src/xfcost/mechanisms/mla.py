@@ -10,10 +10,11 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Width
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import cache, linear, move, norm, rotary
+from xfcost.mechanisms.rows import cache, linear, move, norm, of_input, rotary
 
 
 class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
@@ -43,13 +44,13 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
     writing N tokens' keys and values out again would take N·c·h·(d_h + d_v).
     """
 
-    kv_rank: Width
+    kv_rank: Annotated[Width, Letter("k")]
     """c, the width of the latent of keys and values."""
-    rope_dim: Width
+    rope_dim: Annotated[Width, Letter("dₖ")]
     """d_r, the turned columns of a query and of the key that all heads share."""
-    q_rank: Width | None = None
+    q_rank: Annotated[Width | None, Letter("k")] = None
     """c_q, the width of the queries' latent; without it they are projected straight from the stream."""
-    value_dim: Width | None = None
+    value_dim: Annotated[Width | None, Letter("dₖ")] = None
     """d_v; d_h where it isn't given."""
     projection_bias: bool = False
     """Biases of q_down, kv_down and out; the projections out of latents have none."""
@@ -60,9 +61,6 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
         super().check(place)
         if self.rope_dim % 2:
             raise PageError("rope_dim", f"rope turns pairs of columns, and {self.rope_dim} is odd; give an even number")
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("kv_down", "q" if self.q_rank is None else "q_down")
 
     def label(self) -> str:
         return "Causal latent attention" if self.causal else "Latent attention"
@@ -88,7 +86,9 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
         n, d, h = place.grid.total, place.dim, self.heads
         keys, values = h * self.key_dim(d), h * self.values(d)
         yield from self._queries(n, d, keys)
-        yield linear("kv_down", "Latent of K, V, and shared key", n, d, self.latent, bias=self.projection_bias)
+        yield of_input(
+            linear("kv_down", "Latent of K, V, and shared key", n, d, self.latent, bias=self.projection_bias)
+        )
         yield from norm("rms_norm", "kv_norm", n, self.kv_rank)
         yield rotary(n, (h + 1) * self.rope_dim)
         yield linear("kv_up", "K, V out of their latent", n, self.kv_rank, h * self.content(d) + values, bias=False)
@@ -137,8 +137,8 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
 
     def _queries(self, n: Number, d: Number, keys: Number) -> Iterator[Operation]:
         if self.q_rank is None:
-            yield linear("q", "Q projection", n, d, keys, bias=False)
+            yield of_input(linear("q", "Q projection", n, d, keys, bias=False))
             return
-        yield linear("q_down", "Latent of Q", n, d, self.q_rank, bias=self.projection_bias)
+        yield of_input(linear("q_down", "Latent of Q", n, d, self.q_rank, bias=self.projection_bias))
         yield from norm("rms_norm", "q_norm", n, self.q_rank)
         yield linear("q_up", "Q out of its latent", n, self.q_rank, keys, bias=False)

@@ -11,10 +11,11 @@ from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Mixer, NormKind, Place, Side, Width
 from xfcost.mechanisms.pooled_keys import PooledKeys
-from xfcost.mechanisms.rows import linear, norm
+from xfcost.mechanisms.rows import linear, norm, of_input
 
 
 class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
@@ -35,7 +36,7 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
 
     width: Width | None = None
     """d'; half the width where it isn't given."""
-    pool: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)] = 1
+    pool: Annotated[Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)], Letter("W", least=2)] = 1
     """Positions along every axis (or along each) of which a key and a value are made; 1 pools nothing."""
     projection_bias: bool = True
     norm: NormKind = "batch_norm"
@@ -54,14 +55,8 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
             raise PageError("width", f"is half the width where it isn't given, and {place.dim} is odd; give a width")
         self.keys(place.grid).check(place.grid)
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("theta", "phi", "g")
-
     def label(self) -> str:
         return "Non-local block"
-
-    def order_key(self, place: Place) -> str:
-        return f"non_local{self.keys(place.grid).suffix}"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.keys(grid).covered(grid)
@@ -73,11 +68,11 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
         n, d, inner, bias = place.grid.total, place.dim, self.inner(place.dim), self.projection_bias
         keys = self.keys(place.grid)
         m = keys.count(place.grid)
-        yield linear("theta", "θ, queries", n, d, inner, bias=bias)
+        yield of_input(linear("theta", "θ, queries", n, d, inner, bias=bias))
         if keys.pools:
             yield keys.row("pool", "Max-pool for keys and values", place.grid, d)
-        yield linear("phi", "φ, keys", m, d, inner, bias=bias)
-        yield linear("g", "g, values", m, d, inner, bias=bias)
+        yield of_input(linear("phi", "φ, keys", m, d, inner, bias=bias))
+        yield of_input(linear("g", "g, values", m, d, inner, bias=bias))
         yield from attention_core(
             queries=n,
             keys=m,

@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import NeverCausal
@@ -46,8 +47,8 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
 
     because: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
 
-    landmarks: Length = 64
-    conv: Annotated[int, msgspec.Meta(ge=1, le=2**16)] | None = 65
+    landmarks: Annotated[Length, Letter("k")] = 64
+    conv: Annotated[Annotated[int, msgspec.Meta(ge=1, le=2**16)] | None, Letter("w")] = 65
     """Tokens that the convolution over the values reads, odd; none where it is null."""
     iterations: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 6
 
@@ -60,9 +61,6 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
 
     def label(self) -> str:
         return "Nyström attention"
-
-    def order_key(self, place: Place) -> str:
-        return "nystrom/exact" if self.exact(place.grid) else "nystrom"
 
     def exact(self, grid: Grid) -> bool:
         """Are there no more tokens than landmarks?"""

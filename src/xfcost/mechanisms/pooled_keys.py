@@ -8,7 +8,7 @@ from math import prod
 
 import msgspec
 
-from xfcost.arithmetic import Number, surely
+from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
@@ -36,7 +36,7 @@ class PooledKeys(msgspec.Struct, frozen=True):
     @property
     def axes(self) -> int:
         """Axes that are pooled."""
-        return sum(not surely(side == 1) for side in self.kernel.sides)
+        return sum(side != 1 for side in self.kernel.sides)
 
     @property
     def pools(self) -> bool:

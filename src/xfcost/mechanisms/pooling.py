@@ -8,17 +8,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, surely
+from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Side, Width, tag_of
+from xfcost.mechanisms.base import Place, Side, Width
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.conv_kernel import Kernel, along, pooling
 from xfcost.mechanisms.decomposed import decomposed_rows
 from xfcost.mechanisms.pooled_axes import PooledReads, pooled_axes
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, power
+from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, of_input, power
 
 # One number for every axis, or one each (of two axes or three).
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
@@ -46,10 +47,10 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
 
     because: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
 
-    q_size: PerAxis = 3
+    q_size: Annotated[PerAxis, Letter("W", least=2)] = 3
     q_stride: PerAxis = 1
-    kv_size: PerAxis = 3
-    kv_stride: PerAxis = 1
+    kv_size: Annotated[PerAxis, Letter("W", least=2)] = 3
+    kv_stride: Annotated[PerAxis, Letter("l", least=2)] = 1
     function: Literal["conv", "max", "mean"] = "conv"
     bias: Literal["none", "decomposed"] = "none"
     residual_pooling: Literal["none", "grid", "all"] = "none"
@@ -92,11 +93,6 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
     def label(self) -> str:
         return "Pooling attention"
 
-    def order_key(self, place: Place) -> str:
-        rank = len(place.grid.sides)
-        words = [tag_of(type(self)), *([str(rank)] if rank != 2 else [])]  # noqa: PLR2004 - height and width
-        return "/".join(words if self.function == "conv" else [*words, self.function])
-
     @property
     def widens(self) -> bool:
         return self.out_width is not None
@@ -112,7 +108,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
         """The pool of the queries, or of keys and values; None where there is none."""
         rank = len(grid.sides)
         size, stride = (along(getattr(self, f"{which}_{field}"), rank) for field in ("size", "stride"))
-        if all(surely(side == 1) and surely(step == 1) for side, step in zip(size, stride, strict=True)):
+        if all(side == 1 and step == 1 for side, step in zip(size, stride, strict=True)):
             return None
         return Kernel(size, stride, tuple(side // 2 for side in size))
 
@@ -215,7 +211,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
 
     def thinned(self, grid: Grid) -> str:
         """What divides the tokens to give the keys, in letters."""
-        strided = [stride for stride in along(self.kv_stride, len(grid.sides)) if not surely(stride == 1)]
+        strided = [stride for stride in along(self.kv_stride, len(grid.sides)) if stride != 1]
         return f"/{power('l', len(strided))}" if strided else ""
 
     def _pool(self, name: str, kernel: Kernel | None, grid: Grid, inner: Number) -> Iterator[Operation]:
@@ -253,7 +249,9 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
     def shortcut(self, place: Place) -> Iterator[Operation]:
         grid, width = place.grid, self.width(place)
         if width != place.dim:
-            yield linear("residual_projection", "Projection of the residual stream", grid.total, place.dim, width)
+            yield of_input(
+                linear("residual_projection", "Projection of the residual stream", grid.total, place.dim, width)
+            )
         kernel = self.skip(grid)
         if kernel is not None:
             made = prod(kernel.out(grid.sides))

@@ -12,7 +12,7 @@ from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.mechanisms.additive import Additive, Readout, Start, check_attending, first_state
 from xfcost.mechanisms.base import Mixer, Place, Width, alone, tag_of
-from xfcost.mechanisms.rows import elementwise, idle, linear, move, state, through_state
+from xfcost.mechanisms.rows import elementwise, idle, linear, move, of_input, state, through_state
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
@@ -82,9 +82,6 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         elif self.start == "encoder" and place.memory is None:
             raise PageError("start", "'encoder' is the other stream, and there is no `encoder:` here; use zeros")
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("input", "forwards_input", "backwards_input", "readout_input")
-
     def label(self) -> str:
         name = tag_of(type(self)).upper()
         if self.attend is not None:
@@ -135,7 +132,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def _one_way(self, place: Place, prefix: str = "", what: str = "") -> Iterator[Operation]:
         n, units = place.grid.total, self.units(place)
         gates = self.gates * units
-        yield linear(f"{prefix}input", f"Input map{what}", n, place.dim, gates, bias=self.bias)
+        yield of_input(linear(f"{prefix}input", f"Input map{what}", n, place.dim, gates, bias=self.bias))
         state = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
         yield Operation(
             path=state.path,
@@ -160,8 +157,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         n, units = place.grid.total, self.units(place)
         yield attend.keys(place)
         yield from first_state(self.start, place, len(self.states) * units, bias=self.bias)
-        of_input, recurrence = self._one_way(place)
-        yield of_input
+        mapped, recurrence = self._one_way(place)
+        yield mapped
         yield from attend.operations(place, units, learned=self.start != "zeros")
         gates = self.gates * units
         yield linear("context", "Map of the context", n, place.memory_dim, gates, bias=False)

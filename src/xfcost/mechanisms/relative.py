@@ -10,6 +10,7 @@ import msgspec
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Share
@@ -44,16 +45,13 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
     The memory is no token of the input: `reads` and `pairs` tell the segment's own tokens, the rows' `reads` all keys.
     """
 
-    memory: Kept = 0
+    memory: Annotated[Kept, Letter("m")] = 0
     """m."""
     memory_queries: bool = False
     """Are queries of the memory projected too and dropped, as the public code does: m·d·h·d_k MACs more?"""
     share: Share | None = None
     """A table of u and v (2 × h·d_k) that several layers use; else every layer has its own."""
     projection_bias: bool = False
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q", "kv")
 
     def label(self) -> str:
         return "Causal relative attention" if self.causal else "Relative attention"
@@ -79,8 +77,11 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
         keys = n + self.past
         yield from self.before(place)
-        yield linear("q", "Q projection", keys if self.memory_queries else n, d, inner, bias=self.projection_bias)
-        yield linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        learned = self.learned_past(place)
+        q = linear("q", "Q projection", keys if self.memory_queries else n, d, inner, bias=self.projection_bias)
+        kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        yield msgspec.structs.replace(q, takes_input=not (learned and self.memory_queries))
+        yield msgspec.structs.replace(kv, takes_input=not learned)
         yield from relative_core(
             queries=n,
             keys=keys,
@@ -96,6 +97,10 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
             by_distance=not self.causal,
         )
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
+
+    def learned_past(self, place: Place) -> bool:
+        """Is what stands before the segment made by learned weights?"""
+        return False
 
     def before(self, place: Place) -> Iterator[Operation]:
         """What happens to the memory before it is attended over: it is laid before the segment."""
@@ -148,15 +153,15 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     mixing: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
     yield gradients(msgspec.structs.replace(project, once=True), 1)  # sinusoids are fixed
-    made, pairs_ = heads * queries * encodings, heads * queries * keys
-    kernel_s = fused and not masked and not terms  # it keeps the bias that it is given
-    kept = {"heads": heads, "attention_entries": 0 if by_distance else made, "matrix": matrix(made, kept=kernel_s)}
+    made, entries = heads * queries * encodings, heads * queries * keys
+    own = matrix(made, kept=fused and not masked and not terms)  # a fused kernel keeps its bias
+    kept = {"heads": heads, "attention_entries": 0 if by_distance else made, "matrix": own}
     yield from _position_scores(queries, encodings, inner, share, mixing, kept)
     yield from terms
-    beside = pairs_ if terms else made
+    beside = entries if terms else made
     if masked and fused:
-        yield Operation(path="mask", title="Mask", matrix=matrix(pairs_, beside, kept=True), **mixing)
-        beside += pairs_
+        yield Operation(path="mask", title="Mask", matrix=matrix(entries, beside, kept=True), **mixing)
+        beside += entries
     yield from attention_core(
         queries=queries,
         keys=keys,

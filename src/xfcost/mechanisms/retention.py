@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser, surely
+from xfcost.arithmetic import Number, ceil_div, lesser
 from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.lettered import lettered
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Heads, Length, Place, Width, alone, check_heads
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import elementwise, in_all, in_chunk, linear, move, product, rotary, state, through_state
+from xfcost.mechanisms.rows import (
+    elementwise,
+    in_all,
+    in_chunk,
+    linear,
+    move,
+    of_input,
+    product,
+    rotary,
+    state,
+    through_state,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 CHUNK = 512
 
@@ -44,19 +60,13 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
     value_dim: Width | None = None
     """v, the values of all heads together; 2d where it isn't given."""
     form: Literal["parallel", "chunkwise", "recurrent"] = "parallel"
-    chunk: Length | None = None
+    chunk: Annotated[Length | None, Letter("b")] = None
     """c; 512 where it isn't given."""
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
     """The paper's, or the later public code's."""
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "gate_proj")
-
     def label(self) -> str:
         return "Retention" if self.form == "parallel" else f"{self.form.capitalize()} retention"
-
-    def order_key(self, place: Place) -> str:
-        return f"retention/{self.form}"
 
     def values(self, width: Number) -> Number:
         """v."""
@@ -89,17 +99,21 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
     def steps(self, place: Place) -> Number:
         return {"parallel": 1, "chunkwise": self.chunks(place.grid)[0], "recurrent": place.grid.total}[self.form]
 
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        page, spot = super().in_letters(place)
+        return msgspec.structs.replace(page, chunk=lettered(self.chunk or CHUNK, "b")), spot
+
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         values = self.values(d)
-        yield linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False)
+        yield of_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
         yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d)
         yield rotary(n, 2 * d)
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
         letters = _Letters(n, chunks * chunk, chunks, chunk, self.heads, d, values)
         yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](letters)
         yield elementwise("norm", "Norm of every head", self.norm, n * values)
-        yield linear("gate_proj", "Gate projection", n, d, values, bias=False)
+        yield of_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
         yield Operation(path="gate", title="Gate", flops=n * values * (COSTS["silu"] + COSTS["multiply"]))
         yield linear("out", "Output projection W_O", n, values, d, bias=False)
 
@@ -181,7 +195,7 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
     yield elementwise("fade", "Values by the decay to the chunk's end", "multiply", of.padded * of.values)
     macs = of.padded * of.width // of.heads * of.values
     # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
-    alone = surely(of.chunks == 1)
+    alone = of.chunks == 1
     yield product(
         "state", "State that every chunk adds", macs, backward_macs=0 if alone else None, **in_chunk(of.chunk)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -12,11 +12,16 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Mixing, Operation
+from xfcost.lettered import lettered
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import ApproximatelyCausal
-from xfcost.mechanisms.rows import gradients, linear, move, product, sort, unit_length
+from xfcost.mechanisms.rows import gradients, linear, move, of_input, product, sort, unit_length
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Clusters(NamedTuple):
@@ -55,17 +60,17 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
     chooses: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
 
-    clusters: Length | None = None
+    clusters: Annotated[Length | None, Letter("k")] = None
     """k; √N where neither it nor `window` is given, N/w where only `window` is."""
-    window: Length | None = None
+    window: Annotated[Length | None, Letter("w")] = None
     """w, tokens of a cluster; N/k where it isn't given. Never more than N."""
     shared_qk: bool = False
     """Are the keys the queries, of length 1? A token then reads itself only where there is nothing else to read."""
     memory_keys: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
     """Learned keys and values of every cluster, which all its queries read. At least 1 where causality needs it."""
-    local_heads: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
+    local_heads: Annotated[int, msgspec.Meta(ge=0, le=2**16), Letter("h")] = 0
     """How many of the heads read their neighbourhood in place of clusters."""
-    local_window: Length | None = None
+    local_window: Annotated[Length | None, Letter("b")] = None
     """b, tokens of a block of the local heads; `window` where it isn't given."""
 
     def check(self, place: Place) -> None:
@@ -76,9 +81,6 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
             )
         if self.local_heads and self.local_window is None and self.window is None:
             raise PageError("local_heads", "local heads read blocks, whose size is missing; give `local_window`")
-
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "qv", "local_qkv")
 
     def label(self) -> str:
         return "Routing attention"
@@ -108,10 +110,9 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         """What may be read: any token can be in any cluster."""
         return super().reads(grid, token, memory)
 
-    def order_key(self, place: Place) -> str:
-        if self.window is None:
-            return "routing" if self.clusters is None else "routing/clusters"
-        return "routing/window" if self.clusters is None else "routing/both"
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        page, spot = super().in_letters(place)
+        return msgspec.structs.replace(page, local_window=lettered(self.block(), "b")), spot
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.total, place.dim, self.head_width(place.dim)
@@ -119,7 +120,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         projected = linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.shared_qk:
             projected = linear("qv", "Q = K, V projections", n, d, 2 * inner, bias=self.projection_bias)
-        yield projected
+        yield of_input(projected)
         yield from self._assigned(place.grid, width)
         yield from self._attended(place, width)
         if self.local_heads:
@@ -192,7 +193,9 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         """The local heads: blocks, each beside its neighbours."""
         n, block, around = place.grid.total, self.block(), 2 if self.causal else 3
         inner, padded = self.local_heads * width, round_up(place.grid.total, block)
-        yield linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
+        yield of_input(
+            linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
+        )
         yield move("local_cut", "Pad queries to whole blocks", padded * inner * lesser(1, padded - n))
         yield move(
             "local_look", "Blocks of keys, values and their neighbours", 2 * (padded + (around - 1) * block) * inner

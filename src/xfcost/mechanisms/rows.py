@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_log2, surely
+from xfcost.arithmetic import Number, ceil_log2
 from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import NormKind
@@ -108,7 +108,7 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
         params=weights + (out_width if bias else 0),
         flops=row.flops + (outputs * out_width * FLOPS_PER_ELEMENT["add"] if bias else 0),
     )
-    if not overlaps or all(surely(side == 1) for side in kernel):
+    if not overlaps or all(side == 1 for side in kernel):
         return row
     return msgspec.structs.replace(row, mixing="local", reads=power("W", len(kernel)), reads_tokens=reach)
 
@@ -127,6 +127,11 @@ def gradients(row: Operation, operands: int) -> Operation:
     Its backward pass then has one product of the forward's size for each of them, and not two.
     """
     return msgspec.structs.replace(row, backward_macs=operands * row.macs)
+
+
+def of_input(row: Operation) -> Operation:
+    """`row`, which multiplies what comes into its page as it is; of a page with several such rows each says so."""
+    return msgspec.structs.replace(row, takes_input=True)
 
 
 def power(letter: str, rank: int) -> str:
@@ -177,7 +182,7 @@ def window(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Ope
 
     W - 1 of them are gathered and written beside the new one, which then takes the place of the oldest.
     """
-    if not surely(taps <= 1):
+    if taps > 1:
         kept, moved = (taps - 1) * dilation * channels, 2 * taps * channels
         yield move("window", "Last inputs of the convolution, and the new one", moved, cached=kept)
 

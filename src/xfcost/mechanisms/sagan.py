@@ -11,10 +11,11 @@ from xfcost.arithmetic import Number
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Mixer, Place, Side, Width
 from xfcost.mechanisms.pooled_keys import PooledKeys
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.mechanisms.rows import elementwise, linear, of_input
 
 
 class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
@@ -37,13 +38,13 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     `residual: {norm: none}`.
     """
 
-    reduction: Width = 8
+    reduction: Annotated[Width, Letter(None)] = 8
     """r: queries and keys are d/r wide."""
-    value_reduction: Width = 8
+    value_reduction: Annotated[Width, Letter(None)] = 8
     """s: values are d/s wide."""
     output_projection: bool = True
     """v, from d/s back to d."""
-    pool: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)] = 1
+    pool: Annotated[Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)], Letter("W", least=2)] = 1
     """Positions along every axis (or along each) that share a key and a value; 1 pools nothing."""
 
     def keys(self, grid: Grid) -> PooledKeys:
@@ -66,14 +67,8 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
             )
         self.keys(place.grid).check(place.grid)
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("f", "g", "h")
-
     def label(self) -> str:
         return "SAGAN self-attention"
-
-    def order_key(self, place: Place) -> str:
-        return f"sagan{self.keys(place.grid).suffix}"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.keys(grid).covered(grid)
@@ -84,9 +79,9 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, n, d = place.grid, place.grid.total, place.dim
         inner, values, keys = d // self.reduction, d // self.value_reduction, self.keys(grid)
-        yield linear("f", "f, queries", n, d, inner, bias=False)
-        yield linear("g", "g, keys", n, d, inner, bias=False)
-        yield linear("h", "h, values", n, d, values, bias=False)
+        yield of_input(linear("f", "f, queries", n, d, inner, bias=False))
+        yield of_input(linear("g", "g, keys", n, d, inner, bias=False))
+        yield of_input(linear("h", "h, values", n, d, values, bias=False))
         if keys.pools:
             yield keys.row("pool_keys", "Max-pool keys", grid, inner)
             yield keys.row("pool_values", "Max-pool values", grid, values)

@@ -12,6 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place
@@ -46,13 +47,13 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
     N·k·b·h·d_k score.
     """
 
-    block: Length = 64
+    block: Annotated[Length, Letter("b")] = 64
     """b, tokens of a block."""
     iterations: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 5
     """Of rows and columns; none where it is causal."""
     temperature: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 0.75
     """Of the sorting; lower is closer to a permutation."""
-    sortcut: Length | None = None
+    sortcut: Annotated[Length | None, Letter("k")] = None
     """k, how many sorted blocks all queries read; None: each reads its own and its sorted block."""
 
     def check(self, place: Place) -> None:
@@ -78,9 +79,6 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """A soft permutation mixes all blocks: nothing is left out."""
         return super().reads(grid, token, memory)
-
-    def order_key(self, place: Place) -> str:
-        return "sinkhorn/sortcut" if self.sortcut else "sinkhorn"
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)

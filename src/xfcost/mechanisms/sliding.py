@@ -7,15 +7,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser, round_up, surely
+from xfcost.arithmetic import Number, ceil_div, lesser, round_up
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.band import Band, band_pairs
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.grouped import Grouped
-from xfcost.mechanisms.rows import cache, idle, linear, move
+from xfcost.mechanisms.rows import cache, idle, linear, move, of_input
 
 
 class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
@@ -50,11 +51,11 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
 
     position: Literal["none", "rope"] = "none"
     """`rope` turns queries and keys by their positions."""
-    window: Annotated[int, msgspec.Meta(ge=2, le=2**31)]
+    window: Annotated[int, msgspec.Meta(ge=2, le=2**31), Letter("w")]
     """w, even."""
     dilation: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
     """δ: the distance between the tokens that are read."""
-    global_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
+    global_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**31), Letter("g")] = 0
     """g, the first ones of the sequence; there are none in the causal form."""
     global_projections: bool | None = None
     """Three projections for global tokens; where it isn't given: where there are any."""
@@ -84,9 +85,6 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
                 "only causal windows share keys and values among heads here; write causal: true, or leave it out",
             )
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "global_q", "global_kv")
-
     def label(self) -> str:
         kind = "Dilated sliding-window" if self.dilation > 1 else "Sliding-window"
         causal = "causal " if self.causal else ""
@@ -106,11 +104,6 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
     def padded(self, grid: Grid) -> Number:
         """P: the tokens with their padding, whole windows in every residue class."""
         return round_up(grid.total, self.window * self.dilation)
-
-    def order_key(self, place: Place) -> str:
-        if self.global_tokens:
-            return "sliding/global"
-        return "sliding/unused projections" if self.own_projections else "sliding"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         n, g, step = grid.total, self.global_tokens, self.dilation
@@ -145,8 +138,10 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         yield move("pad", "Pad to whole windows", 0 if p == place.grid.total else p * d)
         yield from self.projections(p, d)
         if self.own_projections:
-            yield linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias)
-            yield linear("global_kv", "K, V projections for global tokens", p if g else 0, d, 2 * inner, bias=bias)
+            yield of_input(linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias))
+            yield of_input(
+                linear("global_kv", "K, V projections for global tokens", p if g else 0, d, 2 * inner, bias=bias)
+            )
         yield from self._local(place, p, inner)
         if g:
             yield from self._global(place, p, inner)
@@ -164,7 +159,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
             kv = linear("global_kv", "K, V projections for global tokens", 0, d, 2 * inner, bias=self.projection_bias)
             yield idle(kv)
         kept = cache("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
-        full = surely(rows == self.window)  # a token more takes the place of the oldest
+        full = rows == self.window  # a token more takes the place of the oldest
         yield msgspec.structs.replace(kept, cached_per_token=0) if full else kept
         keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
         yield from attention_core(

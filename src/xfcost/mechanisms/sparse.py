@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isqrt, prod
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from xfcost.arithmetic import Number, greater, lesser
 from xfcost.errors import PageError
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place, Width
@@ -46,12 +47,12 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
     """
 
     pattern: Literal["strided", "fixed"]
-    stride: Length
+    stride: Annotated[Length, Letter("l")]
     """l."""
-    summary: Length | None = None
+    summary: Annotated[Length | None, Letter("c")] = None
     """c, cells at the end of every block that all later tokens read; of the fixed pattern alone."""
     integration: Literal["local", "long", "merged", "heads"] = "merged"
-    key_dim: Width | None = None
+    key_dim: Annotated[Width | None, Letter("dₖ")] = None
     """Width of a head's queries and keys (half its values' in the CIFAR-10 model); d_k where it isn't given."""
 
     def check(self, place: Place) -> None:
@@ -69,9 +70,6 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         factor = {"local": ", local factor", "long": ", long factor", "merged": ", merged", "heads": ", split heads"}
         causal = "causal " if self.causal else ""
         return f"{self.pattern.capitalize()} sparse {causal}attention{factor[self.integration]}"
-
-    def order_key(self, place: Place) -> str:
-        return f"sparse/{self.pattern}"
 
     def blocks(self, grid: Grid) -> Blocks:
         """The blocks of the local factor."""

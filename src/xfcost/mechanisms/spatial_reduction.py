@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, common_divisor, surely
+from xfcost.arithmetic import Number, ceil_div, common_divisor
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
+from xfcost.lettered import lettered
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.causality import NeverCausal
 from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, power
+from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, of_input, power
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_reduction"):
@@ -42,7 +47,7 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
 
     because: ClassVar[str] = "a key stands for a patch of tokens, later ones among them"
 
-    reduction: Side = 1
+    reduction: Annotated[Side, Letter("R", least=2)] = 1
     """R."""
     pooled: Side | None = None
     """P, the pooled grid's side."""
@@ -67,20 +72,12 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
                 f"it could be at most {min(place.grid.sides)}",
             )
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("q", "kv") if not self._reduces else ("q", "reduce")
-
     def label(self) -> str:
         return "Linear spatial-reduction attention" if self.pooled else "Spatial-reduction attention"
 
     @property
     def _reduces(self) -> bool:
-        return self.pooled is not None or not surely(self.reduction == 1)
-
-    def order_key(self, place: Place) -> str:
-        if self.pooled is not None:
-            return "spatial_reduction/pooled"
-        return "spatial_reduction" if self._reduces else "spatial_reduction/full"
+        return self.pooled is not None or self.reduction != 1
 
     def kernel(self, grid: Grid) -> Kernel:
         """The patches' convolution."""
@@ -109,13 +106,20 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.total * (prod(self._in_patches(grid)) + grid.extra)
 
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """k is all that a grid is pooled to, not a side of it."""
+        page, spot = super().in_letters(place)
+        pooled = self.pooled and lettered(self.pooled, "k", root=len(place.grid.sides))
+        return msgspec.structs.replace(page, pooled=pooled), spot
+
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner, keys = self.inner(d), self.reduced(place.grid).total
-        yield linear("q", "Q projection", n, d, inner, bias=self.projection_bias)
+        yield of_input(linear("q", "Q projection", n, d, inner, bias=self.projection_bias))
         if self._reduces:
             yield from self._reduction(place)
-        yield linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
+        yield kv if self._reduces else of_input(kv)
         yield from attention_core(
             queries=n,
             keys=keys,
@@ -139,14 +143,15 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
         keys = self.reduced(grid).tokens
         if self.pooled is not None:
             yield self._pool(grid, d)
-            yield linear("reduce", "1×1 convolution", keys, d, d)
+            yield of_input(linear("reduce", "1×1 convolution", keys, d, d))
             yield from norm("layer_norm", "norm", keys, d)
             yield elementwise("act", "Activation", "gelu", keys * d)
             return
         kernel = self.kernel(grid)
         reads = power("R", len(grid.sides))
         row = convolution("reduce", "Reduce patches", outputs=keys, kernel=kernel.sides, width=d, out_width=d)
-        yield msgspec.structs.replace(row, mixing="local", reads=reads, reads_tokens=prod(kernel.sides))
+        reach = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides)}
+        yield msgspec.structs.replace(row, takes_input=True, **reach)
         yield from norm("layer_norm", "norm", keys, d)
 
     def _pool(self, grid: Grid, width: Number) -> Operation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
@@ -12,10 +12,15 @@ from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.errors import PageError, divisors_text
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.lettered import lettered
+from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, gradients, linear, product
+from xfcost.mechanisms.rows import elementwise, gradients, linear, of_input, product
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
@@ -45,9 +50,9 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
 
     form: Literal["dense", "random", "factorized_dense", "factorized_random"] = "dense"
     trainable: bool = True
-    factor: Length | None = None
+    factor: Annotated[Length | None, Letter("k")] = None
     """a, which divides N; the divisor nearest below √N where it isn't given."""
-    rank: Rank | None = None
+    rank: Annotated[Rank | None, Letter("k")] = None
     """k of factorized_random; 8 where it isn't given."""
 
     def check(self, place: Place) -> None:
@@ -62,16 +67,9 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         if self.factor is not None and n % self.factor:
             raise PageError("factor", f"{self.factor} does not divide the {n} tokens; it could be {divisors_text(n)}")
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("value", "hidden")
-
     def label(self) -> str:
         name = f"Synthesizer ({self.form.replace('_', ' ')}{'' if self.trainable else ', fixed'})"
         return f"Causal {name}" if self.causal else name
-
-    def order_key(self, place: Place) -> str:
-        given = "/fixed" if not self.trainable else "/factor" if self.factor else ""
-        return f"synthesizer/{self.form}{given}"
 
     def factors(self, grid: Grid) -> tuple[Number, Number]:
         """a and b, whose product is N."""
@@ -79,13 +77,17 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         a = self.factor or root_divisor(n)
         return a, n // a
 
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        page, spot = super().in_letters(place)
+        return msgspec.structs.replace(page, rank=lettered(self.rank or RANK, "k")), spot
+
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner = self.inner(d)
         reach: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
         reach["content_dependent"] = alone = "dense" in self.form
         kept = {"attention_entries": self.heads * n * n, "heads": self.heads, "pairs": self.pairs(place.grid)}
-        yield linear("value", "Values", n, d, inner, bias=self.projection_bias)
+        yield of_input(linear("value", "Values", n, d, inner, bias=self.projection_bias))
         yield from self._of_tokens(place, inner, kept) if alone else self._of_tables(n, kept, reach)
         once = not alone
         entries = self.heads * n * n
@@ -102,7 +104,7 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
         """B out of every token alone."""
         n = place.grid.total
-        yield linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias)
+        yield of_input(linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias))
         yield elementwise("relu", "ReLU", "relu", n * inner)
         if self.form == "dense":
             row = self._per_head("synthesis", "Weights W₂·relu(W₁x)", n, inner, n)

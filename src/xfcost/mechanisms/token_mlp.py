@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from xfcost.arithmetic import Number
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.base import ActKind, Mixer, Place, Width
 from xfcost.mechanisms.rows import elementwise, over_tokens
 
@@ -41,7 +43,7 @@ class TokenMlp(StaticGlobal, frozen=True, kw_only=True, tag="token_mlp"):
     Both tables grow with N, and another N needs new ones.
     """
 
-    hidden: Width
+    hidden: Annotated[Width, Letter("k")]
     """k."""
     act: ActKind = "gelu"
     bias: bool = True

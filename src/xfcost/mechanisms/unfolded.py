@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from xfcost.arithmetic import Number
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.causality import NeverCausal
@@ -33,7 +34,7 @@ class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):
 
     because: ClassVar[str] = "a token reads its place of all patches, of those behind it too"
 
-    patch: Side = 2
+    patch: Annotated[Side, Letter("P")] = 2
     """P."""
 
     def check(self, place: Place) -> None:
@@ -54,9 +55,6 @@ class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):
     def groups(self, grid: Grid) -> Number:
         """P² on a map."""
         return self.patch ** len(grid.sides)
-
-    def order_key(self, place: Place) -> str:
-        return f"unfolded/{len(place.grid.sides)}"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         tokens, place = [0], token

@@ -9,15 +9,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser, round_up, surely
+from xfcost.arithmetic import Number, ceil_div, lesser, round_up
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
+from xfcost.letters import Letter
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
 from xfcost.mechanisms.cosine import scaled_cosine
 from xfcost.mechanisms.position_bias import log_cpb, relative_table
-from xfcost.mechanisms.rows import linear, move, power
+from xfcost.mechanisms.rows import linear, move, of_input, power
 
 
 class Window(Mixer, frozen=True, kw_only=True, tag="window"):
@@ -40,7 +41,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     """
 
     heads: Heads
-    size: Side = 7
+    size: Annotated[Side, Letter("W")] = 7
     shift: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
     score: Literal["dot", "cosine"] = "dot"
     """QKᵀ/√d_k, or cos(q, k)/τ with a learned temperature per head."""
@@ -67,9 +68,6 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         """Has W_O a bias?"""
         return self.projection_bias if self.output_bias is None else self.output_bias
 
-    def input_rows(self, place: Place) -> tuple[str, ...]:
-        return ("qkv", "qv", "k")
-
     def label(self) -> str:
         return "SW-MSA" if self.shift else "W-MSA"
 
@@ -80,9 +78,6 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     def shifts(self, grid: Grid) -> tuple[Number, ...]:
         """The shift along each side: none where one window covers it."""
         return tuple(self.shift * lesser(1, side - lesser(self.size, side)) for side in grid.sides)
-
-    def order_key(self, place: Place) -> str:
-        return "window" if len(place.grid.sides) == 2 else f"window/{len(place.grid.sides)}"  # noqa: PLR2004 - H×W
 
     def padded(self, grid: Grid) -> Grid:
         """The grid padded up to whole windows."""
@@ -128,10 +123,10 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     def _projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
         if self.key_bias:
-            yield linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias)
+            yield of_input(linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias))
             return
-        yield linear("qv", "Q, V projections", tokens, width, 2 * width)
-        yield linear("k", "K projection", tokens, width, width, bias=False)
+        yield of_input(linear("qv", "Q, V projections", tokens, width, 2 * width))
+        yield of_input(linear("k", "K projection", tokens, width, width, bias=False))
 
     def _biases(self, grid: Grid) -> Iterator[Operation]:
         window = self.window(grid)
@@ -142,7 +137,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     def _clipped(self, grid: Grid) -> bool:
         """Is a side of the grid shorter than the window?"""
-        return any(surely(side < self.size) for side in grid.sides)
+        return any(side < self.size for side in grid.sides)
 
     def _core(self, place: Place, sides: tuple[Number, ...]) -> Iterator[Operation]:
         window, reads = prod(sides), power("W", len(sides))

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from xfcost.arithmetic import Number, ceil_div
 from xfcost.errors import PageError
 from xfcost.grid import Grid, sides_text
 from xfcost.ledger import Operation
+from xfcost.lettered import lettered
 from xfcost.mechanisms.base import Place, Side
 from xfcost.mechanisms.conv_kernel import along
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.rows import move, power
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
@@ -48,6 +54,13 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     @property
     def reach(self) -> int | None:
         return self.window
+
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """W is a window's side in keys: the window is a stride of them times as wide."""
+        page, spot = super().in_letters(place)
+        stride = max(along(page.kv_stride, len(place.grid.sides)))
+        window = stride * lettered(self.window // stride, "W")
+        return msgspec.structs.replace(page, window=window), spot
 
     def windows(self, grid: Grid) -> tuple[Grid, Grid, tuple[Number, ...]]:
         rank = len(grid.sides)

@@ -36,11 +36,9 @@ _STEPS: Final = {
     "partition": "",
     "merge": "",
 }
-# The rows around a page, by the names that only its residual gives.
-_NORM: Final = "residual_norm"
-_ADD: Final = "residual_add"
-# The same, where a mixer has its own (a residual network's blocks).
-_RESIDUAL: Final = "Residual add"
+# The slots of the rows around a page.
+_NORM: Final = "norm of the residual"
+_ADD: Final = "residual add"
 _NORMS: Final = {"layer_norm": "LayerNorm"}
 _ACTIVATIONS: Final = {
     "gelu": "GELU",
@@ -188,18 +186,17 @@ def _boxes(block: Block, rows: Sequence[Operation]) -> Iterator[Box]:
 
 def _sublayer(part: Part, rows: Sequence[Operation], number: int) -> Iterator[Box]:
     """A sub-layer's boxes: its norm and residual as they stand, a mixer's core as one box, anything else as one."""
-    names = {f"{part.path}.{name}" for name in (_NORM, _ADD)} if part.residual != "none" else set()
-    around = [row for row in rows if row.path in names]
-    inside = [row for row in rows if row.path not in names]
+    around = [row for row in rows if row.role and part.residual != "none"]
+    inside = [row for row in rows if row not in around]
     pre = isinstance(part.residual, Residual) and part.residual.place == "pre"
-    boxes = [_wrapper(part, row) for row in around if pre and row.operation == _NORM]
+    boxes = [_wrapper(part, row) for row in around if pre and row.role == "norm"]
     boxes += _mixer(part.page, inside) if isinstance(part.page, Mixer) else _per_token(part, inside)
-    boxes += [_wrapper(part, row) for row in around if not (pre and row.operation == _NORM)]
+    boxes += [_wrapper(part, row) for row in around if not (pre and row.role == "norm")]
     yield from (box._replace(sublayer=number) for box in boxes)
 
 
 def _wrapper(part: Part, row: Operation) -> Box:
-    if row.operation == _ADD:
+    if row.role == "add":
         reversible = isinstance(part.residual, Residual) and part.residual.form == "reversible"
         return _box(_ADD, "+ Other stream" if reversible else "+ Residual", "", [row])
     kind = part.residual.norm if isinstance(part.residual, Residual) else ""
@@ -234,7 +231,7 @@ def _steps(rows: Sequence[Operation], where: str) -> Iterator[Box]:
             groups.append([row])
     for first, *others in groups:
         detail = " / ".join(row.title for row in others)
-        if first.title == _RESIDUAL:
+        if first.role == "add":
             yield _box(_ADD, "+ Residual", detail, [first, *others])
         else:
             yield _box(f"{where} {first.operation}", first.title, detail, [first, *others])
@@ -242,7 +239,7 @@ def _steps(rows: Sequence[Operation], where: str) -> Iterator[Box]:
 
 def _follows(row: Operation) -> bool:
     """Is it a norm or an activation, said beside what it follows?"""
-    return not row.macs and row.title != _RESIDUAL
+    return not row.macs and row.role != "add"
 
 
 def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:

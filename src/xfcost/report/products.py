@@ -44,7 +44,7 @@ def sub_layers(rows: Sequence[Operation]) -> Iterator[tuple[Operation, ...]]:
 
 def products_of(row: Operation) -> int:
     """A fused kernel is two: QKᵀ and AV."""
-    return 2 if row.core is not None and row.operation.rpartition("_")[2] == "attention" else 1
+    return 2 if row.fused else 1
 
 
 def products(rows: Sequence[Operation]) -> int:

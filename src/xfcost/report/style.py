@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from xfcost.ledger import Mixing
-from xfcost.mechanisms.orders import LETTERS
+from xfcost.letters import LETTERS
 
 # Terminal styles: blue per-token, red global, green local.
 TERMINAL: Final[dict[Mixing, str]] = {"per-token": "blue", "local": "green", "global": "red"}

@@ -73,6 +73,14 @@ class Stream(NamedTuple):
     embed: tuple[Part, ...]
     stages: tuple[Stage, ...]
 
+    def parts(self) -> Iterator[Part]:
+        """Every part once, in the order in which each first runs; the ends of reversible stages have nothing of it."""
+        yield from self.embed
+        for stage in self.stages:
+            yield from stage.enter
+            for block in stage.blocks:
+                yield from block.parts
+
     @property
     def grid(self) -> Grid:
         """The tokens that N counts, extra ones included: the first stage's, or those that its door pools."""

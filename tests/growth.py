@@ -1,0 +1,29 @@
+"""Orders of a page's rows, and the power of N that one says."""
+
+from __future__ import annotations
+
+import re
+
+from xfcost.layers.residual import wrapped
+from xfcost.mechanisms.base import Page, Place, SubLayer
+from xfcost.orders import orders
+
+
+def orders_at(page: Page, place: Place) -> dict[str, str]:
+    """Row -> order; of a sub-layer, with what joins the stream where it changes its shape."""
+    page, place = page.in_letters(place)
+    return orders(wrapped(page, "none", place) if isinstance(page, SubLayer) else page.operations(place))
+
+
+def exponent(order: str) -> float:
+    """How often N stands in an order: `O(h·N²)` -> 2, `O(N√N·d)` -> 1.5, `O(M·d²)` -> 0; log N is left aside."""
+    terms = re.sub(r"^O\(|\)( .*)?$|·log N", "", order).split(" + ")
+    return max(sum(_power(factor) for factor in term.partition("/")[0].split("·")) for term in terms)
+
+
+def _power(factor: str) -> float:
+    found = re.fullmatch(r"(N([²³⁴]?))?(([√∛∜])N)?", factor)
+    if not found or not factor:
+        return 0
+    whole = {"": 1, "²": 2, "³": 3, "⁴": 4}[found[2]] if found[1] else 0
+    return whole + ({"√": 1 / 2, "∛": 1 / 3, "∜": 1 / 4}[found[4]] if found[3] else 0)
