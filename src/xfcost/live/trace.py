@@ -186,9 +186,10 @@ def _every_result_read(model: nn.Module) -> Iterator[None]:
 
     def read(_: nn.Module, inputs: Any, __: Any) -> Any:
         graph = torch._C._get_tracing_state().graph()  # noqa: SLF001 - the graph before anything is dropped of it
-        for value in [value for node in _all_nodes(graph) for value in node.outputs()]:
-            if value.type().kind() == "TensorType" and not value.uses():
-                graph.registerOutput(value)
+        for node in [node for node in _all_nodes(graph) if not node.hasUses()]:
+            for value in node.outputs():
+                if value.type().kind() == "TensorType":
+                    graph.registerOutput(value)
         return inputs  # in place of an answer that the tracer may not know: everything is read already
 
     hook = model.register_forward_hook(read)
