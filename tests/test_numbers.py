@@ -261,7 +261,7 @@ def test_three_window_blocks_then_one_global_block(tmp_path):
 
 def test_the_nested_blocks_run_in_the_order_they_are_written_in(tmp_path):
     only = place(load(written(tmp_path, HYBRID)), Run()).streams[0].stages[0]
-    assert only.order == (0, 0, 0, 1) * 3
+    assert tuple(only.order) == (0, 0, 0, 1) * 3
     assert [block.times for block in only.blocks] == [9, 3]
 
 
