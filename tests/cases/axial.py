@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, VOLUME, MechanismCase, masked_attention, readable
+from cases.base import HEADS, VOLUME, MechanismCase, masked_attention, readable, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Axial
 from xfcost.mechanisms.base import Place
@@ -25,6 +25,8 @@ def reference(page: Axial, place: Place, twin: nn.Module, x_BND: Tensor) -> Tens
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("mask", "row_mask", "column_mask", ))
+    ),
     page=Axial,
     examples=(
         Axial(axis="row", heads=2),

@@ -37,6 +37,32 @@ class Frozen(NamedTuple):
     """Most lists (clusters, say) that one head of a token reads at once: each as long as the page's rows say."""
 
 
+def no_letters(page: Any, place: Place) -> dict[str, int]:
+    """No letters but N."""
+    return {}
+
+
+class Rows(NamedTuple):
+    """What a mechanism's leaves don't show by themselves of what its rows read. Nothing here is asked of its page."""
+
+    letters: Callable[[Any, Place], dict[str, int]] = no_letters
+    """(page, place) -> what the letters of `reads` stand for; N, the tokens, is known."""
+    positional: frozenset[str] = frozenset()
+    """Rows that give weights of keys which they don't read: a bias by position, weights out of the query alone."""
+    in_tokens: frozenset[str] = frozenset()
+    """Rows that read summaries (blocks, states of chunks) and say of how many tokens."""
+    apiece: frozenset[str] = frozenset()
+    """Rows whose heads or lists read other tokens each: they say how many one of them reads."""
+    fewer: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
+    """Rows that say how many tokens are computed -> how many of these masks and borders always leave away."""
+    more: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
+    """Rows that say how many tokens the pattern has -> how many more are computed, and masked afterwards."""
+    grids: Callable[[Any], tuple[Grid, Grid]] | None = None
+    """Two grids, the second larger, where its pattern has room; those of `growth` by default."""
+    past: Callable[[Any, Place], tuple[Any, ...]] = lambda page, place: ()
+    """Further inputs that the module takes: what an earlier segment left, as noise."""
+
+
 class MechanismCase(NamedTuple):
     """One mechanism under the contract."""
 
@@ -80,6 +106,8 @@ class MechanismCase(NamedTuple):
     """Which leaves, by name, hold channels before the grid's axes, as convolutions do?"""
     rounding: float = 0.0
     """Part of the largest number up to which a difference is rounding (an FFT's over all tokens), and no reading."""
+    rows: Rows = Rows()
+    """What is needed to hold its rows against its leaves."""
     frozen: Callable[[nn.Module, tuple[Tensor, ...]], Frozen] | None = None
     """(twin, inputs) -> its choice held; needed where the page `chooses`, for then `reads` tells what may be read."""
 

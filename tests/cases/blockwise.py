@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase, masked_attention, readable
+from cases.base import HEADS, MechanismCase, masked_attention, readable, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Blockwise
 from xfcost.mechanisms.base import Place
@@ -47,6 +47,8 @@ def pages(draw: st.DrawFn) -> Blockwise:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("mask", ))
+    ),
     page=Blockwise,
     examples=(
         Blockwise(heads=2, block=4),

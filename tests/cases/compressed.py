@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase, masked_attention
+from cases.base import HEADS, MechanismCase, masked_attention, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Compressed
 from xfcost.mechanisms.base import Place
@@ -66,6 +66,8 @@ def pages(draw: st.DrawFn) -> Compressed:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("compressed_mask", ))
+    ),
     page=Compressed,
     examples=(
         Compressed(heads=2, causal=True),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from cases.relative import with_memory
 from xfcost.mechanisms import Compressive
 from xfcost.mechanisms.base import Place
@@ -35,6 +35,8 @@ def compressed(page: Compressive, twin: nn.Module, evicted_BND: Tensor) -> Tenso
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("position_scores", "position_shift", "mask", )), past=lambda page, place: past(page, place)
+    ),
     page=Compressive,
     examples=(
         Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2),
@@ -53,3 +55,9 @@ CASE = MechanismCase(
     reference=reference,
     grids=SEQUENCES[:-1],
 )
+
+
+def past(page: Compressive, place: Place) -> tuple[Past]:
+    """The compressed memory, what the segment before evicted, and the memory."""
+    lengths = (page.compressed_memory, place.grid.total, page.past - page.compressed_memory)
+    return (Past(*(torch.zeros(1, length, place.dim) for length in lengths)),)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase, masked_attention, readable
+from cases.base import HEADS, MechanismCase, masked_attention, readable, Rows
 from xfcost.mechanisms import Full
 from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.buckets import Buckets
@@ -164,6 +164,8 @@ def pages(draw: st.DrawFn) -> Full:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("relative_bias", "mask", ))
+    ),
     page=Full,
     examples=(*PLAIN, *TALKING, *POSITIONED),
     pages=pages(),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from cases.relative import encoding
 from xfcost.mechanisms import Funnel
 from xfcost.mechanisms.base import Place
@@ -70,6 +70,8 @@ def plain_head(
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("position_scores", "position_shift", "type_pick", "type_add", "cls_mask", ))
+    ),
     page=Funnel,
     examples=(
         Funnel(heads=2, token_types=True),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase, masked_attention, readable
+from cases.base import HEADS, MechanismCase, masked_attention, readable, Rows
 from cases.full import turned
 from xfcost.mechanisms import Mla
 from xfcost.mechanisms.base import Place
@@ -57,6 +57,8 @@ def pages(draw: st.DrawFn) -> Mla:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("mask", ))
+    ),
     page=Mla,
     examples=(
         Mla(heads=2, kv_rank=4, rope_dim=2),

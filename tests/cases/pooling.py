@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import GRIDS_WITH_EXTRA, MechanismCase, masked_attention
+from cases.base import GRIDS_WITH_EXTRA, MechanismCase, masked_attention, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Pooling, WindowPooling
 from xfcost.mechanisms.base import Place
@@ -155,6 +155,8 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("position_scores", "spread", ))
+    ),
     page=Pooling,
     examples=(
         Pooling(heads=2, q_size=1, kv_stride=2),

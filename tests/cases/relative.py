@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Relative
 from xfcost.mechanisms.base import Place
@@ -52,6 +52,8 @@ def encoding(distance: int, like: Tensor) -> Tensor:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("position_scores", "position_shift", "mask", )), past=lambda page, place: (torch.zeros(1, page.past, place.dim),) if page.past else ()
+    ),
     page=Relative,
     examples=(
         Relative(heads=2, causal=True, memory=3),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, Frozen, MechanismCase
+from cases.base import HEADS, Frozen, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Routing
 from xfcost.mechanisms.base import Place
@@ -179,6 +179,8 @@ def growth(page: Routing) -> tuple[Grid, Grid]:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("mask", "local_mask", ))
+    ),
     page=Routing,
     examples=(
         Routing(heads=2),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase
+from cases.base import HEADS, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Sinkhorn
 from xfcost.mechanisms.base import Place
@@ -99,6 +99,8 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("mask", ))
+    ),
     page=Sinkhorn,
     examples=EXAMPLES,
     pages=pages(),

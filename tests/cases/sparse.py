@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase, masked_attention, readable
+from cases.base import HEADS, MechanismCase, masked_attention, readable, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Sparse
 from xfcost.mechanisms.base import Place
@@ -45,6 +45,8 @@ def pages(draw: st.DrawFn) -> Sparse:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("local_mask", "long_mask", ))
+    ),
     page=Sparse,
     examples=(
         Sparse(heads=2, pattern="fixed", stride=3, summary=2, causal=True),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, readable
+from cases.base import HEADS, SEQUENCES, MechanismCase, readable, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Synthesizer
 from xfcost.mechanisms.base import Place
@@ -67,6 +67,8 @@ def pages(draw: st.DrawFn) -> Synthesizer:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("synthesis", "mask", "softmax", ))
+    ),
     page=Synthesizer,
     examples=EXAMPLES,
     pages=pages(),

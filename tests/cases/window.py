@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import GRIDS, HEADS, VOLUME, MechanismCase, masked_attention, readable
+from cases.base import GRIDS, HEADS, VOLUME, MechanismCase, masked_attention, readable, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Window
 from xfcost.mechanisms.base import Place
@@ -103,6 +103,8 @@ def pages(draw: st.DrawFn) -> Window:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("relative_bias", "cpb_lookup", "mask", ))
+    ),
     page=Window,
     examples=(
         Window(heads=2, size=3),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import MechanismCase
+from cases.base import MechanismCase, Rows
 from cases.pooling import GRIDS_FEW, SMALL_VOLUME, options, reference
 from xfcost.grid import Grid
 from xfcost.mechanisms import WindowPooling
 
 CASE = MechanismCase(
+    rows=Rows(positional=frozenset(("position_scores", "spread", ))
+    ),
     page=WindowPooling,
     examples=(
         WindowPooling(heads=2, window=4, kv_stride=2, bias="decomposed", residual_pooling="all"),

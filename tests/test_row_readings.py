@@ -1,0 +1,113 @@
+"""Every row of every mechanism against its running leaf: kind, tokens read, the text of `reads`, content-dependence."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+import pytest
+import torch
+
+from cases import CASES
+from cases.base import Case
+from strategies import examples, place_for
+from test_every_mechanism import example, make
+from xfcost.grid import Grid
+from xfcost.ledger import Operation
+from xfcost.live.probing.reading import Reading, kind_of_rows
+from xfcost.live.probing.rows import probe_rows
+from xfcost.live.trace import row_path
+from xfcost.mechanisms.base import Mixer, Place
+
+EXAMPLES = list(examples())
+IDS = [f"{page}-fused" if fused else str(page) for page, fused in EXAMPLES]
+every_example = pytest.mark.parametrize(("page", "fused"), EXAMPLES, ids=IDS)
+
+
+class Row(NamedTuple):
+    """A row at a small and at a larger place, and what its leaf was seen to read there."""
+
+    told: tuple[Operation, Operation]
+    seen: tuple[Reading, Reading]
+    places: tuple[Place, Place]
+
+    @property
+    def path(self) -> str:
+        return self.told[0].path
+
+
+def places_of(page: Mixer, *, fused: bool) -> tuple[Place, Place]:
+    """Two places, with more tokens at the second; of the memory too where one is read."""
+    case = CASES[type(page)]
+    small, large = (place_for(page, grid, fused=fused) for grid in (case.rows.grids or case.growth)(page))
+    if large.memory:
+        large = msgspec.structs.replace(large, memory=Grid((2 * large.memory.total,)))
+    return small, large
+
+
+def readings(page: Mixer, place: Place) -> dict[str, Reading]:
+    """What the leaves of its module read, by the row's own name."""
+    case, module = CASES[type(page)], make(Case(page, place))
+    names = {name: row_path(f"it.{name}", {"it": "it"})[3:] for name, _ in module.named_modules() if name}
+    seen = probe_rows(
+        module,
+        (*example(place, 1), *case.rows.past(page, place)),
+        positional=frozenset(n for n, row in names.items() if row in case.rows.positional and (row.rpartition('_')[2] != 'mask' or place.fused)),
+        fresh_weights=case.frozen is None,
+        rounding=case.rounding,
+    )
+    return {names[name]: reading for name, reading in seen.items()}
+
+
+@functools.cache
+def rows_of(number: int) -> tuple[Row, ...]:
+    """The rows of an example whose leaves give floats."""
+    page, fused = EXAMPLES[number]
+    places = places_of(page, fused=fused)
+    seen = [readings(page, place) for place in places]
+    told = zip(*(page.operations(place) for place in places), strict=True)
+    return tuple(
+        Row((small, large), (seen[0][small.path], seen[1][small.path]), places)
+        for small, large in told
+        if small.path in seen[0]
+    )
+
+
+def expected(page: Mixer, row: Row, at: int) -> int:
+    """What the probe should count where the row says `reads_tokens`."""
+    hints = CASES[type(page)].rows
+    nothing = lambda page, place: 0  # noqa: E731
+    fewer, more = (table.get(row.path, nothing)(page, row.places[at]) for table in (hints.fewer, hints.more))
+    return row.told[at].reads_tokens - fewer + more
+
+
+def counted(page: Mixer, row: Row, at: int) -> int:
+    hints, seen = CASES[type(page)].rows, row.seen[at]
+    if row.path in hints.in_tokens:
+        return seen.tokens
+    return seen.apiece if row.path in hints.apiece else seen.number
+
+
+def differences(number: int) -> Iterator[str]:
+    """Where rows say other than what is seen."""
+    page, _ = EXAMPLES[number]
+    for row in rows_of(number):
+        small, large = row.told
+        kind = kind_of_rows(*row.seen)
+        if max((small.reads_tokens or 0), (large.reads_tokens or 0)) == 1:
+            continue  # of one number, a softmax is 1 whatever it is
+        if kind != small.mixing:
+            yield f"{row.path}: told {small.mixing}, seen {kind} {row.seen}"
+            continue
+        if not small.mixes:
+            continue
+        told = [expected(page, row, at) for at in (0, 1)]
+        seen = [counted(page, row, at) for at in (0, 1)]
+        if told != seen:
+            yield f"{row.path}: told {small.reads} {told}, seen {seen} {row.seen}"
+        if small.content_dependent != row.seen[1].content_dependent:
+            yield f"{row.path}: content-dependent told {small.content_dependent}, seen {row.seen[1].content_dependent}"
