@@ -25,7 +25,14 @@ def reference(page: Axial, place: Place, twin: nn.Module, x_BND: Tensor) -> Tens
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("mask", "row_mask", "column_mask", ))
+    rows=Rows(
+        masks=frozenset(
+            (
+                "mask",
+                "row_mask",
+                "column_mask",
+            )
+        )
     ),
     page=Axial,
     examples=(

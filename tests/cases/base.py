@@ -37,7 +37,7 @@ class Frozen(NamedTuple):
     """Most lists (clusters, say) that one head of a token reads at once: each as long as the page's rows say."""
 
 
-def no_letters(page: Any, place: Place) -> dict[str, int]:
+def no_letters(page: Any, place: Place) -> dict[str, Any]:
     """No letters but N."""
     return {}
 
@@ -45,22 +45,30 @@ def no_letters(page: Any, place: Place) -> dict[str, int]:
 class Rows(NamedTuple):
     """What a mechanism's leaves don't show by themselves of what its rows read. Nothing here is asked of its page."""
 
-    letters: Callable[[Any, Place], dict[str, int]] = no_letters
-    """(page, place) -> what the letters of `reads` stand for; N, the tokens, is known."""
-    positional: frozenset[str] = frozenset()
-    """Rows that give weights of keys which they don't read: a bias by position, weights out of the query alone."""
-    in_tokens: frozenset[str] = frozenset()
-    """Rows that read summaries (blocks, states of chunks) and say of how many tokens."""
-    apiece: frozenset[str] = frozenset()
-    """Rows whose heads or lists read other tokens each: they say how many one of them reads."""
-    fewer: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
-    """Rows that say how many tokens are computed -> how many of these masks and borders always leave away."""
-    more: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
-    """Rows that say how many tokens the pattern has -> how many more are computed, and masked afterwards."""
+    letters: Callable[[Any, Place], dict[str, Any]] = no_letters
+    """(page, place) -> what the letters of `reads` stand for; N and M, the tokens and the memory's, are known."""
     grids: Callable[[Any], tuple[Grid, Grid]] | None = None
     """Two grids, the second larger, where its pattern has room; those of `growth` by default."""
     past: Callable[[Any, Place], tuple[Any, ...]] = lambda page, place: ()
-    """Further inputs that the module takes: what an earlier segment left, as noise."""
+    """Further inputs that the module takes: what an earlier segment left, as shapes."""
+    apart: int = 0
+    """Axes after the batch that number heads and lists of keys, where each chooses its tokens: counted for itself."""
+    positional: Callable[[Any], frozenset[str]] = lambda page: frozenset()
+    """Rows that give weights of keys which they don't read: a bias by position, weights out of the query alone."""
+    masks: frozenset[str] = frozenset()
+    """Rows that do so where attention is fused, and mask scores where it isn't."""
+    uncounted: frozenset[str] = frozenset()
+    """Those of which the last axis numbers something else than keys: distances along one axis of the grid."""
+    in_tokens: frozenset[str] = frozenset()
+    """Rows that read summaries (blocks, states of chunks) and say of how many tokens."""
+    fewer: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
+    """Rows that say how many tokens are computed -> how many of these masks and borders always leave away."""
+    at_most: frozenset[str] = frozenset()
+    """Rows that say how many tokens are computed, of which masks and borders leave more or less away."""
+    more: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
+    """Rows that say how many tokens the pattern has -> how many more are computed, and masked afterwards."""
+    left_out: Callable[[Any], frozenset[str]] = lambda page: frozenset()
+    """Rows that can't be held against their leaf here, each with its reason in a comment."""
 
 
 class MechanismCase(NamedTuple):

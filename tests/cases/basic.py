@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cases.base import MechanismCase
+from cases.base import MechanismCase, Rows
 from cases.conv_block import AWKWARD, WIDE, convolved, normed, rectified, shortcut, shrunk
 from xfcost.grid import Grid
 from xfcost.mechanisms import Basic
@@ -21,6 +21,7 @@ def reference(page: Basic, place: Place, twin: nn.Module, x_BND: Tensor) -> Tens
 
 
 CASE = MechanismCase(
+    rows=Rows(grids=lambda page: (Grid((8, 8)), Grid((8, 16)))),
     page=Basic,
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
     pages=st.builds(Basic, stride=st.integers(1, 5)),

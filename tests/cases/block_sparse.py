@@ -31,8 +31,7 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("mask", ))
-    ),
+    rows=Rows(masks=frozenset(("mask",))),
     page=BlockSparse,
     examples=EXAMPLES,
     pages=st.builds(

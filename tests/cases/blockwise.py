@@ -47,7 +47,17 @@ def pages(draw: st.DrawFn) -> Blockwise:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("mask", ))
+    rows=Rows(
+        masks=frozenset(("mask",)),
+        at_most=frozenset(
+            (
+                "scores",
+                "mask",
+                "softmax",
+                "weighted_sum",
+                "attention",
+            )
+        ),
     ),
     page=Blockwise,
     examples=(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from cases import local_attention, local_relation
-from cases.base import MechanismCase
+from cases.base import MechanismCase, Rows
 from cases.conv_block import AWKWARD, WIDE, convolved, normed, rectified, shortcut, shrunk
 from xfcost.grid import Grid
 from xfcost.mechanisms import Bottleneck, LocalAttention, LocalRelation
@@ -68,6 +68,13 @@ def pages(draw: st.DrawFn) -> Bottleneck:
 
 
 CASE = MechanismCase(
+    rows=Rows(
+        grids=lambda page: (Grid((8, 8)), Grid((8, 16))),
+        # what is pooled is counted in tokens that leave, and stands for s² of those that came
+        more={"squeeze_scale": lambda page, place: place.grid.total - place.grid.total // page.stride**2},
+        # a table, and its sums with keys that are gathered already; a shortcut that takes every second token
+        left_out=lambda page: frozenset(("spatial_positions", "spatial_add_positions", "add", "act3")),
+    ),
     page=Bottleneck,
     examples=(
         Bottleneck(width=20),

@@ -66,7 +66,19 @@ def pages(draw: st.DrawFn) -> Compressed:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("compressed_mask", ))
+    rows=Rows(
+        masks=frozenset(("compressed_mask",)),
+        grids=lambda page: (Grid((6 * page.compression,)), Grid((12 * page.compression,))),
+        fewer=dict.fromkeys(
+            (
+                "compressed_scores",
+                "compressed_mask",
+                "compressed_softmax",
+                "compressed_weighted_sum",
+                "compressed_attention",
+            ),
+            lambda page, place: int(page.null_key),
+        ),
     ),
     page=Compressed,
     examples=(

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from cases.relative import with_memory
+from xfcost.live.mechanisms.compressive import Past
 from xfcost.mechanisms import Compressive
 from xfcost.mechanisms.base import Place
 
@@ -35,7 +36,16 @@ def compressed(page: Compressive, twin: nn.Module, evicted_BND: Tensor) -> Tenso
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("position_scores", "position_shift", "mask", )), past=lambda page, place: past(page, place)
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "position_scores",
+                "position_shift",
+            )
+        ),
+        masks=frozenset(("mask",)),
+        past=lambda page, place: past(page, place),
+        more={"position_scores": lambda page, place: 0 if page.causal else place.grid.total - 1},
     ),
     page=Compressive,
     examples=(
@@ -55,6 +65,12 @@ CASE = MechanismCase(
     reference=reference,
     grids=SEQUENCES[:-1],
 )
+
+
+def past(page: Compressive, place: Place) -> tuple[Past]:
+    """The compressed memory, what the segment before evicted, and the memory."""
+    lengths = (page.compressed_memory, place.grid.total, page.past - page.compressed_memory)
+    return (Past(*(torch.zeros(1, length, place.dim) for length in lengths)),)
 
 
 def past(page: Compressive, place: Place) -> tuple[Past]:

@@ -164,8 +164,7 @@ def pages(draw: st.DrawFn) -> Full:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("relative_bias", "mask", ))
-    ),
+    rows=Rows(positional=lambda page: frozenset(("relative_bias",)), masks=frozenset(("mask",))),
     page=Full,
     examples=(*PLAIN, *TALKING, *POSITIONED),
     pages=pages(),

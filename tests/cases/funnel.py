@@ -70,7 +70,17 @@ def plain_head(
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("position_scores", "position_shift", "type_pick", "type_add", "cls_mask", ))
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "position_scores",
+                "position_shift",
+                "type_pick",
+                "type_add",
+                "cls_mask",
+            )
+        ),
+        uncounted=frozenset(("position_scores",)),
     ),
     page=Funnel,
     examples=(

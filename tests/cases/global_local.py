@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase, masked_attention, readable
+from cases.base import HEADS, MechanismCase, masked_attention, readable, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import GlobalLocal
 from xfcost.mechanisms.base import Place
@@ -45,6 +45,7 @@ def whole_blocks(page: GlobalLocal) -> tuple[Grid, Grid]:
 
 
 CASE = MechanismCase(
+    rows=Rows(more={"scores": lambda page, place: page.radius + 2}),
     page=GlobalLocal,
     examples=(
         GlobalLocal(heads=2, radius=1),

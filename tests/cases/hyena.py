@@ -8,7 +8,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cases.base import SEQUENCES, MechanismCase
+from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Hyena
 from xfcost.mechanisms.base import Place
@@ -57,6 +57,7 @@ def reference(page: Hyena, place: Place, twin: nn.Module, x_BND: Tensor) -> Tens
 
 
 CASE = MechanismCase(
+    rows=Rows(grids=lambda page: (Grid((12,)), Grid((24,)))),
     page=Hyena,
     examples=(
         Hyena(features=5, filter_hidden=7),

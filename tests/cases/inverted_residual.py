@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cases.base import DIM, MechanismCase
+from cases.base import DIM, MechanismCase, Rows
 from cases.conv_block import AWKWARD, convolved, normed, shrunk
 from xfcost.grid import Grid
 from xfcost.mechanisms import InvertedResidual
@@ -28,6 +28,7 @@ def swish(x: Tensor) -> Tensor:
 
 
 CASE = MechanismCase(
+    rows=Rows(grids=lambda page: (Grid((8, 8)), Grid((8, 16)))),
     page=InvertedResidual,
     examples=(
         InvertedResidual(),

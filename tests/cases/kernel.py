@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, readable
+from cases.base import HEADS, SEQUENCES, MechanismCase, readable, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Kernel
 from xfcost.mechanisms.base import Place
@@ -69,7 +69,17 @@ def pages(draw: st.DrawFn) -> Kernel:
     )
 
 
+def own_chunk(page: Kernel, place: Place) -> int:
+    """Tokens of the last chunk, which a state of the chunks before it doesn't hold."""
+    return page.chunk if page.chunk and page.causal else 0
+
+
 CASE = MechanismCase(
+    rows=Rows(
+        grids=lambda page: (Grid((12,)), Grid((24,))),
+        in_tokens=frozenset(("prefix_sum",)),
+        fewer=dict.fromkeys(("prefix_sum", "read", "normaliser"), own_chunk),
+    ),
     page=Kernel,
     examples=EXAMPLES,
     pages=pages(),

@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cases.base import SEQUENCES, MechanismCase
+from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Mamba
 from xfcost.mechanisms.base import Place
@@ -42,6 +42,7 @@ def reference(page: Mamba, place: Place, twin: nn.Module, x_BND: Tensor) -> Tens
 
 
 CASE = MechanismCase(
+    rows=Rows(grids=lambda page: (Grid((12,)), Grid((24,)))),
     page=Mamba,
     examples=(Mamba(state=3), Mamba(state=2, conv=1, expand=1, rank=3), Mamba(state=4, conv=9)),
     pages=st.builds(

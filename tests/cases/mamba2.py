@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cases.base import SEQUENCES, MechanismCase
+from cases.base import SEQUENCES, MechanismCase, Rows
 from cases.mamba import silu
 from xfcost.grid import Grid
 from xfcost.mechanisms import Mamba2
@@ -63,6 +63,16 @@ def pages(draw: st.DrawFn) -> Mamba2:
 
 
 CASE = MechanismCase(
+    rows=Rows(
+        grids=lambda page: (Grid((16,)), Grid((32,))),
+        in_tokens=frozenset(("carry", "spans")),
+        # the states before the last chunk don't hold it; a chunk's sum stands at its last token
+        fewer=dict.fromkeys(("carry", "read"), lambda page, place: page.chunk)
+        | {
+            "fade": lambda page, place: page.chunk - 2,
+            "spans": lambda page, place: place.grid.total - place.grid.total // page.chunk,
+        },
+    ),
     page=Mamba2,
     examples=(
         Mamba2(state=3, head_dim=3, chunk=4),

@@ -57,8 +57,7 @@ def pages(draw: st.DrawFn) -> Mla:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("mask", ))
-    ),
+    rows=Rows(masks=frozenset(("mask",))),
     page=Mla,
     examples=(
         Mla(heads=2, kv_rank=4, rope_dim=2),

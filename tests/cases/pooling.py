@@ -155,7 +155,15 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("position_scores", "spread", ))
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "position_scores",
+                "spread",
+            )
+        ),
+        uncounted=frozenset(("position_scores",)),
+        grids=lambda page: (Grid((8, 8)), Grid((8, 16))),
     ),
     page=Pooling,
     examples=(

@@ -52,7 +52,16 @@ def encoding(distance: int, like: Tensor) -> Tensor:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("position_scores", "position_shift", "mask", )), past=lambda page, place: (torch.zeros(1, page.past, place.dim),) if page.past else ()
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "position_scores",
+                "position_shift",
+            )
+        ),
+        masks=frozenset(("mask",)),
+        past=lambda page, place: (torch.zeros(1, page.past, place.dim),) if page.past else (),
+        more={"position_scores": lambda page, place: 0 if page.causal else place.grid.total - 1},
     ),
     page=Relative,
     examples=(

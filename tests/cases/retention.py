@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cases.base import SEQUENCES, MechanismCase
+from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Retention
 from xfcost.mechanisms.base import Place
@@ -61,6 +61,12 @@ def pages(draw: st.DrawFn) -> Retention:
 
 
 CASE = MechanismCase(
+    rows=Rows(
+        grids=lambda page: (Grid((12,)), Grid((24,))),
+        in_tokens=frozenset(("carry",)),
+        # the states before the last chunk don't hold it
+        fewer=dict.fromkeys(("carry", "read"), lambda page, place: page.chunk or 0),
+    ),
     page=Retention,
     examples=(
         Retention(heads=2),

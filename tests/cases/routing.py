@@ -179,7 +179,14 @@ def growth(page: Routing) -> tuple[Grid, Grid]:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("mask", "local_mask", ))
+    rows=Rows(
+        masks=frozenset(
+            (
+                "mask",
+                "local_mask",
+            )
+        ),
+        apart=2,
     ),
     page=Routing,
     examples=(

@@ -99,7 +99,20 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("mask", ))
+    rows=Rows(
+        masks=frozenset(("mask",)),
+        in_tokens=frozenset(
+            (
+                "sort_scores",
+                "sort_logits",
+                "balance",
+                "reorder",
+            )
+        ),
+        fewer={"pool_queries": lambda page, place: page.block - 1}
+        | dict.fromkeys(("sort_logits", "balance", "reorder"), lambda page, place: page.block if page.causal else 0),
+        # fused, the mask holds no sorted block's content
+        left_out=lambda page: frozenset(("mask",)),
     ),
     page=Sinkhorn,
     examples=EXAMPLES,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, masked_attention, readable
+from cases.base import HEADS, SEQUENCES, MechanismCase, masked_attention, readable, Rows
 from cases.full import projected
 from xfcost.grid import Grid
 from xfcost.mechanisms import Sliding
@@ -64,6 +64,7 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
+    rows=Rows(more={"scores": lambda page, place: 3 * (page.window // 2) - page.window - (0 if page.causal else 1)}),
     page=Sliding,
     examples=EXAMPLES,
     pages=pages(),

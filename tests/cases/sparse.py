@@ -45,7 +45,27 @@ def pages(draw: st.DrawFn) -> Sparse:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("local_mask", "long_mask", ))
+    rows=Rows(
+        masks=frozenset(
+            (
+                "local_mask",
+                "long_mask",
+            )
+        ),
+        at_most=frozenset(
+            (
+                "local_mask",
+                "local_softmax",
+                "local_weighted_sum",
+                "local_attention",
+                "long_mask",
+                "long_softmax",
+                "long_weighted_sum",
+                "long_attention",
+                "join",
+                "softmax",
+            )
+        ),
     ),
     page=Sparse,
     examples=(

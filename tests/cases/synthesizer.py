@@ -67,7 +67,8 @@ def pages(draw: st.DrawFn) -> Synthesizer:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("synthesis", "mask", "softmax", ))
+    rows=Rows(
+        positional=lambda page: frozenset(("mask", "softmax", *(() if "dense" in page.form else ("synthesis",))))
     ),
     page=Synthesizer,
     examples=EXAMPLES,

@@ -103,7 +103,14 @@ def pages(draw: st.DrawFn) -> Window:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("relative_bias", "cpb_lookup", "mask", ))
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "relative_bias",
+                "cpb_lookup",
+            )
+        ),
+        masks=frozenset(("mask",)),
     ),
     page=Window,
     examples=(

@@ -10,7 +10,14 @@ from xfcost.grid import Grid
 from xfcost.mechanisms import WindowPooling
 
 CASE = MechanismCase(
-    rows=Rows(positional=frozenset(("position_scores", "spread", ))
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "position_scores",
+                "spread",
+            )
+        ),
+        uncounted=frozenset(("position_scores",)),
     ),
     page=WindowPooling,
     examples=(

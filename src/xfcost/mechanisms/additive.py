@@ -12,7 +12,7 @@ from xfcost.conventions import FLOPS_PER_ELEMENT
 from xfcost.errors import PageError
 from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.rows import choose, elementwise, linear, move, product
+from xfcost.mechanisms.rows import choose, elementwise, fixed, linear, move, product
 
 if TYPE_CHECKING:
     from xfcost.mechanisms.recurrent import Recurrent
@@ -49,7 +49,7 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         yield elementwise("tanh", "Alignment: tanh", "tanh", pairs * self.hidden, **read)
         energies = linear("energies", "Alignment energies", pairs, self.hidden, 1, bias=self.bias)
         kept = {"attention_entries": pairs, "pairs": pairs, "heads": 1}
-        yield msgspec.structs.replace(energies, **kept, **read)
+        yield msgspec.structs.replace(energies, **kept, **fixed(read))
         yield elementwise("softmax", "Softmax", "softmax", pairs, **read)
         yield product("weighted_sum", "Weighted sum: context", pairs * width, **read)
         if self.gate:

@@ -127,7 +127,7 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
         yield self._compress(self.made(grid), inner)
         if self.null_key:
             yield Operation(path="null", title="Null key and value", params=2 * inner, moved=2 * keys * inner)
-        mixing: dict[str, Any] = {"mixing": "global", "reads": "N/c"}
+        mixing: dict[str, Any] = {"mixing": "global", "reads": "N/c + 1" if self.null_key else "N/c"}
         if self.causal and place.fused:
             yield Operation(path="compressed_mask", title="Mask (compressed)", reads_tokens=keys, **mixing)
         yield from attention_core(

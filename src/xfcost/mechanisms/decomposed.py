@@ -64,6 +64,5 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         title="Add up the axes' scores for all pairs",
         flops=groups * heads * each * sums * FLOPS_PER_ELEMENT["add"],
         moved=pairs if extra else 0,
-        content_dependent=True,
         **mixing,
     )

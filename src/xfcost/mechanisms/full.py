@@ -158,7 +158,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
                 path, where = talk[row.path]
                 mixed = linear(path, f"Talking heads {where}", n * n, self.heads, self.heads)
                 like = {"mixing": row.mixing, "reads": row.reads, "reads_tokens": n, "heads": row.heads}
-                yield msgspec.structs.replace(mixed, **like, content_dependent=True)
+                yield msgspec.structs.replace(mixed, **like)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:

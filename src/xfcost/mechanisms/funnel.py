@@ -152,7 +152,12 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
             types = linear("types", "Same and other token type", queries, inner, 2, bias=False)
             yield types
             yield Operation(
-                path="type_pick", title="Type of each pair", attention_entries=entries, heads=self.heads, **mixing
+                path="type_pick",
+                title="Type of each pair",
+                attention_entries=entries,
+                heads=self.heads,
+                content_dependent=True,
+                **mixing,
             )
             yield elementwise("type_add", "Add token types", "add", entries, **mixing)
         if self.separate_cls:

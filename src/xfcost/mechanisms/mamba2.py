@@ -13,7 +13,7 @@ from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Heads, Length, Place, Side, Width
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import depthwise, elementwise, in_all, in_chunk, linear, move, product, state, window
+from xfcost.mechanisms.rows import depthwise, elementwise, fixed, in_all, in_chunk, linear, move, product, state, window
 
 
 class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
@@ -176,7 +176,9 @@ def _inside(of: _Letters) -> Iterator[Operation]:
     rest = of.tokens - (of.chunks - 1) * of.chunk  # tokens of the last chunk that are no padding
     yield elementwise("inputs", "Inputs Δ∘u", "multiply", of.padded * of.inner)
     yield elementwise("rates", "Exponents ΔA", "multiply", of.padded * of.heads)
-    yield elementwise("sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **in_chunk(of.chunk))
+    yield elementwise(
+        "sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **fixed(in_chunk(of.chunk))
+    )
     decays = entries * (COSTS["add"] + COSTS["exp"])
     yield Operation(path="local_decays", title="Decays from token to token", flops=decays, **in_chunk(of.chunk))
     yield product(

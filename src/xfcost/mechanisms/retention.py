@@ -15,7 +15,18 @@ from xfcost.ledger import Operation
 from xfcost.mechanisms.base import Heads, Length, Place, Width, alone, check_heads
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import elementwise, in_all, in_chunk, linear, move, product, rotary, state, through_state
+from xfcost.mechanisms.rows import (
+    elementwise,
+    fixed,
+    in_all,
+    in_chunk,
+    linear,
+    move,
+    product,
+    rotary,
+    state,
+    through_state,
+)
 
 CHUNK = 512
 
@@ -158,7 +169,7 @@ def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
         pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
-    yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **reach)
+    yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **fixed(reach))
     yield product(f"{prefix}weighted_sum", "Weighted sum of the values", of.padded * of.chunk * of.values, **reach)
 
 
@@ -188,7 +199,7 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
         title="States before the chunks",
         flops=numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=numbers,
-        **in_all(of.tokens),
+        **fixed(in_all(of.tokens)),
     )
     yield product("read", "Read the states by Q", macs, backward_macs=macs if alone else None, **in_all(of.tokens))
     yield elementwise("reach", "By the decay since the chunk's start", "multiply", of.padded * of.values)

@@ -15,7 +15,7 @@ from xfcost.ledger import Operation
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import linear, move, product
+from xfcost.mechanisms.rows import fixed, linear, move, product
 
 
 class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
@@ -121,7 +121,7 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         yield product("sort_scores", "Scores of blocks", blocks**2 * inner, attention_entries=scores, **reach)
         if self.causal:
             scaled = scores * cost["multiply"]
-            yield Operation(path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **reach)
+            yield Operation(path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **fixed(reach))
             yield Operation(path="balance", title="Softmax of rows", flops=entries * cost["softmax"], **reach)
         else:
             each = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]

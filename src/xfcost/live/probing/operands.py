@@ -10,6 +10,9 @@ from xfcost.live.probing.labels import NO_PLACE
 
 # Of a number that reads the vectors of several places and belongs to none of them: a mean, a state, a landmark.
 NOWHERE = -2
+# What only moves tokens and leaves no more than this part of them along an axis takes every second one, or fewer: these
+# are new tokens. What leaves more cuts off paddings.
+CROPPED = 2 / 3
 
 
 class Operand(NamedTuple):
@@ -51,19 +54,29 @@ class Seen(NamedTuple):
     """Of every operand, the places that they read."""
     where: int
     """The summary that they are part of, where an axis of tokens has become one of summaries."""
+    list: int
+    """The list of keys (a head's, a cluster's) that they read, where these are counted apart."""
 
 
-def distinct(shape: tuple[int, ...], at: int, operands: list[Operand]) -> tuple[list[Seen], np.ndarray]:
-    """What the numbers of the output `at` read: every different reading once, and which of them each number has."""
+def distinct(shape: tuple[int, ...], at: int, operands: list[Operand], apart: int) -> tuple[list[Seen], np.ndarray]:
+    """What the numbers of the output `at` read: every different reading once, and which of them each number has.
+
+    The first `apart` axes after the batch number lists of keys.
+    """
     homes, where = _homes(shape, at, operands), _where(shape, at, operands)
     homes = np.where((where != NO_PLACE) & (homes != NO_PLACE), NOWHERE, homes)
     where = np.where(homes == NOWHERE, where, NO_PLACE)
+    lists = np.zeros_like(homes)
+    apart = min(apart, len(shape) - 3)
+    if apart > 0:
+        lists = np.ravel_multi_index(list(np.indices(shape)[1 : apart + 1]), shape[1 : apart + 1]).ravel()
     bits = [np.packbits(operand.by_content.outputs[at], axis=0).T for operand in operands]
     # one row of bytes per number
-    table = np.concatenate([homes[:, None].view(np.uint8), where[:, None].view(np.uint8), *bits], axis=1)
+    table = np.concatenate([*(one[:, None].view(np.uint8) for one in (homes, where, lists)), *bits], axis=1)
     rows = np.ascontiguousarray(table).view(np.dtype((np.void, table.shape[1]))).ravel()
     _, first, which = np.unique(rows, return_index=True, return_inverse=True)
-    return [Seen(int(homes[one]), _sets(one, at, operands), int(where[one])) for one in first], which.ravel()
+    seen = [Seen(int(homes[one]), _sets(one, at, operands), int(where[one]), int(lists[one])) for one in first]
+    return seen, which.ravel()
 
 
 def _sets(number: int, at: int, operands: list[Operand]) -> tuple[frozenset[int], ...]:
@@ -84,7 +97,8 @@ def _homes(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarr
         seen, free = operand.by_home.outputs[at], homes == NO_PLACE
         several = seen.sum(0)
         homes = np.where(free & (several == 1), np.array(operand.by_home.places)[seen.argmax(0)], homes)
-        homes = np.where(free & (several > 1), _aligned(shape, operand.homes), homes)
+        aligned = _aligned(shape, operand.homes, may_grow=len(operands) == 1)
+        homes = np.where(free & (several > 1), aligned, homes)
     return homes
 
 
@@ -99,9 +113,12 @@ def token_axes(homes: np.ndarray) -> list[int]:
     return axes
 
 
-def _aligned(shape: tuple[int, ...], homes: np.ndarray) -> np.ndarray:
+def _aligned(shape: tuple[int, ...], homes: np.ndarray, *, may_grow: bool) -> np.ndarray:
     axes = token_axes(homes)
-    if len(shape) != homes.ndim or any(shape[axis] < homes.shape[axis] for axis in axes):
+    may_grow &= not _summed(shape, homes, axes)
+    if len(shape) != homes.ndim or any(
+        shape[axis] < homes.shape[axis] or (shape[axis] > homes.shape[axis] and not may_grow) for axis in axes
+    ):
         return np.full(int(np.prod(shape)), NOWHERE)
     others = tuple(axis for axis in range(homes.ndim) if axis not in axes)
     longer = [(0, shape[axis] - homes.shape[axis] if axis in axes else 0) for axis in range(len(shape))]
@@ -109,24 +126,28 @@ def _aligned(shape: tuple[int, ...], homes: np.ndarray) -> np.ndarray:
     return np.broadcast_to(padded, shape).ravel()
 
 
-def _where(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarray:
-    """Of every number, its index on the axes that had tokens and now have summaries of them.
+def _summed(shape: tuple[int, ...], homes: np.ndarray, axes: list[int]) -> bool:
+    """Is an axis that isn't of tokens summed away? It stays as 1; the others may then stand at other places."""
+    if len(shape) != homes.ndim:
+        return False
+    return any(shape[axis] == 1 < homes.shape[axis] for axis in range(len(shape)) if axis not in axes)
 
-    An axis that isn't of tokens and is summed away stays as 1: then nothing is known of the others.
-    """
+
+def _where(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarray:
+    """Of every number, its index on the axes that had tokens and now have fewer summaries of them."""
     nothing = np.full(int(np.prod(shape)), NO_PLACE)
-    if len(operands) != 1 or operands[0].homes.ndim != len(shape) or (operands[0].by_home.outputs[at].sum(0) < 2).all():
+    if len(operands) != 1 or operands[0].homes.ndim != len(shape):
         return nothing
     before = operands[0].homes
     axes = token_axes(before)
-    summed = any(shape[axis] == 1 < before.shape[axis] for axis in range(len(shape)) if axis not in axes)
-    if summed or not any(shape[axis] < before.shape[axis] for axis in axes):
+    combines = (operands[0].by_home.outputs[at].sum(0) > 1).any()
+    fewer = [shape[axis] / before.shape[axis] for axis in axes if shape[axis] < before.shape[axis]]
+    if _summed(shape, before, axes) or not fewer or not (combines or min(fewer) <= CROPPED):
         return nothing
-    index = [along if axis in axes else np.zeros_like(along) for axis, along in enumerate(np.indices(shape))]
-    return np.ravel_multi_index(index, shape).ravel()
+    along = np.indices(shape)
+    return np.ravel_multi_index([along[axis] for axis in axes], [shape[axis] for axis in axes]).ravel()
 
 
 def learned_places(shape: tuple[int, ...]) -> int:
     """How many vectors a tensor has in which no token stands, learned queries say: along the last axis but one."""
     return shape[-2] if len(shape) > 1 else 0
-

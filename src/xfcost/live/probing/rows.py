@@ -26,6 +26,7 @@ def probe_rows(
     inputs: tuple[Any, ...],
     *,
     positional: frozenset[str] = frozenset(),
+    apart: int = 0,
     fresh_weights: bool = True,
     rounding: float = 0,
     seed: int = 0,
@@ -41,6 +42,8 @@ def probe_rows(
         inputs: example inputs, nested ones too, (1, N, D) each; tokens are numbered on from one to the next.
         positional: leaves that give weights of keys which they don't read (a bias, weights out of the query alone):
             the keys are numbered by the last axis of what they give, and as many are read.
+        apart: as many axes after the batch number heads or lists of keys that choose for themselves: each is counted
+            for itself.
         fresh_weights: put noise in place of the weights, so that zeros of an initialisation hide nothing.
         rounding: differences up to this part of the largest number are none.
         seed: of all noise.
@@ -51,11 +54,12 @@ def probe_rows(
     noise = torch.Generator().manual_seed(seed)
     module = prepared(module, noise if fresh_weights else None)
     first, second = (
-        tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=torch.float64), inputs) for _ in range(2)
+        tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=torch.float64), inputs)
+        for _ in range(2)
     )
     others: dict[str, list[Call]] = {}
     _watch(module, second, lambda name, call: others.setdefault(name, []).append(call), lambda answer: answer)
-    run = LabelledRun(tensors(first), positional, rounding, noise)
+    run = LabelledRun(tensors(first), positional, apart, rounding, noise)
     turns = dict.fromkeys(others, 0)
 
     def look(name: str, call: Call) -> None:

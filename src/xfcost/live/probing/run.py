@@ -18,12 +18,12 @@ class LabelledRun:
     """Looks at the calls of a module's leaves, in the order in which they come."""
 
     def __init__(
-        self, inputs: list[Tensor], positional: frozenset[str], rounding: float, noise: torch.Generator
+        self, inputs: list[Tensor], positional: frozenset[str], apart: int, rounding: float, noise: torch.Generator
     ) -> None:
-        self.positional, self.rounding, self.noise = positional, rounding, noise
+        self.positional, self.apart, self.rounding, self.noise = positional, apart, rounding, noise
         self.tokens = sum(tensor.shape[1] for tensor in inputs)
         self.places, self.known = Places(self.tokens), Known()
-        self._read: dict[str, dict[object, tuple[set[int], set[int]]]] = {}
+        self._read: dict[str, dict[tuple[object, int], tuple[set[int], set[int], set[int]]]] = {}
         self._keys: dict[str, int] = {}
         self._apiece: Counter[str] = Counter()
         self._dependent: dict[str, bool] = {}
@@ -46,11 +46,11 @@ class LabelledRun:
         if name in self._keys:
             return Reading(self._keys[name], self._keys[name], self._apiece[name], self._dependent[name], mixes=True)
         places, tokens, mixes = 1, 1, False
-        for home, (counted, told) in self._read[name].items():
+        for (home, _), (counted, told, tokens_told) in self._read[name].items():
             if told - {home} if isinstance(home, int) else len(told) > 1:
                 mixes = True
                 places = max(places, 1 if name in self._recurs else len(counted or told))
-                tokens = max(tokens, len(self.places.told(frozenset(told))))
+                tokens = max(tokens, len(tokens_told) + (name in self._recurs))  # and its own
         return Reading(places, tokens, self._apiece[name], self._dependent[name], mixes=mixes)
 
     def look(self, name: str, call: Call, other: Call) -> None:
@@ -72,7 +72,8 @@ class LabelledRun:
         for at in floats:
             labels = self._labels(name, call.outputs[at], at, operands)
             self.known.remember(name, call.outputs[at], labels)
-        self._compare(name, call, other, {at: found[at][0] for at in labelled})
+        telling = {at: found[at][0] for at in labelled if self._tells(found[at][0])}
+        self._compare(name, call, other, telling)
 
     def _compare(self, name: str, call: Call, other: Call, labelled: dict[int, np.ndarray]) -> None:
         """Are the weights made anew from the input, in this call or in one before?"""
@@ -81,15 +82,24 @@ class LabelledRun:
         else:
             vectors = [at for at, labels in labelled.items() if not self._are_positional(labels)]
             made_anew = bool(vectors) and follows(call, other, vectors)
+            made_anew = made_anew or (bool(labelled) and weights_change(call, other, list(labelled), self.noise))
         self._dependent[name] = self._dependent.get(name, False) or made_anew
+
+    def _tells(self, labels: np.ndarray) -> bool:
+        """Does any number tell of a place, and none stand there by itself, learned?"""
+        return any(self.known.labels[number].content != NO_PLACE for number in np.unique(labels[labels != UNKNOWN]))
 
     def _are_positional(self, labels: np.ndarray) -> bool:
         return any(self.known.labels[number].position for number in np.unique(labels[labels != UNKNOWN]))
 
-    def _only_weights(self, operands: list[Operand]) -> bool:
-        """Are weights of keys changed, and no vectors combined with them?"""
-        others = (one.holds_weights or not one.holds_vectors or self._are_positional(one.labels) for one in operands[1:])
-        return operands[0].holds_weights and all(others)
+    def _only_weights(self, operands: list[Operand], seen: list[Seen]) -> bool:
+        """Are weights of keys changed, and no vectors of others combined with them?"""
+        others = [
+            at
+            for at, one in enumerate(operands)
+            if at and not one.holds_weights and one.holds_vectors and not self._are_positional(one.labels)
+        ]
+        return operands[0].holds_weights and all(one.sets[at] <= {one.home} for one in seen for at in others)
 
     def _operand(self, name: str, call: Call, at: int, labels: np.ndarray, makers: frozenset[str]) -> Operand:
         table = np.array([(label.home, label.content) for label in self.known.labels] + [(NO_PLACE, NO_PLACE)])
@@ -111,44 +121,59 @@ class LabelledRun:
         shape = tuple(out.shape)
         if not operands:
             return self._learned(shape)
-        seen, which = distinct(shape, at, operands)
-        told = [self._told(one) for one in seen]
+        seen, which = distinct(shape, at, operands, self.apart)
+        weighs, only_weights = operands[0].holds_weights, self._only_weights(operands, seen)
+        told = [self._told(one, asks=not weighs, weighs=weighs and not only_weights) for one in seen]
         for one, (counted, content) in zip(seen, told, strict=True):
             if one.home != NO_PLACE:
-                reader = one.home if one.home != NOWHERE else (content, one.where)
-                sets = self._read[name].setdefault(reader, (set(), set()))
+                reader = (one.home, one.list) if one.home != NOWHERE else (content, one.where)
+                sets = self._read[name].setdefault(reader, (set(), set(), set()))
                 sets[0].update(counted)
                 self._apiece[name] = max(self._apiece[name], len(counted))
                 sets[1].update(content)
-        if self._only_weights(operands) and operands[0].labels.shape == shape:
+                sets[2].update(self.places.told(content))
+        if only_weights and operands[0].labels.shape == shape:
             return operands[0].labels  # weights stay weights of the same keys
         contents = [content for _, content in told]
-        several = _several(seen, contents)
+        several, count = _several(seen, contents), max(one.where for one in seen)
         numbers = [
-            self._number(name, one, content, several=one.home in several)
+            self._number(name, one, content, several=one.home in several, count=count)
             for one, content in zip(seen, contents, strict=True)
         ]
-        if name not in self._recurs and self._are_weights(seen, contents):
+        alike = all(operand.labels.shape == shape for operand in operands)
+        # of three, the third is what is weighed
+        vectors = name in self._recurs or (weighs and not only_weights) or sum(o.holds_vectors for o in operands) > 2
+        if not vectors and self._are_weights(seen, contents, alike=alike):
+            self._dependent[name] = self._dependent.get(name, False) or not weighs
+            keys = [
+                next(iter(counted or content - {one.home}), NO_PLACE)
+                for one, (counted, content) in zip(seen, told, strict=True)
+            ]
             numbers = [
-                self.known.number(Label(one.home, next(iter(content)))) if content else number
-                for one, content, number in zip(seen, contents, numbers, strict=True)
+                self.known.number(Label(one.home, key)) if one.home != NO_PLACE else UNKNOWN
+                for one, key in zip(seen, keys, strict=True)
             ]
         return np.array(numbers)[which].reshape(shape)
 
-    def _told(self, seen: Seen) -> tuple[frozenset[int], frozenset[int]]:
+    def _told(self, seen: Seen, *, asks: bool, weighs: bool) -> tuple[frozenset[int], frozenset[int]]:
         """The things that are read, and all places that are told of, of a vector that merely asks not its own."""
         at_home = {seen.home} | {state for state, home in self._state_of.items() if home == seen.home}
         sets = [one for one in seen.sets if one]
         if not sets:
             return frozenset(), frozenset()
-        if sets[0] <= at_home:
+        if weighs and len(sets) > 1:
+            sets = sets[1:]
+        if asks and sets[0] <= at_home:
             sets = sets[1:]
             if not sets:  # a query of keys in which no token stands, or a vector that is only mapped
                 return frozenset(), frozenset((seen.home,))
         return max(sets, key=len), frozenset[int]().union(*sets)
 
-    def _are_weights(self, seen: list[Seen], contents: list[frozenset[int]]) -> bool:
-        """Does every number tell of one key, and those of one place of several, or of another token?"""
+    def _are_weights(self, seen: list[Seen], contents: list[frozenset[int]], *, alike: bool) -> bool:
+        """Does every number tell of one key, and those of one place of several, or of another token?
+
+        Where the output is of the operands' shape (`alike`), the latter is a mixture of two vectors.
+        """
         of_home: dict[int, set[frozenset[int]]] = {}
         for one, content in zip(seen, contents, strict=True):
             if len(content) > 1 or one.home == NOWHERE:
@@ -158,16 +183,16 @@ class LabelledRun:
         several = any(len(sets) > 1 for sets in of_home.values())
         others = any(sets != {frozenset((home,))} for home, sets in of_home.items())
         tokens = all(place < self.tokens for sets in of_home.values() for content in sets for place in content)
-        return several or (others and tokens)
+        return several or (others and tokens and not alike)
 
-    def _number(self, name: str, seen: Seen, content: frozenset[int], *, several: bool) -> int:
+    def _number(self, name: str, seen: Seen, content: frozenset[int], *, several: bool, count: int) -> int:
         """The label of a vector that has read this, with `several` other vectors of its place or without."""
         position = name in self.positional
         home = seen.home
         if home == NO_PLACE:
             return UNKNOWN
         if home == NOWHERE:
-            place = self._summary((name, content if seen.where == NO_PLACE else seen.where), content)
+            place = self._summary((name, content) if seen.where == NO_PLACE else (count, seen.where), content)
             return self.known.number(Label(place, place, position))
         if name in self._recurs:
             state = self._summary((name, home, "state"), content | {home})
