@@ -43,7 +43,9 @@ class Row(NamedTuple):
 def places_of(page: Mixer, *, fused: bool) -> tuple[Place, Place]:
     """Two places, with more tokens at the second; of the memory too where one is read."""
     case = CASES[type(page)]
-    small, large = (place_for(page, grid, fused=fused) for grid in (case.rows.grids or case.growth)(page))
+    small, large = (
+        place_for(page, grid, fused=fused, dim=case.rows.dim) for grid in (case.rows.grids or case.growth)(page)
+    )
     if large.memory:
         large = msgspec.structs.replace(large, memory=Grid((2 * large.memory.total,)))
     return small, large
@@ -58,6 +60,7 @@ def readings(page: Mixer, place: Place) -> dict[str, Reading]:
         module,
         (*example(place, 1), *case.rows.past(page, place)),
         positional=frozenset(name for name, row in names.items() if row in positional),
+        states=frozenset(name for name, row in names.items() if row in case.rows.states),
         apart=case.rows.apart,
         fresh_weights=case.frozen is None,
         rounding=case.rounding,

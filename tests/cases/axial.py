@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, VOLUME, MechanismCase, masked_attention, readable, Rows
+from cases.base import HEADS, VOLUME, MechanismCase, Rows, masked_attention, readable
 from xfcost.grid import Grid
 from xfcost.mechanisms import Axial
 from xfcost.mechanisms.base import Place

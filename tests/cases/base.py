@@ -49,12 +49,16 @@ class Rows(NamedTuple):
     """(page, place) -> what the letters of `reads` stand for; N and M, the tokens and the memory's, are known."""
     grids: Callable[[Any], tuple[Grid, Grid]] | None = None
     """Two grids, the second larger, where its pattern has room; those of `growth` by default."""
+    dim: int | None = None
+    """Their width, where that of the case is also the length of another axis: a chunk's, say."""
     past: Callable[[Any, Place], tuple[Any, ...]] = lambda page, place: ()
     """Further inputs that the module takes: what an earlier segment left, as shapes."""
     apart: int = 0
     """Axes after the batch that number heads and lists of keys, where each chooses its tokens: counted for itself."""
     positional: Callable[[Any], frozenset[str]] = lambda page: frozenset()
     """Rows that give weights of keys which they don't read: a bias by position, weights out of the query alone."""
+    states: frozenset[str] = frozenset()
+    """Rows that give states of the chunks before, one for all tokens of a chunk to read."""
     masks: frozenset[str] = frozenset()
     """Rows that do so where attention is fused, and mask scores where it isn't."""
     uncounted: frozenset[str] = frozenset()

@@ -21,7 +21,9 @@ def reference(page: Basic, place: Place, twin: nn.Module, x_BND: Tensor) -> Tens
 
 
 CASE = MechanismCase(
-    rows=Rows(grids=lambda page: (Grid((8, 8)), Grid((8, 16)))),
+    rows=Rows(
+        grids=lambda page: (Grid((12, 12)), Grid((12, 24))),
+    ),
     page=Basic,
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
     pages=st.builds(Basic, stride=st.integers(1, 5)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -69,9 +71,11 @@ def pages(draw: st.DrawFn) -> Bottleneck:
 
 CASE = MechanismCase(
     rows=Rows(
-        grids=lambda page: (Grid((8, 8)), Grid((8, 16))),
+        grids=lambda page: (Grid((12, 12)), Grid((12, 24))),
         # what is pooled is counted in tokens that leave, and stands for s² of those that came
-        more={"squeeze_scale": lambda page, place: place.grid.total - place.grid.total // page.stride**2},
+        more={
+            "squeeze_scale": lambda page, place: place.grid.total - prod(-(-n // page.stride) for n in place.grid.sides)
+        },
         # a table, and its sums with keys that are gathered already; a shortcut that takes every second token
         left_out=lambda page: frozenset(("spatial_positions", "spatial_add_positions", "add", "act3")),
     ),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, MechanismCase, masked_attention, Rows
+from cases.base import HEADS, MechanismCase, Rows, masked_attention
 from xfcost.grid import Grid
 from xfcost.mechanisms import Compressed
 from xfcost.mechanisms.base import Place
@@ -65,20 +65,20 @@ def pages(draw: st.DrawFn) -> Compressed:
     )
 
 
+def null_key(page: Compressed, place: Place) -> int:
+    """1 where a learned key stands before the others."""
+    return 1 if page.null_key else 0
+
+
 CASE = MechanismCase(
     rows=Rows(
         masks=frozenset(("compressed_mask",)),
         grids=lambda page: (Grid((6 * page.compression,)), Grid((12 * page.compression,))),
+        # the null key is no token; a mask alone has its place
         fewer=dict.fromkeys(
-            (
-                "compressed_scores",
-                "compressed_mask",
-                "compressed_softmax",
-                "compressed_weighted_sum",
-                "compressed_attention",
-            ),
-            lambda page, place: int(page.null_key),
-        ),
+            ("compressed_scores", "compressed_softmax", "compressed_weighted_sum", "compressed_attention"), null_key
+        )
+        | {"compressed_mask": lambda page, place: 0 if place.fused else null_key(page, place)},
     ),
     page=Compressed,
     examples=(

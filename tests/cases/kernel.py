@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, readable, Rows
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows, readable
 from xfcost.grid import Grid
 from xfcost.mechanisms import Kernel
 from xfcost.mechanisms.base import Place
@@ -77,6 +77,7 @@ def own_chunk(page: Kernel, place: Place) -> int:
 CASE = MechanismCase(
     rows=Rows(
         grids=lambda page: (Grid((12,)), Grid((24,))),
+        states=frozenset(("prefix_sum",)),
         in_tokens=frozenset(("prefix_sum",)),
         fewer=dict.fromkeys(("prefix_sum", "read", "normaliser"), own_chunk),
     ),

@@ -64,7 +64,9 @@ def pages(draw: st.DrawFn) -> Mamba2:
 
 CASE = MechanismCase(
     rows=Rows(
-        grids=lambda page: (Grid((16,)), Grid((32,))),
+        dim=12,
+        grids=lambda page: (Grid((3 * page.chunk,)), Grid((6 * page.chunk,))),
+        states=frozenset(("carry",)),
         in_tokens=frozenset(("carry", "spans")),
         # the states before the last chunk don't hold it; a chunk's sum stands at its last token
         fewer=dict.fromkeys(("carry", "read"), lambda page, place: page.chunk)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import GRIDS_WITH_EXTRA, MechanismCase, masked_attention, Rows
+from cases.base import GRIDS_WITH_EXTRA, MechanismCase, Rows, masked_attention
 from xfcost.grid import Grid
 from xfcost.mechanisms import Pooling, WindowPooling
 from xfcost.mechanisms.base import Place

@@ -62,7 +62,9 @@ def pages(draw: st.DrawFn) -> Retention:
 
 CASE = MechanismCase(
     rows=Rows(
-        grids=lambda page: (Grid((12,)), Grid((24,))),
+        dim=36,
+        grids=lambda page: (Grid((3 * (page.chunk or 4),)), Grid((6 * (page.chunk or 4),))),
+        states=frozenset(("carry",)),
         in_tokens=frozenset(("carry",)),
         # the states before the last chunk don't hold it
         fewer=dict.fromkeys(("carry", "read"), lambda page, place: page.chunk or 0),

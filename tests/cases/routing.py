@@ -180,13 +180,11 @@ def growth(page: Routing) -> tuple[Grid, Grid]:
 
 CASE = MechanismCase(
     rows=Rows(
-        masks=frozenset(
-            (
-                "mask",
-                "local_mask",
-            )
-        ),
         apart=2,
+        masks=frozenset(("mask", "local_mask")),
+        # a query doesn't read itself where it is a key too; memory keys are no tokens, and a mask alone has their places
+        fewer=dict.fromkeys(("softmax", "weighted_sum", "attention"), lambda page, place: int(page.shared_qk))
+        | {"mask": lambda page, place: -page.memories() if place.fused else int(page.shared_qk)},
     ),
     page=Routing,
     examples=(

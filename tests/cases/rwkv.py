@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from cases.base import SEQUENCES, MechanismCase
+from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import RwkvChannel, RwkvTime
 from xfcost.mechanisms.base import Place
@@ -43,6 +43,8 @@ COMMON = {
     "per_token": False,
     # wide: a square behind a ReLU may be off in many channels
     "dim": 12,
+    # beside its own
+    "rows": Rows(fewer={"mix": lambda page, place: 1}),
 }
 CASES = [
     MechanismCase(page=RwkvTime, examples=(RwkvTime(),), pages=st.just(RwkvTime()), reference=time_mixing, **COMMON),

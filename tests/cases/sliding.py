@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, masked_attention, readable, Rows
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows, masked_attention, readable
 from cases.full import projected
 from xfcost.grid import Grid
 from xfcost.mechanisms import Sliding

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, readable, Rows
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows, readable
 from xfcost.grid import Grid
 from xfcost.mechanisms import Synthesizer
 from xfcost.mechanisms.base import Place

@@ -37,6 +37,7 @@ class Call(NamedTuple):
     def run(self, replaced: dict[int, Tensor]) -> list[Tensor]:
         """The outputs with some of the arguments replaced."""
         values = [replaced.get(at, value) for at, value in enumerate(self.values)]
+        values = [value.clone() if isinstance(value, Tensor) else value for value in values]  # some write in place
         args, kwargs = tree_unflatten(values, self.spec)
         return tensors(self.leaf(*args, **kwargs))
 

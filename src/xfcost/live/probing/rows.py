@@ -26,6 +26,7 @@ def probe_rows(
     inputs: tuple[Any, ...],
     *,
     positional: frozenset[str] = frozenset(),
+    states: frozenset[str] = frozenset(),
     apart: int = 0,
     fresh_weights: bool = True,
     rounding: float = 0,
@@ -42,6 +43,7 @@ def probe_rows(
         inputs: example inputs, nested ones too, (1, N, D) each; tokens are numbered on from one to the next.
         positional: leaves that give weights of keys which they don't read (a bias, weights out of the query alone):
             the keys are numbered by the last axis of what they give, and as many are read.
+        states: leaves that give states of what was read before, each for several tokens to read: they are no tokens.
         apart: as many axes after the batch number heads or lists of keys that choose for themselves: each is counted
             for itself.
         fresh_weights: put noise in place of the weights, so that zeros of an initialisation hide nothing.
@@ -59,7 +61,7 @@ def probe_rows(
     )
     others: dict[str, list[Call]] = {}
     _watch(module, second, lambda name, call: others.setdefault(name, []).append(call), lambda answer: answer)
-    run = LabelledRun(tensors(first), positional, apart, rounding, noise)
+    run = LabelledRun(tensors(first), positional, states, apart, rounding, noise)
     turns = dict.fromkeys(others, 0)
 
     def look(name: str, call: Call) -> None:

@@ -18,9 +18,16 @@ class LabelledRun:
     """Looks at the calls of a module's leaves, in the order in which they come."""
 
     def __init__(
-        self, inputs: list[Tensor], positional: frozenset[str], apart: int, rounding: float, noise: torch.Generator
+        self,
+        inputs: list[Tensor],
+        positional: frozenset[str],
+        states: frozenset[str],
+        apart: int,
+        rounding: float,
+        noise: torch.Generator,
     ) -> None:
-        self.positional, self.apart, self.rounding, self.noise = positional, apart, rounding, noise
+        self.positional, self.states, self.apart = positional, states, apart
+        self.rounding, self.noise = rounding, noise
         self.tokens = sum(tensor.shape[1] for tensor in inputs)
         self.places, self.known = Places(self.tokens), Known()
         self._read: dict[str, dict[tuple[object, int], tuple[set[int], set[int], set[int]]]] = {}
@@ -50,7 +57,7 @@ class LabelledRun:
             if told - {home} if isinstance(home, int) else len(told) > 1:
                 mixes = True
                 places = max(places, 1 if name in self._recurs else len(counted or told))
-                tokens = max(tokens, len(tokens_told) + (name in self._recurs))  # and its own
+                tokens = max(tokens, len(tokens_told))
         return Reading(places, tokens, self._apiece[name], self._dependent[name], mixes=mixes)
 
     def look(self, name: str, call: Call, other: Call) -> None:
@@ -131,7 +138,7 @@ class LabelledRun:
                 sets[0].update(counted)
                 self._apiece[name] = max(self._apiece[name], len(counted))
                 sets[1].update(content)
-                sets[2].update(self.places.told(content))
+                sets[2].update(self.places.told(content | {one.home} if name in self._recurs else content))
         if only_weights and operands[0].labels.shape == shape:
             return operands[0].labels  # weights stay weights of the same keys
         contents = [content for _, content in told]
@@ -191,6 +198,9 @@ class LabelledRun:
         home = seen.home
         if home == NO_PLACE:
             return UNKNOWN
+        if name in self.states and content:
+            place = self._summary((name, content), content)
+            return self.known.number(Label(place, place, position))
         if home == NOWHERE:
             place = self._summary((name, content) if seen.where == NO_PLACE else (count, seen.where), content)
             return self.known.number(Label(place, place, position))
