@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
+import itertools
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 import pytest
-import torch
 
 from cases import CASES
 from cases.base import Case
@@ -25,7 +24,6 @@ from xfcost.mechanisms.base import Mixer, Place
 
 EXAMPLES = list(examples())
 IDS = [f"{page}-fused" if fused else str(page) for page, fused in EXAMPLES]
-every_example = pytest.mark.parametrize(("page", "fused"), EXAMPLES, ids=IDS)
 
 
 class Row(NamedTuple):
@@ -120,3 +118,59 @@ def differences(number: int) -> Iterator[str]:
             yield f"{row.path}: told {small.reads} {told}, seen {seen} {row.seen}"
         if small.content_dependent != row.seen[1].content_dependent:
             yield f"{row.path}: content-dependent told {small.content_dependent}, seen {row.seen[1].content_dependent}"
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+def test_every_row_reads_what_it_says(number: int) -> None:
+    assert list(differences(number)) == []
+    known = {row.path for row in rows_of(number)}
+    page, fused = EXAMPLES[number]
+    mixing = {row.path for row in page.operations(places_of(page, fused=fused)[0]) if row.mixes}
+    assert mixing <= known, "no leaf was seen to run for these"
+
+
+# The text of `reads` is a formula, and gives the number ─────────────────────────────────────────────────────────────
+
+
+def evaluated(text: str, letters: dict[str, int | float]) -> float:
+    """`(5+r)·b`, `N/k`, `√N`, `W²`, each letter (its power with it) being what `letters` says.
+
+    Raises:
+        KeyError: it holds a letter that isn't known.
+    """
+    names = sorted(letters, key=len, reverse=True)
+    words = re.findall("|".join([*map(re.escape, names), r"\d+", r"[-+/()·]", r"[^\s]"]), text)
+    python = [str(letters[word]) if word in letters else word.replace("·", "*") for word in words]
+    # a number right before a letter or a bracket multiplies it: 2r, 2(a+b)
+    for at, (before, after) in enumerate(itertools.pairwise(words)):
+        if before.isdigit() and (after in letters or after == "("):
+            python[at] += "*"
+    left = [word for word in words if word not in letters and not re.fullmatch(r"\d+|[-+/()·]", word)]
+    if left:
+        raise KeyError(f"{left} in {text!r} are none of {names}")
+    return eval("".join(python), {"__builtins__": {}})  # noqa: S307 - numbers and signs alone
+
+
+def letters_of(page: Mixer, place: Place) -> dict[str, float]:
+    n, sides = place.grid.total, place.grid.sides
+    known = {"N": n, "√N": sides[-1], "∛N": round(n ** (1 / 3)), "M": place.memory.total if place.memory else 0}
+    return known | CASES[type(page)].rows.letters(page, place)
+
+
+def test_formulas_are_read() -> None:
+    letters = {"N": 12, "k": 3, "r": 2, "b": 5, "W²": 9, "g": 1, "√N": 4}
+    texts = {"N": 12, "N/k": 4, "(5+r)·b": 35, "2r+g+1": 6, "W²": 9, "√N": 4, "2·b·r": 20, "b + g": 6, "2": 2}
+    assert {text: evaluated(text, letters) for text in texts} == texts
+    with pytest.raises(KeyError, match="q"):
+        evaluated("(5+q)·b", letters)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+def test_the_text_of_reads_gives_its_number(number: int) -> None:
+    page, fused = EXAMPLES[number]
+    for place in places_of(page, fused=fused):
+        letters = letters_of(page, place)
+        for row in page.operations(place):
+            assert (row.reads is None) == (row.reads_tokens is None) == (not row.mixes), row.path
+            if row.reads is not None:
+                assert row.reads_tokens == evaluated(row.reads, letters), (row.path, row.reads, row.reads_tokens)

@@ -71,7 +71,7 @@ def pages(draw: st.DrawFn) -> Bottleneck:
 
 CASE = MechanismCase(
     rows=Rows(
-        grids=lambda page: (Grid((12, 12)), Grid((12, 24))),
+        grids=lambda page: (Grid((10, 10)), Grid((10, 22))),
         # what is pooled is counted in tokens that leave, and stands for s² of those that came
         more={
             "squeeze_scale": lambda page, place: place.grid.total - prod(-(-n // page.stride) for n in place.grid.sides)

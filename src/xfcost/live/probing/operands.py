@@ -89,16 +89,22 @@ def _sets(number: int, at: int, operands: list[Operand]) -> tuple[frozenset[int]
 def _homes(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarray:
     """The one home of what a number read of the first operand of which it read anything.
 
-    Where that has several, and the output has the operand's axes of tokens, its tokens are the same ones; so are the
-    first ones of a longer axis, which a convolution on padded tokens gives.
+    Where that has several, and the output has the operand's axes of tokens, its tokens are the same ones; so they are
+    where a query read nothing, having one key alone.
     """
     homes = np.full(int(np.prod(shape)), NO_PLACE)
-    for operand in operands:
+    for number, operand in enumerate(operands):
         seen, free = operand.by_home.outputs[at], homes == NO_PLACE
         several = seen.sum(0)
-        homes = np.where(free & (several == 1), np.array(operand.by_home.places)[seen.argmax(0)], homes)
+        one = np.array(operand.by_home.places)[seen.argmax(0)]
         aligned = _aligned(shape, operand.homes, may_grow=len(operands) == 1)
+        fits = (aligned != NOWHERE).any()
+        if fits and (several > 1).any():
+            one = aligned
+        homes = np.where(free & (several == 1), one, homes)
         homes = np.where(free & (several > 1), aligned, homes)
+        if fits and number == 0 and len(operands) > 1 and (several == 1).any() and (one == aligned)[several == 1].all():
+            homes = np.where(several == 0, aligned, homes)
     return homes
 
 
@@ -116,7 +122,7 @@ def token_axes(homes: np.ndarray) -> list[int]:
 def _aligned(shape: tuple[int, ...], homes: np.ndarray, *, may_grow: bool) -> np.ndarray:
     axes = token_axes(homes)
     may_grow &= not _summed(shape, homes, axes)
-    if len(shape) != homes.ndim or any(
+    if not axes or len(shape) != homes.ndim or any(
         shape[axis] < homes.shape[axis] or (shape[axis] > homes.shape[axis] and not may_grow) for axis in axes
     ):
         return np.full(int(np.prod(shape)), NOWHERE)
@@ -141,6 +147,8 @@ def _where(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarr
     before = operands[0].homes
     axes = token_axes(before)
     combines = (operands[0].by_home.outputs[at].sum(0) > 1).any()
+    if any(shape[axis] > before.shape[axis] for axis in range(len(shape)) if not combines):
+        return nothing
     fewer = [shape[axis] / before.shape[axis] for axis in axes if shape[axis] < before.shape[axis]]
     if _summed(shape, before, axes) or not fewer or not (combines or min(fewer) <= CROPPED):
         return nothing

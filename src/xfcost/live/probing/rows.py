@@ -80,26 +80,35 @@ def _watch(
 ) -> None:
     """Run `module` and let `see` look at every call of a leaf, whose answer is what `change` makes of it."""
     busy: list[nn.Module] = []  # `see` may call the leaf again
+    entering: list[tuple[list[Any], Any]] = []
     hooks = []
     for name, leaf in module.named_modules():
         if next(leaf.children(), None) is not None:
             continue
+
+        def enter(leaf: nn.Module, args: Any, kwargs: Any) -> None:
+            if not busy:  # copied, for some leaves write in place
+                entering.append(tree_flatten(tree_map(_copied, (args, kwargs))))
 
         def seen(leaf: nn.Module, args: Any, kwargs: Any, answer: Any, *, name: str = name) -> Any:
             if busy:
                 return None
             busy.append(leaf)
             answer = change(answer)
-            values, spec = tree_flatten((args, kwargs))
-            see(name, Call(leaf, values, spec, tensors(answer)))
+            see(name, Call(leaf, *entering.pop(), tensors(answer)))
             busy.pop()
             return answer
 
+        hooks.append(leaf.register_forward_pre_hook(enter, with_kwargs=True))
         hooks.append(leaf.register_forward_hook(seen, with_kwargs=True))
     with torch.no_grad():
         module(*inputs)
     for hook in hooks:
         hook.remove()
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _apart(value: Any, noise: torch.Generator) -> Any:

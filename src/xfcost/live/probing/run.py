@@ -87,7 +87,7 @@ class LabelledRun:
         if name not in self.positional:
             made_anew = bool(labelled) and weights_change(call, other, list(labelled), self.noise)
         else:
-            vectors = [at for at, labels in labelled.items() if not self._are_positional(labels)]
+            vectors = [at for at, labels in labelled.items() if self._are_vectors(labels)]
             made_anew = bool(vectors) and follows(call, other, vectors)
             made_anew = made_anew or (bool(labelled) and weights_change(call, other, list(labelled), self.noise))
         self._dependent[name] = self._dependent.get(name, False) or made_anew
@@ -98,6 +98,11 @@ class LabelledRun:
 
     def _are_positional(self, labels: np.ndarray) -> bool:
         return any(self.known.labels[number].position for number in np.unique(labels[labels != UNKNOWN]))
+
+    def _are_vectors(self, labels: np.ndarray) -> bool:
+        """Are these neither weights of keys nor weights by position?"""
+        found = [self.known.labels[number] for number in np.unique(labels[labels != UNKNOWN])]
+        return not any(label.position or label.content not in {NO_PLACE, label.home} for label in found)
 
     def _only_weights(self, operands: list[Operand], seen: list[Seen]) -> bool:
         """Are weights of keys changed, and no vectors of others combined with them?"""
@@ -140,7 +145,8 @@ class LabelledRun:
                 sets[1].update(content)
                 sets[2].update(self.places.told(content | {one.home} if name in self._recurs else content))
         if only_weights and operands[0].labels.shape == shape:
-            return operands[0].labels  # weights stay weights of the same keys
+            read_any = np.array([bool(content) for _, content in told])[which].reshape(shape)
+            return np.where(read_any, operands[0].labels, UNKNOWN)  # weights stay weights of the same keys
         contents = [content for _, content in told]
         several, count = _several(seen, contents), max(one.where for one in seen)
         numbers = [
