@@ -13,14 +13,16 @@ import pytest
 
 from cases import CASES
 from cases.base import Case
+from cases.letters import LETTERS
 from strategies import examples, place_for
 from test_every_mechanism import example, make
 from xfcost.grid import Grid
 from xfcost.ledger import Operation
 from xfcost.live.probing.reading import Reading, kind_of_rows
 from xfcost.live.probing.rows import probe_rows
+from xfcost.live.probing.steps import longest_chain, steps_between
 from xfcost.live.trace import row_path
-from xfcost.mechanisms.base import Mixer, Place
+from xfcost.mechanisms.base import Mixer, Place, tag_of
 
 EXAMPLES = list(examples())
 IDS = [f"{page}-fused" if fused else str(page) for page, fused in EXAMPLES]
@@ -154,7 +156,8 @@ def evaluated(text: str, letters: dict[str, int | float]) -> float:
 def letters_of(page: Mixer, place: Place) -> dict[str, float]:
     n, sides = place.grid.total, place.grid.sides
     known = {"N": n, "√N": sides[-1], "∛N": round(n ** (1 / 3)), "M": place.memory.total if place.memory else 0}
-    return known | CASES[type(page)].rows.letters(page, place)
+    letters = LETTERS.get(tag_of(type(page)))
+    return known | (letters(page, place) if letters else {})
 
 
 def test_formulas_are_read() -> None:
@@ -174,3 +177,23 @@ def test_the_text_of_reads_gives_its_number(number: int) -> None:
             assert (row.reads is None) == (row.reads_tokens is None) == (not row.mixes), row.path
             if row.reads is not None:
                 assert row.reads_tokens == evaluated(row.reads, letters), (row.path, row.reads, row.reads_tokens)
+
+
+# Steps that wait for each other ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+def test_steps_are_as_many_as_the_running_module_waits_for(number: int) -> None:
+    page, fused = EXAMPLES[number]
+    places = places_of(page, fused=fused)
+    small, large = (longest_chain(make(Case(page, place)), example(place, 1)) for place in places)
+    told = [page.steps(place) for place in places]
+    if told[1] == told[0]:
+        # at other sizes torch may take one product for another and a sum, and no step takes fewer operations than two
+        assert told == [1, 1]
+        assert large.length - small.length <= 2
+        return
+    assert steps_between(small, large) == told[1] - told[0]
+    once = [name for name in large.operations if large.operations[name] - small.operations[name] == told[1] - told[0]]
+    # what stands in every step once may stand before or behind the steps too, or be spared where a state is zeros
+    assert abs(min(small.operations[name] for name in once) - told[0]) <= 2

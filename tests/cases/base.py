@@ -37,16 +37,9 @@ class Frozen(NamedTuple):
     """Most lists (clusters, say) that one head of a token reads at once: each as long as the page's rows say."""
 
 
-def no_letters(page: Any, place: Place) -> dict[str, Any]:
-    """No letters but N."""
-    return {}
-
-
 class Rows(NamedTuple):
     """What a mechanism's leaves don't show by themselves of what its rows read. Nothing here is asked of its page."""
 
-    letters: Callable[[Any, Place], dict[str, Any]] = no_letters
-    """(page, place) -> what the letters of `reads` stand for; N and M, the tokens and the memory's, are known."""
     grids: Callable[[Any], tuple[Grid, Grid]] | None = None
     """Two grids, the second larger, where its pattern has room; those of `growth` by default."""
     dim: int | None = None

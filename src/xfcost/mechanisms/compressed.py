@@ -147,7 +147,11 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
     def _compress(self, made: Number, inner: Number) -> Operation:
         """κ tokens to one, keys and values alike."""
         title = f"Compress keys and values ({self.function})"
-        mixing: dict[str, Any] = {"mixing": "local", "reads": "c", "reads_tokens": self.span}
+        mixing: dict[str, Any] = {
+            "mixing": "local",
+            "reads": "c" if self.span == self.compression else "κ",
+            "reads_tokens": self.span,
+        }
         entering = 2 * made * self.span * inner
         if self.function == "mean":
             return elementwise("compress", title, "mean", entering, **mixing)

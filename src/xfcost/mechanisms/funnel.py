@@ -122,13 +122,18 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
             dim=d,
             heads=self.heads,
             inner=inner,
-            reads="N",
+            reads=self._keys_in_letters,
             # a pooled key stands for two tokens: entries are no pairs of tokens then
             pairs=self.pairs(grid) if self.pool_q_only or self.stride == 1 else None,
             fused=place.fused,
             terms=tuple(self._terms(queries, keys, inner)),
         )
         yield linear("out", "Output projection W_O", queries, inner, d, bias=self.projection_bias)
+
+    @property
+    def _keys_in_letters(self) -> str:
+        """Keys are pooled too, but where queries alone are."""
+        return "N" if self.pool_q_only or self.stride == 1 else f"N/{self.stride}"
 
     def _pooling(self, path: str, title: str, place: Place) -> Iterator[Operation]:
         if self.stride == 1:
@@ -144,7 +149,7 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
 
     def _terms(self, queries: Number, keys: Number, inner: Number) -> Iterator[Operation]:
         """What is done to the position scores: token types are added, and [CLS] has neither."""
-        mixing = {"mixing": "global", "reads": "N", "reads_tokens": keys}
+        mixing = {"mixing": "global", "reads": self._keys_in_letters, "reads_tokens": keys}
         if self.token_types:
             entries = self.heads * queries * keys
             yield elementwise("type_bias", "Queries + s, for the types", "add", queries * inner, params=inner)

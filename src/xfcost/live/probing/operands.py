@@ -122,8 +122,10 @@ def token_axes(homes: np.ndarray) -> list[int]:
 def _aligned(shape: tuple[int, ...], homes: np.ndarray, *, may_grow: bool) -> np.ndarray:
     axes = token_axes(homes)
     may_grow &= not _summed(shape, homes, axes)
-    if not axes or len(shape) != homes.ndim or any(
-        shape[axis] < homes.shape[axis] or (shape[axis] > homes.shape[axis] and not may_grow) for axis in axes
+    if (
+        not axes
+        or len(shape) != homes.ndim
+        or any(shape[axis] < homes.shape[axis] or (shape[axis] > homes.shape[axis] and not may_grow) for axis in axes)
     ):
         return np.full(int(np.prod(shape)), NOWHERE)
     others = tuple(axis for axis in range(homes.ndim) if axis not in axes)
