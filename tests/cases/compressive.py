@@ -35,6 +35,12 @@ def compressed(page: Compressive, twin: nn.Module, evicted_BND: Tensor) -> Tenso
     return pool(evicted_BDN, c).transpose(1, 2)
 
 
+def past(page: Compressive, place: Place) -> tuple[Past]:
+    """The compressed memory, what the segment before evicted, and the memory."""
+    lengths = (page.compressed_memory, place.grid.total, page.past - page.compressed_memory)
+    return (Past(*(torch.zeros(1, length, place.dim) for length in lengths)),)
+
+
 CASE = MechanismCase(
     rows=Rows(
         positional=lambda page: frozenset(
@@ -44,7 +50,7 @@ CASE = MechanismCase(
             )
         ),
         masks=frozenset(("mask",)),
-        past=lambda page, place: past(page, place),
+        past=past,
         more={"position_scores": lambda page, place: 0 if page.causal else place.grid.total - 1},
     ),
     page=Compressive,
@@ -65,15 +71,3 @@ CASE = MechanismCase(
     reference=reference,
     grids=SEQUENCES[:-1],
 )
-
-
-def past(page: Compressive, place: Place) -> tuple[Past]:
-    """The compressed memory, what the segment before evicted, and the memory."""
-    lengths = (page.compressed_memory, place.grid.total, page.past - page.compressed_memory)
-    return (Past(*(torch.zeros(1, length, place.dim) for length in lengths)),)
-
-
-def past(page: Compressive, place: Place) -> tuple[Past]:
-    """The compressed memory, what the segment before evicted, and the memory."""
-    lengths = (page.compressed_memory, place.grid.total, page.past - page.compressed_memory)
-    return (Past(*(torch.zeros(1, length, place.dim) for length in lengths)),)

@@ -1,4 +1,4 @@
-"""What the letters of `reads` stand for, mechanism by mechanism: out of its fields, by hand, and never out of its rows."""
+"""What the letters of `reads` stand for, mechanism by mechanism: by hand, out of its fields."""
 
 from __future__ import annotations
 

@@ -182,9 +182,9 @@ CASE = MechanismCase(
     rows=Rows(
         apart=2,
         masks=frozenset(("mask", "local_mask")),
-        # a query doesn't read itself where it is a key too; memory keys are no tokens, and a mask alone has their places
+        # a query doesn't read itself where it is a key too; memory keys are no tokens, and a mask alone has their place
         fewer=dict.fromkeys(("softmax", "weighted_sum", "attention"), lambda page, place: int(page.shared_qk))
-        | {"mask": lambda page, place: -page.memories() if place.fused else int(page.shared_qk)},
+        | {"mask": lambda page, place: -page.memory_keys if place.fused else int(page.shared_qk)},
     ),
     page=Routing,
     examples=(

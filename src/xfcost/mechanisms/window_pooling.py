@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import ClassVar, Any
+from typing import Any, ClassVar
 
 from xfcost.arithmetic import Number, ceil_div
 from xfcost.errors import PageError

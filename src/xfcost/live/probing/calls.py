@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 # Numbers of changed inputs and their outputs that are held at once.
@@ -51,8 +52,8 @@ def changes(call: Call, which: int, groups: Tensor, noise: torch.Generator, roun
     """(groups, output numbers) for every output: does it differ where that group of numbers of an argument changes?
 
     `groups` (G, numbers of the argument) says which numbers change together. Every number is multiplied by noise, so
-    that zeros and infinities (paddings, masks) stay what they are. Changed and unchanged inputs stand at the same places
-    of two batches, where equal numbers take equal paths: they are compared bit by bit.
+    that zeros and infinities (paddings, masks) stay what they are. Changed and unchanged inputs stand at the same
+    places of two batches, where equal numbers take equal paths: they are compared bit by bit.
     """
     x = call.values[which]
     size = max(1, MOST_NUMBERS // max(x.numel() + sum(out.numel() for out in call.outputs), 1))
@@ -73,7 +74,8 @@ def changes(call: Call, which: int, groups: Tensor, noise: torch.Generator, roun
 def _batched(call: Call, which: int, stacked: Tensor) -> list[Tensor]:
     """The outputs for every entry of `stacked` in place of one argument: at once where the operation lets that be."""
     try:
-        return list(torch.func.vmap(lambda x: tuple(call.run({which: x})))(stacked))
+        with sdpa_kernel(SDPBackend.MATH):  # the one that can be run for a batch of batches
+            return list(torch.func.vmap(lambda x: tuple(call.run({which: x})))(stacked))
     except RuntimeError:  # it looks at its numbers: then one after the other
         answers = [call.run({which: x}) for x in stacked]
         return [torch.stack(parts) for parts in zip(*answers, strict=True)]
@@ -89,7 +91,8 @@ def _differs(one: Tensor, other: Tensor, rounding: float) -> Tensor:
 def weights_change(call: Call, other: Call, which: list[int], noise: torch.Generator) -> bool:
     """Is the response to a change of the arguments `which` another one where another sample stood there?
 
-    An affine map answers equally at both: its weights are fixed. A product of two arguments, a softmax, a maximum don't.
+    An affine map answers equally at both: its weights are fixed. A product of two arguments, a softmax or a maximum
+    doesn't.
     """
     kept = {at: (call.values[at] != 0) & (other.values[at] != 0) & call.values[at].isfinite() for at in which}
     kept = {at: here & other.values[at].isfinite() for at, here in kept.items()}

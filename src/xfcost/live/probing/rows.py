@@ -1,4 +1,4 @@
-"""What every operation of a running module reads, its own inputs alone being changed, and whether its weights are fixed.
+"""What every operation of a running module reads, its own inputs alone being changed, and are its weights fixed.
 
 `probe_rows` takes any nn.Module whose inputs are (1, N, D). It knows nothing of specs, mechanisms or formulas.
 """
@@ -21,7 +21,7 @@ from xfcost.live.probing.run import LabelledRun
 APART: Final = 1e-3
 
 
-def probe_rows(
+def probe_rows(  # noqa: PLR0913 - the call, in its parts
     module: nn.Module,
     inputs: tuple[Any, ...],
     *,

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from xfcost.live.probing.calls import Call, changes, follows, weights_change
 from xfcost.live.probing.labels import NO_PLACE, UNKNOWN, Known, Label, Places
-from xfcost.live.probing.reading import Reading
 from xfcost.live.probing.operands import NOWHERE, Changed, Operand, Seen, distinct, learned_places
+from xfcost.live.probing.reading import Reading
 
 
 class LabelledRun:
@@ -154,8 +154,8 @@ class LabelledRun:
             for one, content in zip(seen, contents, strict=True)
         ]
         alike = all(operand.labels.shape == shape for operand in operands)
-        # of three, the third is what is weighed
-        vectors = name in self._recurs or (weighs and not only_weights) or sum(o.holds_vectors for o in operands) > 2
+        third = [operand for operand in operands if operand.holds_vectors][2:]  # of three, it is what is weighed
+        vectors = name in self._recurs or (weighs and not only_weights) or bool(third)
         if not vectors and self._are_weights(seen, contents, alike=alike):
             self._dependent[name] = self._dependent.get(name, False) or not weighs
             keys = [
@@ -204,20 +204,16 @@ class LabelledRun:
         home = seen.home
         if home == NO_PLACE:
             return UNKNOWN
-        if name in self.states and content:
-            place = self._summary((name, content), content)
-            return self.known.number(Label(place, place, position))
-        if home == NOWHERE:
-            place = self._summary((name, content) if seen.where == NO_PLACE else (count, seen.where), content)
+        if home == NOWHERE or (name in self.states and content):
+            alone = seen.where == NO_PLACE or name in self.states
+            place = self._summary((name, content) if alone else (count, seen.where), content)
             return self.known.number(Label(place, place, position))
         if name in self._recurs:
             state = self._summary((name, home, "state"), content | {home})
             self._state_of[state] = home
             return self.known.number(Label(home, state, position))
-        if home < self.tokens:
-            return self.known.number(Label(home, home, position))
-        if not content:
-            return self.known.number(Label(home, NO_PLACE, position))
+        if home < self.tokens or not content:
+            return self.known.number(Label(home, home if home < self.tokens else NO_PLACE, position))
         if several:  # several things beside each other in the place of one
             home = self._summary((name, home, content), content)
         self.places.grow(home, self.places.told(content))

@@ -71,7 +71,7 @@ class _Depth(TorchDispatchMode):
             self._alive.append(value)
             if func.is_view:
                 continue
-            chain = Chain(before.length + 1, before.operations + Counter((func._overloadpacket._qualified_op_name,)))
+            chain = Chain(before.length + 1, before.operations + Counter((str(func),)))
             kept = self._chains.get(_storage(value))
             if kept is None or chain.length > kept.length:
                 self._chains[_storage(value)] = chain
@@ -80,4 +80,4 @@ class _Depth(TorchDispatchMode):
 
 
 def _storage(value: Tensor) -> int:
-    return value.untyped_storage()._cdata
+    return value.untyped_storage().data_ptr()
