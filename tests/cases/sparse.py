@@ -66,6 +66,8 @@ CASE = MechanismCase(
                 "softmax",
             )
         ),
+        # fused, a query that may read one key alone takes it as it is: the label of the key's token stays on it
+        left_out=lambda page: frozenset(("join_heads", "out")) if page.integration == "heads" else frozenset(),
     ),
     page=Sparse,
     examples=(
