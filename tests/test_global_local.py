@@ -49,7 +49,7 @@ def test_rows_by_hand() -> None:
     assert found["softmax"].flops == 5 * 2 * 12 * 11
     assert found["global_scores"].macs == found["global_weighted_sum"].macs == 2 * 12 * 8
     assert found["concat"].moved == 12 * 8
-    assert [found[name].reads for name in ("scores", "global_key_scores", "global_scores")] == ["2r+g+1", "g", "N"]
+    assert [found[name].reads for name in ("scores", "global_key_scores", "global_scores")] == ["2r+1", "g", "N"]
     assert [found[name].mixing for name in ("scores", "global_key_scores", "global_scores")] == [
         "local",
         "local",

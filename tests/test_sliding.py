@@ -91,7 +91,9 @@ def test_dilation_costs_nothing_but_padding() -> None:
 
 def test_reads_and_kind_of_every_row() -> None:
     found = rows(Sliding(heads=2, window=4, global_tokens=1), at(16))
-    assert (found["scores"].mixing, found["scores"].reads, found["scores"].reads_tokens) == ("local", "w+g+1", 6)
+    # the band alone: two tokens on both sides and itself; with the global one beside it, the softmax reads 4 + 1 + 1
+    assert (found["scores"].mixing, found["scores"].reads, found["scores"].reads_tokens) == ("local", "w+1", 5)
+    assert (found["softmax"].reads, found["softmax"].reads_tokens) == ("w+g+1", 6)
     assert (found["global_key_scores"].mixing, found["global_key_scores"].reads_tokens) == ("local", 1)
     assert (found["global_scores"].mixing, found["global_scores"].reads) == ("global", "N")
 

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, VOLUME, MechanismCase
+from cases.base import HEADS, VOLUME, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Axial
 
 CASE = MechanismCase(
+    rows=Rows(
+        masks=frozenset(
+            (
+                "mask",
+                "row_mask",
+                "column_mask",
+            )
+        )
+    ),
     page=Axial,
     examples=(
         Axial(axis="row", heads=2),

@@ -36,6 +36,37 @@ class Frozen(NamedTuple):
     """Most lists (clusters, say) that one head of a token reads at once: each as long as the page's rows say."""
 
 
+class Rows(NamedTuple):
+    """What a mechanism's leaves don't show by themselves of what its rows read. Nothing here is asked of its page."""
+
+    grids: Callable[[Any], tuple[Grid, Grid]] | None = None
+    """Two grids, the second larger, where its pattern has room; those of `growth` by default."""
+    dim: int | None = None
+    """Their width, where that of the case is also the length of another axis: a chunk's, say."""
+    past: Callable[[Any, Place], tuple[Any, ...]] = lambda page, place: ()
+    """Further inputs that the module takes: what an earlier segment left, as shapes."""
+    apart: int = 0
+    """Axes after the batch that number heads and lists of keys, where each chooses its tokens: counted for itself."""
+    positional: Callable[[Any], frozenset[str]] = lambda page: frozenset()
+    """Rows that give weights of keys which they don't read: a bias by position, weights out of the query alone."""
+    states: frozenset[str] = frozenset()
+    """Rows that give states of the chunks before, one for all tokens of a chunk to read."""
+    masks: frozenset[str] = frozenset()
+    """Rows that do so where attention is fused, and mask scores where it isn't."""
+    uncounted: frozenset[str] = frozenset()
+    """Those of which the last axis numbers something else than keys: distances along one axis of the grid."""
+    in_tokens: frozenset[str] = frozenset()
+    """Rows that read summaries (blocks, states of chunks) and say of how many tokens."""
+    fewer: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
+    """Rows that say how many tokens are computed -> how many of these masks and borders always leave away."""
+    at_most: frozenset[str] = frozenset()
+    """Rows that say how many tokens are computed, of which masks and borders leave more or less away."""
+    more: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
+    """Rows that say how many tokens the pattern has -> how many more are computed, and masked afterwards."""
+    left_out: Callable[[Any], frozenset[str]] = lambda page: frozenset()
+    """Rows that can't be held against their leaf here, each with its reason in a comment."""
+
+
 class MechanismCase(NamedTuple):
     """One mechanism under the contract."""
 
@@ -76,6 +107,8 @@ class MechanismCase(NamedTuple):
     """Part of the largest number up to which a difference is rounding (an FFT's over all tokens), and no reading."""
     drawn: Callable[[Any, Place], dict[str, Any]] = lambda page, place: {}
     """What the page draws at random for a place: a reference is told the outcome, not how it is drawn."""
+    rows: Rows = Rows()
+    """What is needed to hold its rows against its leaves."""
     frozen: Callable[[nn.Module, tuple[Tensor, ...]], Frozen] | None = None
     """(twin, inputs) -> its choice held; needed where the page `chooses`, for then `reads` tells what may be read."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase
+from cases.base import HEADS, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import BlockSparse
 from xfcost.mechanisms.base import Place
@@ -32,6 +32,7 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
+    rows=Rows(masks=frozenset(("mask",))),
     page=BlockSparse,
     examples=EXAMPLES,
     pages=st.builds(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase
+from cases.base import HEADS, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Blockwise
 
@@ -38,6 +38,18 @@ def pages(draw: st.DrawFn) -> Blockwise:
 
 
 CASE = MechanismCase(
+    rows=Rows(
+        masks=frozenset(("mask",)),
+        at_most=frozenset(
+            (
+                "scores",
+                "mask",
+                "softmax",
+                "weighted_sum",
+                "attention",
+            )
+        ),
+    ),
     page=Blockwise,
     examples=(
         Blockwise(heads=2, block=4),

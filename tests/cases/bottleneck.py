@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from hypothesis import strategies as st
 
-from cases.base import MechanismCase
+from cases.base import MechanismCase, Rows
 from cases.conv_block import AWKWARD, WIDE
 from xfcost.grid import Grid
 from xfcost.mechanisms import Bottleneck, LocalAttention, LocalRelation
@@ -28,6 +30,15 @@ def pages(draw: st.DrawFn) -> Bottleneck:
 
 
 CASE = MechanismCase(
+    rows=Rows(
+        grids=lambda page: (Grid((10, 10)), Grid((10, 22))),
+        # what is pooled is counted in tokens that leave, and stands for s² of those that came
+        more={
+            "squeeze_scale": lambda page, place: place.grid.total - prod(-(-n // page.stride) for n in place.grid.sides)
+        },
+        # a table, and its sums with keys that are gathered already; a shortcut that takes every second token
+        left_out=lambda page: frozenset(("spatial_positions", "spatial_add_positions", "add", "act3")),
+    ),
     page=Bottleneck,
     examples=(
         Bottleneck(width=20),

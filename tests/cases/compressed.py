@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase
+from cases.base import HEADS, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Compressed
+from xfcost.mechanisms.base import Place
 
 
 @st.composite
@@ -23,7 +24,21 @@ def pages(draw: st.DrawFn) -> Compressed:
     )
 
 
+def null_key(page: Compressed, place: Place) -> int:
+    """1 where a learned key stands before the others."""
+    return 1 if page.null_key else 0
+
+
 CASE = MechanismCase(
+    rows=Rows(
+        masks=frozenset(("compressed_mask",)),
+        grids=lambda page: (Grid((6 * page.compression,)), Grid((12 * page.compression,))),
+        # the null key is no token; a mask alone has its place
+        fewer=dict.fromkeys(
+            ("compressed_scores", "compressed_softmax", "compressed_weighted_sum", "compressed_attention"), null_key
+        )
+        | {"compressed_mask": lambda page, place: 0 if place.fused else null_key(page, place)},
+    ),
     page=Compressed,
     examples=(
         Compressed(heads=2, causal=True),

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import torch
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
+from xfcost.live.mechanisms.compressive import Past
 from xfcost.mechanisms import Compressive
+from xfcost.mechanisms.base import Place
+
+
+def past(page: Compressive, place: Place) -> tuple[Past]:
+    """The compressed memory, what the segment before evicted, and the memory."""
+    lengths = (page.compressed_memory, place.grid.total, page.past - page.compressed_memory)
+    return (Past(*(torch.zeros(1, length, place.dim) for length in lengths)),)
+
 
 CASE = MechanismCase(
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "position_scores",
+                "position_shift",
+            )
+        ),
+        masks=frozenset(("mask",)),
+        past=past,
+        more={"position_scores": lambda page, place: 0 if page.causal else place.grid.total - 1},
+    ),
     page=Compressive,
     examples=(
         Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2),

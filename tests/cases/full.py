@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase
+from cases.base import HEADS, MechanismCase, Rows
 from xfcost.mechanisms import Full
 from xfcost.mechanisms.buckets import Buckets
 
@@ -64,6 +64,7 @@ def pages(draw: st.DrawFn) -> Full:
 
 
 CASE = MechanismCase(
+    rows=Rows(positional=lambda page: frozenset(("relative_bias",)), masks=frozenset(("mask",))),
     page=Full,
     examples=(*PLAIN, *TALKING, *POSITIONED),
     pages=pages(),

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.mechanisms import Funnel
 
 CASE = MechanismCase(
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "position_scores",
+                "position_shift",
+                "type_pick",
+                "type_add",
+                "cls_mask",
+            )
+        ),
+        uncounted=frozenset(("position_scores",)),
+    ),
     page=Funnel,
     examples=(
         Funnel(heads=2, token_types=True),

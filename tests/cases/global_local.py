@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase
+from cases.base import HEADS, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import GlobalLocal
 
@@ -15,6 +15,7 @@ def whole_blocks(page: GlobalLocal) -> tuple[Grid, Grid]:
 
 
 CASE = MechanismCase(
+    rows=Rows(more={"scores": lambda page, place: page.radius + 2}),
     page=GlobalLocal,
     examples=(
         GlobalLocal(heads=2, radius=1),

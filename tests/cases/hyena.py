@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import SEQUENCES, MechanismCase
+from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Hyena
 
 CASE = MechanismCase(
+    rows=Rows(grids=lambda page: (Grid((12,)), Grid((24,)))),
     page=Hyena,
     examples=(
         Hyena(features=5, filter_hidden=7),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import DIM, MechanismCase
+from cases.base import DIM, MechanismCase, Rows
 from cases.conv_block import AWKWARD
 from xfcost.grid import Grid
 from xfcost.mechanisms import InvertedResidual
 
 CASE = MechanismCase(
+    rows=Rows(grids=lambda page: (Grid((8, 8)), Grid((8, 16)))),
     page=InvertedResidual,
     examples=(
         InvertedResidual(),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Kernel
+from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
 
 EXAMPLES = (
@@ -38,7 +39,18 @@ def pages(draw: st.DrawFn) -> Kernel:
     )
 
 
+def own_chunk(page: Kernel, place: Place) -> int:
+    """Tokens of the last chunk, which a state of the chunks before it doesn't hold."""
+    return page.chunk if page.chunk and page.causal else 0
+
+
 CASE = MechanismCase(
+    rows=Rows(
+        grids=lambda page: (Grid((12,)), Grid((24,))),
+        states=frozenset(("prefix_sum",)),
+        in_tokens=frozenset(("prefix_sum",)),
+        fewer=dict.fromkeys(("prefix_sum", "read", "normaliser"), own_chunk),
+    ),
     page=Kernel,
     examples=EXAMPLES,
     pages=pages(),

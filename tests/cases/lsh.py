@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, Frozen, MechanismCase
+from cases.base import HEADS, SEQUENCES, Frozen, MechanismCase, Rows
 from references.lsh import Readings, everything, readings
 from xfcost.grid import Grid
 from xfcost.mechanisms import Lsh
@@ -80,6 +80,15 @@ def growth(page: Lsh) -> tuple[Grid, Grid]:
 EVEN = st.integers(1, 20).map(lambda half: 2 * half)
 
 CASE = MechanismCase(
+    rows=Rows(
+        apart=2,
+        fewer=dict.fromkeys(("scores",), lambda page, place: 2 * page.bucket * (page.rounds - 1))
+        # of two chunks, a token itself is masked
+        | dict.fromkeys(
+            ("mask", "logsumexp", "softmax", "weighted_sum"),
+            lambda page, place: 2 * page.bucket * (page.rounds - 1) + 1,
+        ),
+    ),
     page=Lsh,
     examples=(
         Lsh(heads=2, rounds=2, bucket=3),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import SEQUENCES, MechanismCase
+from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Mamba
 
 CASE = MechanismCase(
+    rows=Rows(grids=lambda page: (Grid((12,)), Grid((24,)))),
     page=Mamba,
     examples=(Mamba(state=3), Mamba(state=2, conv=1, expand=1, rank=3), Mamba(state=4, conv=9)),
     pages=st.builds(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import SEQUENCES, MechanismCase
+from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Mamba2
 
@@ -25,6 +25,20 @@ def pages(draw: st.DrawFn) -> Mamba2:
 
 
 CASE = MechanismCase(
+    rows=Rows(
+        dim=12,
+        grids=lambda page: (Grid((3 * page.chunk,)), Grid((6 * page.chunk,))),
+        # of some heads, the first chunks have decayed to nothing
+        uncounted=frozenset(("read",)),
+        states=frozenset(("carry",)),
+        in_tokens=frozenset(("carry", "spans")),
+        # the states before the last chunk don't hold it; a chunk's sum stands at its last token
+        fewer=dict.fromkeys(("carry", "read"), lambda page, place: page.chunk)
+        | {
+            "fade": lambda page, place: page.chunk - 2,
+            "spans": lambda page, place: place.grid.total - place.grid.total // page.chunk,
+        },
+    ),
     page=Mamba2,
     examples=(
         Mamba2(state=3, head_dim=3, chunk=4),

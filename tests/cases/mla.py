@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase
+from cases.base import HEADS, MechanismCase, Rows
 from xfcost.mechanisms import Mla
 
 
@@ -24,6 +24,7 @@ def pages(draw: st.DrawFn) -> Mla:
 
 
 CASE = MechanismCase(
+    rows=Rows(masks=frozenset(("mask",))),
     page=Mla,
     examples=(
         Mla(heads=2, kv_rank=4, rope_dim=2),

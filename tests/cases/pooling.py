@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import GRIDS_WITH_EXTRA, MechanismCase
+from cases.base import GRIDS_WITH_EXTRA, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Pooling
 
@@ -38,6 +38,16 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
 
 
 CASE = MechanismCase(
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "position_scores",
+                "spread",
+            )
+        ),
+        uncounted=frozenset(("position_scores",)),
+        grids=lambda page: (Grid((8, 8)), Grid((8, 16))),
+    ),
     page=Pooling,
     examples=(
         Pooling(heads=2, q_size=1, kv_stride=2),

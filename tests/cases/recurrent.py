@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import MechanismCase
+from cases.base import MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Gru, Lstm, Rnn
 from xfcost.mechanisms.additive import Additive, Maxout, Sum
@@ -53,6 +53,9 @@ READING = {
     "readout": st.none() | st.builds(Maxout, hidden=st.integers(1, 64)) | st.builds(Sum),
 }
 
+ASKING = frozenset(
+    ("query", "gate_linear", "context", "add_context", "recurrence", "join", "readout_state", "readout_add")
+)
 CASES = [
     MechanismCase(
         page=page,
@@ -65,6 +68,8 @@ CASES = [
         memory=True,
         # its input map alone is per token; the state's is the recurrence
         per_token=False,
+        # it asks with the state of the step before: what it reads is counted for that step's token, and not for its own
+        rows=Rows(left_out=lambda page: ASKING if page.attend else frozenset()),
     )
     for page, examples in EXAMPLES.items()
 ]

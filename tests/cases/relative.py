@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import torch
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Relative
 
 CASE = MechanismCase(
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "position_scores",
+                "position_shift",
+            )
+        ),
+        masks=frozenset(("mask",)),
+        past=lambda page, place: (torch.zeros(1, page.past, place.dim),) if page.past else (),
+        more={"position_scores": lambda page, place: 0 if page.causal else place.grid.total - 1},
+    ),
     page=Relative,
     examples=(
         Relative(heads=2, causal=True, memory=3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import SEQUENCES, MechanismCase
+from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Retention
 
@@ -23,6 +23,14 @@ def pages(draw: st.DrawFn) -> Retention:
 
 
 CASE = MechanismCase(
+    rows=Rows(
+        dim=36,
+        grids=lambda page: (Grid((3 * (page.chunk or 4),)), Grid((6 * (page.chunk or 4),))),
+        states=frozenset(("carry",)),
+        in_tokens=frozenset(("carry",)),
+        # the states before the last chunk don't hold it
+        fewer=dict.fromkeys(("carry", "read"), lambda page, place: page.chunk or 0),
+    ),
     page=Retention,
     examples=(
         Retention(heads=2),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, Frozen, MechanismCase
+from cases.base import HEADS, Frozen, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Routing
 
@@ -119,7 +119,19 @@ def growth(page: Routing) -> tuple[Grid, Grid]:
     return Grid((n,)), Grid((2 * n,))
 
 
+def memory_keys(page: Routing) -> int:
+    """Learned keys of a cluster: one at least where a query may find nothing before it."""
+    return max(page.memory_keys, 1 if page.causal and not page.shared_qk else 0)
+
+
 CASE = MechanismCase(
+    rows=Rows(
+        apart=2,
+        masks=frozenset(("mask", "local_mask")),
+        # a query doesn't read itself where it is a key too; memory keys are no tokens, and a mask alone has their place
+        fewer=dict.fromkeys(("softmax", "weighted_sum", "attention"), lambda page, place: int(page.shared_qk))
+        | {"mask": lambda page, place: -memory_keys(page) if place.fused else int(page.shared_qk)},
+    ),
     page=Routing,
     examples=(
         Routing(heads=2),

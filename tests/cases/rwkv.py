@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import SEQUENCES, MechanismCase
+from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import RwkvChannel, RwkvTime
 
@@ -16,6 +16,8 @@ COMMON = {
     "per_token": False,
     # wide: a square behind a ReLU may be off in many channels
     "dim": 12,
+    # beside its own
+    "rows": Rows(fewer={"mix": lambda page, place: 1}),
 }
 CASES = [
     MechanismCase(page=RwkvTime, examples=(RwkvTime(),), pages=st.just(RwkvTime()), **COMMON),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase
+from cases.base import HEADS, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Sinkhorn
 
@@ -31,6 +31,21 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
+    rows=Rows(
+        masks=frozenset(("mask",)),
+        in_tokens=frozenset(
+            (
+                "sort_scores",
+                "sort_logits",
+                "balance",
+                "reorder",
+            )
+        ),
+        fewer={"pool_queries": lambda page, place: page.block - 1}
+        | dict.fromkeys(("sort_logits", "balance", "reorder"), lambda page, place: page.block if page.causal else 0),
+        # fused, the mask holds no sorted block's content
+        left_out=lambda page: frozenset(("mask",)),
+    ),
     page=Sinkhorn,
     examples=EXAMPLES,
     pages=pages(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Sliding
 
@@ -46,6 +46,7 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
+    rows=Rows(more={"scores": lambda page, place: 3 * (page.window // 2) - page.window - (0 if page.causal else 1)}),
     page=Sliding,
     examples=EXAMPLES,
     pages=pages(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase
+from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Synthesizer
 
@@ -33,6 +33,9 @@ def pages(draw: st.DrawFn) -> Synthesizer:
 
 
 CASE = MechanismCase(
+    rows=Rows(
+        positional=lambda page: frozenset(("mask", "softmax", *(() if "dense" in page.form else ("synthesis",))))
+    ),
     page=Synthesizer,
     examples=EXAMPLES,
     pages=pages(),

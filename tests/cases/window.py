@@ -6,7 +6,7 @@ import itertools
 
 from hypothesis import strategies as st
 
-from cases.base import GRIDS, HEADS, VOLUME, MechanismCase
+from cases.base import GRIDS, HEADS, VOLUME, MechanismCase, Rows
 from xfcost.grid import Grid
 from xfcost.mechanisms import Window
 
@@ -34,6 +34,15 @@ def pages(draw: st.DrawFn) -> Window:
 
 
 CASE = MechanismCase(
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "relative_bias",
+                "cpb_lookup",
+            )
+        ),
+        masks=frozenset(("mask",)),
+    ),
     page=Window,
     examples=(
         Window(heads=2, size=3),

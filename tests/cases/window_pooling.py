@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import MechanismCase
+from cases.base import MechanismCase, Rows
 from cases.pooling import GRIDS_FEW, SMALL_VOLUME, options
 from xfcost.grid import Grid
 from xfcost.mechanisms import WindowPooling
 
 CASE = MechanismCase(
+    rows=Rows(
+        positional=lambda page: frozenset(
+            (
+                "position_scores",
+                "spread",
+            )
+        ),
+        uncounted=frozenset(("position_scores",)),
+    ),
     page=WindowPooling,
     examples=(
         WindowPooling(heads=2, window=4, kv_stride=2, bias="decomposed", residual_pooling="all"),

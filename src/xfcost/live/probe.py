@@ -74,7 +74,7 @@ def probe(  # noqa: PLR0913 - the call, in its parts
         ValueError: the module stands on `meta`, the input holds no floats, or the output holds NaN.
     """
     noise = torch.Generator().manual_seed(seed)
-    module = _prepared(module, noise if fresh_weights else None)
+    module = prepared(module, noise if fresh_weights else None)
     example = inputs[which]
     if not example.is_floating_point():
         raise ValueError("token numbers can't be changed a little; probe what follows their embedding")
@@ -112,7 +112,7 @@ def kind_of(small: Probed, large: Probed) -> Mixing:
     return "per-token" if small.disjoint and large.disjoint else "local"
 
 
-def _prepared(module: nn.Module, noise: torch.Generator | None) -> nn.Module:
+def prepared(module: nn.Module, noise: torch.Generator | None) -> nn.Module:
     """A copy in float64 and evaluation mode; with `noise`, with weights of about unit gain."""
     if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
         raise ValueError("a module on `meta` has no numbers to probe; build it on the CPU")

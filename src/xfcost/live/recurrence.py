@@ -65,6 +65,7 @@ def sequential(signature: str, shapes: Callable[..., Any]) -> Callable[[Callable
         name = _LIBRARY.define(signature)
         # composite: its parts, and not it, are what autograd and dispatch modes meet
         _LIBRARY.impl(name, run, "CompositeImplicitAutograd")
+        _LIBRARY.impl(name, run, "FuncTorchBatchedDecomposition")  # so does `torch.vmap`
         return loop
 
     return register

@@ -13,7 +13,7 @@ from xfcost.errors import PageError
 from xfcost.ledger import Operation
 from xfcost.matrices import Matrix
 from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.rows import choose, elementwise, linear, move, of_input, product
+from xfcost.mechanisms.rows import choose, elementwise, fixed, linear, move, of_input, product
 
 if TYPE_CHECKING:
     from xfcost.mechanisms.recurrent import Recurrent
@@ -51,7 +51,7 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         energies = linear("energies", "Alignment energies", pairs, self.hidden, 1, bias=self.bias)
         # one step's are alive at once; training keeps those of all
         whole = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
-        yield msgspec.structs.replace(energies, **whole, **read)
+        yield msgspec.structs.replace(energies, **whole, **fixed(read))
         yield elementwise("softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), **read)
         yield product("weighted_sum", "Weighted sum: context", pairs * width, **read)
         if self.gate:

@@ -33,9 +33,11 @@ class Band(NamedTuple):
     """Of the band alone."""
     pairs_beside: Number
     reads: str
+    """Of the band alone; with the keys beside it, `reads_both`."""
     reads_tokens: Number
     shifted: Number
     """Elements of the keys with their padding, and of the values."""
+    reads_both: str
     score_macs: Number | None = None
     score_moved: Number | None = None
     score_title: str = "Attention scores QKᵀ in blocks"
@@ -48,6 +50,7 @@ class Band(NamedTuple):
         content = kind | {"content_dependent": True}
         of_beside = content | {"reads": "g", "reads_tokens": g}
         joined = p * h * (3 * s + g)
+        both = {"reads": self.reads_both, "reads_tokens": self.reads_tokens + g}
         yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner)
         yield product(
             "scores",
@@ -65,10 +68,10 @@ class Band(NamedTuple):
             few = matrix(p * h * g, p * h * 3 * s)
             whole = {"attention_entries": p * h * g, "matrix": few, "pairs": self.pairs_beside}
             yield product("global_key_scores", "Scores of global tokens as keys", p * g * inner, **whole, **of_beside)
-            yield move("join", "Join both kinds of scores", joined, matrix=matrix(joined, joined), **kind)
+            yield move("join", "Join both kinds of scores", joined, matrix=matrix(joined, joined), **kind | both)
         weights = matrix(joined, joined + p * h * g, kept=True)
         softmax = joined * FLOPS_PER_ELEMENT["softmax"]
-        yield Operation(path="softmax", title="Softmax", flops=softmax, matrix=weights, **content)
+        yield Operation(path="softmax", title="Softmax", flops=softmax, matrix=weights, **content | both)
         yield product("weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, moved=self.shifted, **content)
         if g:
             yield product("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **of_beside)

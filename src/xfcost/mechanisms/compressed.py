@@ -125,7 +125,7 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
         yield self._compress(self.made(grid), inner)
         if self.null_key:
             yield Operation(path="null", title="Null key and value", params=2 * inner, moved=2 * keys * inner)
-        mixing: dict[str, Any] = {"mixing": "global", "reads": "N/c"}
+        mixing: dict[str, Any] = {"mixing": "global", "reads": "N/c + 1" if self.null_key else "N/c"}
         if self.causal and place.fused:
             yield Operation(path="compressed_mask", title="Mask (compressed)", reads_tokens=keys, **mixing)
         yield from attention_core(
@@ -145,7 +145,11 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
     def _compress(self, made: Number, inner: Number) -> Operation:
         """κ tokens to one, keys and values alike."""
         title = f"Compress keys and values ({self.function})"
-        mixing: dict[str, Any] = {"mixing": "local", "reads": "c", "reads_tokens": self.span}
+        mixing: dict[str, Any] = {
+            "mixing": "local",
+            "reads": "c" if self.span == self.compression else "κ",
+            "reads_tokens": self.span,
+        }
         entering = 2 * made * self.span * inner
         if self.function == "mean":
             return elementwise("compress", title, "mean", entering, **mixing)

@@ -72,6 +72,5 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         flops=groups * heads * each * sums * FLOPS_PER_ELEMENT["add"],
         moved=pairs if extra else 0,
         matrix=matrix(pairs, along, kept=fused) if spreads else None,
-        content_dependent=True,
         **mixing,
     )

@@ -164,7 +164,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
                 like = {"mixing": row.mixing, "reads": row.reads, "reads_tokens": n, "heads": row.heads}
                 entries = n * n * self.heads
                 talked = matrix(entries, entries, kept=path == "proj_w")
-                yield msgspec.structs.replace(mixed, **like, content_dependent=True, matrix=talked)
+                yield msgspec.structs.replace(mixed, **like, matrix=talked)
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:

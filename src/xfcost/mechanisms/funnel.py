@@ -117,13 +117,18 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
             dim=d,
             heads=self.heads,
             inner=inner,
-            reads="N",
+            reads=self._keys_in_letters,
             # a pooled key stands for two tokens: entries are no pairs of tokens then
             pairs=self.pairs(grid) if self.pool_q_only or self.stride == 1 else None,
             fused=place.fused,
             terms=tuple(self._terms(place, queries, keys, inner)),
         )
         yield linear("out", "Output projection W_O", queries, inner, d, bias=self.projection_bias)
+
+    @property
+    def _keys_in_letters(self) -> str:
+        """Keys are pooled too, but where queries alone are."""
+        return "N" if self.pool_q_only or self.stride == 1 else f"N/{self.stride}"
 
     def _pooling(self, path: str, title: str, place: Place) -> Iterator[Operation]:
         if self.stride == 1:
@@ -139,7 +144,7 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
 
     def _terms(self, place: Place, queries: Number, keys: Number, inner: Number) -> Iterator[Operation]:
         """What is done to the position scores: token types are added, and [CLS] has neither."""
-        mixing = {"mixing": "global", "reads": "N", "reads_tokens": keys}
+        mixing = {"mixing": "global", "reads": self._keys_in_letters, "reads_tokens": keys}
         entries, fused = self.heads * queries * keys, place.fused  # a fused kernel keeps the last of them, its bias
         by_distance = self.heads * queries * self.encodings(place.grid)
         if self.token_types:
@@ -153,6 +158,7 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
                 attention_entries=entries,
                 matrix=matrix(entries, by_distance),
                 heads=self.heads,
+                content_dependent=True,
                 **mixing,
             )
             last = matrix(entries, by_distance + entries, kept=fused and not self.separate_cls)

@@ -92,8 +92,9 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
             inner=inner,
             pairs=band_pairs(n, self.radius),
             pairs_beside=n * g,
-            reads="2r+g+1" if g else "2r+1",
-            reads_tokens=2 * self.radius + 1 + g,
+            reads="2r+1",
+            reads_tokens=2 * self.radius + 1,
+            reads_both="2r+g+1" if g else "2r+1",
             shifted=(p + 2 * b) * inner,
         )
         yield from band.rows()

@@ -17,7 +17,7 @@ from xfcost.letters import Letter
 from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Length, Place, alone
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, gradients, in_all, linear, move, product, state, through_state
+from xfcost.mechanisms.rows import elementwise, fixed, gradients, in_all, linear, move, product, state, through_state
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -237,7 +237,7 @@ def _whole(of: _Letters) -> Iterator[Operation]:
     macs = of.padded * of.features * of.inner
     yield product("state", "State φ(K)ᵀV", macs, **in_all(of.tokens))
     sums = of.padded * of.heads * of.features
-    yield elementwise("key_sum", "Sum of the keys' features", "sum", sums, **in_all(of.tokens))
+    yield elementwise("key_sum", "Sum of the keys' features", "sum", sums, **fixed(in_all(of.tokens)))
     yield product("read", "Read the state φ(Q)S", macs, **in_all(of.tokens))
     yield _normaliser(of)
 
@@ -257,10 +257,10 @@ def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: 
         pairs=(groups - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
-    yield Operation(path=f"{prefix}mask", title="Mask", matrix=matrix(entries, entries, kept=True), **reach)
+    yield Operation(path=f"{prefix}mask", title="Mask", matrix=matrix(entries, entries, kept=True), **fixed(reach))
     yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **reach)
     flops = entries * COSTS["sum"] + (0 if prefix else of.normaliser)
-    yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **reach)
+    yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **fixed(reach))
 
 
 def _parallel(of: _Letters) -> Iterator[Operation]:
@@ -274,9 +274,10 @@ def _chunked(of: _Letters) -> Iterator[Operation]:
     yield from _within(of, of.chunks, size, "local_", **here)
     macs, sums = of.padded * of.features * of.inner, of.padded * of.heads * of.features
     yield product("state", "State of every chunk φ(K)ᵀV", macs, **here)
-    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, **here)
+    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, **fixed(here))
     states = of.chunks * of.features * (of.inner + of.heads)
-    yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **in_all(of.tokens))
+    earlier = fixed(in_all(of.tokens))
+    yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **earlier)
     yield product("read", "Read the states φ(Q)S", macs, **in_all(of.tokens))
     yield _normaliser(of)
     yield elementwise("add", "Add what the chunk gives", "add", of.padded * (of.inner + of.heads))
@@ -287,7 +288,7 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
     macs, sums = of.tokens * of.features * of.inner, of.tokens * of.heads * of.features
     flops = macs * (2 + COSTS["add"])
     yield Operation(path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **in_all(of.tokens))
-    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **in_all(of.tokens))
+    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **fixed(in_all(of.tokens)))
     yield product("read", "Read the state φ(q)S", macs, **in_all(of.tokens))
     yield _normaliser(of)
     yield move("join", "Put the tokens side by side", of.tokens * (of.inner + of.heads))

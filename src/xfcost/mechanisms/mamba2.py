@@ -15,7 +15,7 @@ from xfcost.matrices import matrix
 from xfcost.mechanisms.base import Heads, Length, Place, Side, Width
 from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import depthwise, elementwise, in_all, in_chunk, linear, move, product, state, window
+from xfcost.mechanisms.rows import depthwise, elementwise, fixed, in_all, in_chunk, linear, move, product, state, window
 
 
 class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
@@ -178,7 +178,9 @@ def _inside(of: _Letters) -> Iterator[Operation]:
     rest = of.tokens - (of.chunks - 1) * of.chunk  # tokens of the last chunk that are no padding
     yield elementwise("inputs", "Inputs Δ∘u", "multiply", of.padded * of.inner)
     yield elementwise("rates", "Exponents ΔA", "multiply", of.padded * of.heads)
-    yield elementwise("sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **in_chunk(of.chunk))
+    yield elementwise(
+        "sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **fixed(in_chunk(of.chunk))
+    )
     decays = entries * (COSTS["add"] + COSTS["exp"])
     second = matrix(entries, entries, kept=True)  # the scores come first
     yield Operation(

@@ -45,6 +45,8 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
     `position_scores` and `spread` (mechanisms/decomposed.py).
     """
 
+    pool_letter: ClassVar[str] = "W"
+    """Side of the pools' windows, in `reads`."""
     because: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
 
     q_size: Annotated[PerAxis, Letter("W", least=2)] = 3
@@ -219,11 +221,13 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
             return
         made, width = prod(kernel.out(grid.sides)), inner // self.heads
         path, title = f"pool_{name}", f"Pool {name.upper()} ({self.function})"
-        read = {"mixing": "local", "reads": power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
+        letters, reach = power(self.pool_letter, len(kernel.sides)), prod(kernel.sides)
+        # a window of one token takes some of the tokens, and mixes none
+        read = {} if reach == 1 else {"mixing": "local", "reads": letters, "reads_tokens": reach}
         joined = {"moved": (made + grid.extra) * inner} if grid.extra else {}
         if self.function != "conv":
             row = pooling(path, self.function, kernel, made * inner)
-            chosen = {"content_dependent": self.function == "max"}
+            chosen = {"content_dependent": self.function == "max" and bool(read)}
             yield msgspec.structs.replace(row, title=title, **read, **joined, **chosen)
             return
         row = convolution(
@@ -259,7 +263,11 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
             moved = (made + grid.extra) * width if grid.extra else 0
             pooled = sum(1 for side in kernel.sides if side > 1)
             yield msgspec.structs.replace(
-                row, title="Pool the residual stream", moved=moved, content_dependent=True, reads=power("W", pooled)
+                row,
+                title="Pool the residual stream",
+                moved=moved,
+                content_dependent=True,
+                reads=power(self.pool_letter, pooled),
             )
 
     def notes(self, place: Place) -> Iterator[str]:

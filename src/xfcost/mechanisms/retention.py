@@ -20,6 +20,7 @@ from xfcost.mechanisms.causality import ReadsPast
 from xfcost.mechanisms.mamba import check_sequence
 from xfcost.mechanisms.rows import (
     elementwise,
+    fixed,
     in_all,
     in_chunk,
     linear,
@@ -175,7 +176,7 @@ def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
         **reach,
     )
     weighed = reach | {"matrix": matrix(entries, entries, kept=True)}
-    yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
+    yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **fixed(weighed))
     yield product(f"{prefix}weighted_sum", "Weighted sum of the values", of.padded * of.chunk * of.values, **reach)
 
 
@@ -205,7 +206,7 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
         title="States before the chunks",
         flops=numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=numbers,
-        **in_all(of.tokens),
+        **fixed(in_all(of.tokens)),
     )
     yield product("read", "Read the states by Q", macs, backward_macs=macs if alone else None, **in_all(of.tokens))
     yield elementwise("reach", "By the decay since the chunk's start", "multiply", of.padded * of.values)

@@ -176,8 +176,6 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
             title="Mean over the clusters of a token",
             flops=places * (width + 1) * add + n * heads * (FLOPS_PER_ELEMENT["clamp"] + width * divide),
             moved=places * (width + 1),
-            content_dependent=True,
-            **reach,
         )
 
     def _cluster_pairs(self, clusters: Clusters) -> Number:

@@ -197,6 +197,11 @@ def in_chunk(tokens: Number) -> dict[str, Any]:
     return {"mixing": "local", "reads": "b", "reads_tokens": tokens, "content_dependent": True}
 
 
+def fixed(reach: dict[str, Any]) -> dict[str, Any]:
+    """`reach` where what is read is combined with fixed weights: a sum, a mask, learned or constant factors."""
+    return reach | {"content_dependent": False}
+
+
 def through_state(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation]:
     """The rows of one token alone, told that those which read all N tokens read `tokens`, through a state."""
     for row in rows:

@@ -17,7 +17,7 @@ from xfcost.matrices import matrix
 from xfcost.mechanisms.attention import attention_core
 from xfcost.mechanisms.base import Length, Place
 from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import linear, move, product
+from xfcost.mechanisms.rows import fixed, linear, move, product
 
 
 class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
@@ -124,7 +124,7 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         order = reach | {"matrix": matrix(entries, entries, kept=True)}
         if self.causal:
             scaled = scores * cost["multiply"]
-            yield Operation(path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **logits)
+            yield Operation(path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **fixed(logits))
             yield Operation(path="balance", title="Softmax of rows", flops=entries * cost["softmax"], **order)
         else:
             each = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]

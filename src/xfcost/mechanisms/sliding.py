@@ -186,8 +186,9 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
             inner=inner,
             pairs=self._band(n - g),
             pairs_beside=g * (n - g),
-            reads="w" if self.causal else "w+g+1" if g else "w+1",
-            reads_tokens=self.window + (0 if self.causal else g + 1),
+            reads="w" if self.causal else "w+1",
+            reads_tokens=self.window + (0 if self.causal else 1),
+            reads_both="w" if self.causal else "w+g+1" if g else "w+1",
             shifted=(p + 2 * s * step) * self.kv_inner(place.dim),
             shared=self.shared,
         )

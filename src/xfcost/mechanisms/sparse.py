@@ -254,12 +254,11 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
 
     def _mixing(self, factor: Factor, blocks: Blocks) -> dict[str, Any]:
         local = factor == "local"
-        reads = "l" if local else "N/l" if self.summary is None else "c·N/l"
-        return {
-            "mixing": "local" if local else "global",
-            "reads": reads,
-            "reads_tokens": self.products(factor, blocks)[2],
-        }
+        keys = self.products(factor, blocks)[2]
+        # strided, a block reads the one before it too, and both ways the one after it
+        beside = {1: "l", 2: "2·l", 3: "3·l"}[1 if self.pattern == "fixed" else 2 if self.causal else 3]
+        reads = beside if local else "N/l" if self.summary is None else "c·N/l"
+        return {"mixing": "local" if local else "global", "reads": reads, "reads_tokens": keys}
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)

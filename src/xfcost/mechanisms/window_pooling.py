@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -34,6 +34,8 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     In orders W is a window's side in keys, W/s_k here. Relative positions are those within a window, and their tables
     of one size whatever the grid.
     """
+
+    pool_letter: ClassVar[str] = "K"
 
     window: Side
     """W."""
@@ -72,7 +74,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
         return Grid(mine), Grid(theirs), tuple(counts)
 
     def mixing(self, grid: Grid) -> dict[str, Any]:
-        return {"mixing": "local", "reads": power("W", len(grid.sides))}
+        return {"mixing": "local", "reads": power("W", len(grid.sides)) + self.thinned(grid)}
 
     def padded(self, grid: Grid) -> tuple[tuple[Number, ...], tuple[Number, ...]]:
         """Queries and keys in whole windows."""
