@@ -207,7 +207,7 @@ def test_talking_heads_by_hand() -> None:
     rows = {row.operation: row for row in talking.rows if row.path.startswith("stages.0.block.0.")}
     for name in ("proj_l", "proj_w"):
         row = rows[name]
-        assert (row.mixing, row.reads, row.reads_tokens, row.content_dependent) == ("global", "N", 576, True)
+        assert (row.mixing, row.reads, row.reads_tokens, row.content_dependent) == ("global", "N", 576, False)
         assert (row.order, row.params, row.macs) == ("O(h²·N²)", 20, 16 * 576**2)
         assert row.flops == 2 * row.macs + 4 * 576**2
     assert talking.total("attention_entries") == silent.total("attention_entries")

@@ -83,7 +83,7 @@ def test_a_block_that_finds_another_grid_is_another_block(monkeypatch):
     (stage,) = architecture.streams[0].stages
     assert [block.path for block in stage.blocks] == ["stages.0.block", "stages.0.block@2", "stages.0.block@3"]
     assert [block.parts[0].place.grid.sides for block in stage.blocks] == [(56, 56), (28, 28), (14, 14)]
-    assert stage.order == (0, 1, 2)
+    assert tuple(stage.order) == (0, 1, 2)
     assert architecture.head.place.grid.sides == (7, 7)
     assert len({row.path for row in count(architecture).rows}) == len(count(architecture).rows)
 

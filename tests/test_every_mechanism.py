@@ -148,6 +148,8 @@ def test_a_bad_key_or_value_is_refused_with_its_line(
     line = min(found)[1]
     with pytest.raises(SpecError) as refused:
         load(str(file))
+    item = re.search(rf"\b{field}\[(\d+)\]: ", str(refused.value))  # a list's items stand below its key, a line each
+    line += int(item[1]) + 1 if item else 0
     assert str(refused.value).startswith(f"{file}:{line} "), (str(refused.value), line, text)
     assert field in str(refused.value)
 
@@ -403,7 +405,7 @@ def test_rows_that_are_called_per_token_mix_none(page: Mixer, *, fused: bool) ->
                 tokens=tuple(range(1, tensor.ndim))[first : tensor.ndim - 2 + first],
                 out_tokens=tuple(range(1, output.ndim))[first : output.ndim - 2 + first],
             )
-            assert seen.most <= 1, row.path
+            assert seen.most <= 1 or row.path in CASES[type(page)].rows.own_parts, row.path
             assert seen.disjoint or row.only_moves, row.path  # a gather may copy a token to several places
         tried += 1
     # at least what goes in is projected, and what comes out where there is a W_O

@@ -16,6 +16,7 @@ from xfcost.live.account import reconciled
 from xfcost.live.build import build
 from xfcost.spec.architecture import Architecture, Stage
 from xfcost.spec.load import gallery, load, preset_files, preset_names
+from xfcost.spec.order import Order
 from xfcost.spec.walk import Run, place
 
 # preset -> reference, out of all files data/exact*.csv.
@@ -39,9 +40,10 @@ def thinned(architecture: Architecture) -> Architecture:
     """Every block twice at most: a trace of all that a deep model repeats finds the same again, and takes minutes."""
 
     def thin(stage: Stage) -> Stage:
-        order = [block for at, block in enumerate(stage.order) if stage.order[:at].count(block) < 2]
+        every = tuple(stage.order)
+        order = tuple(block for at, block in enumerate(every) if every[:at].count(block) < 2)
         blocks = [block._replace(times=order.count(number)) for number, block in enumerate(stage.blocks)]
-        return stage._replace(order=tuple(order), blocks=tuple(blocks))
+        return stage._replace(order=Order(order), blocks=tuple(blocks))
 
     streams = [stream._replace(stages=tuple(map(thin, stream.stages))) for stream in architecture.streams]
     return architecture._replace(streams=tuple(streams))

@@ -21,7 +21,7 @@ from xfcost.ledger import Operation
 from xfcost.live.probing.reading import Reading, kind_of_rows
 from xfcost.live.probing.rows import probe_rows
 from xfcost.live.probing.steps import longest_chain, steps_between
-from xfcost.live.trace import row_path
+from xfcost.live.rows import row_path
 from xfcost.mechanisms.base import Mixer, Place, tag_of
 
 EXAMPLES = list(examples())

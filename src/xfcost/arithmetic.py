@@ -38,12 +38,16 @@ def floor_sqrt(value: Number) -> Number:
 
 def lesser(a: Number, b: Number) -> Number:
     """min(a, b); of letters, what is less for many tokens."""
-    return extreme(a, b, -1) if isinstance(a, Lettered) or isinstance(b, Lettered) else min(a, b)
+    if isinstance(a, Lettered) or isinstance(b, Lettered):
+        return extreme(a, b, -1)
+    return (a + b - abs(a - b)) // 2  # symbols and arrays can't be compared
 
 
 def greater(a: Number, b: Number) -> Number:
     """max(a, b); of letters, what is more for many tokens."""
-    return extreme(a, b, 1) if isinstance(a, Lettered) or isinstance(b, Lettered) else max(a, b)
+    if isinstance(a, Lettered) or isinstance(b, Lettered):
+        return extreme(a, b, 1)
+    return (a + b + abs(a - b)) // 2
 
 
 def common_divisor(a: Number, b: Number) -> Number:

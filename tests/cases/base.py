@@ -63,6 +63,8 @@ class Rows(NamedTuple):
     """Rows that say how many tokens are computed, of which masks and borders leave more or less away."""
     more: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
     """Rows that say how many tokens the pattern has -> how many more are computed, and masked afterwards."""
+    own_parts: frozenset[str] = frozenset()
+    """Rows that put several parts of a token together, each its own: what every list that it is in gave it."""
     left_out: Callable[[Any], frozenset[str]] = lambda page: frozenset()
     """Rows that can't be held against their leaf here, each with its reason in a comment."""
 

@@ -128,6 +128,7 @@ CASE = MechanismCase(
     rows=Rows(
         apart=2,
         masks=frozenset(("mask", "local_mask")),
+        own_parts=frozenset(("average",)),
         # a query doesn't read itself where it is a key too; memory keys are no tokens, and a mask alone has their place
         fewer=dict.fromkeys(("softmax", "weighted_sum", "attention"), lambda page, place: int(page.shared_qk))
         | {"mask": lambda page, place: -memory_keys(page) if place.fused else int(page.shared_qk)},
