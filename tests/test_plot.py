@@ -204,7 +204,7 @@ def test_a_target_that_cannot_be_is_refused_before_any_work(command, tmp_path):
 
 
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
-    def full(*args):
+    def full(*args, **more):
         raise OSError(28, "No space left on device")
 
     for name in ("link", "replace"):  # however the file gets its name
