@@ -128,7 +128,7 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
     """One line where all accounts agree; else every difference, and all that was not counted."""
     agreement = ledger.agreement
     if agreement is None:
-        yield Text("closed form alone; --trace checks it by fvcore on the real torch model", style="dim")
+        yield Text("counted in closed form; --trace checks it on the real torch model (fvcore's trace and torch's dispatcher)", style="dim")
         return
     joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
     if agreement.exact:
