@@ -66,7 +66,7 @@ def run(  # noqa: PLR0913 - options
     """What one system costs, checked on the real torch model.
 
     Every operation is counted in closed form, classified by how it mixes tokens, and checked on the real torch model
-    (fvcore's trace and torch's dispatcher); `--no-trace` answers without torch, `--device` runs and times the model too.
+    (fvcore's trace and torch's dispatcher); `--no-trace` answers without torch, `--device` runs and times the model.
     """
     from xfcost.api import analyze
 

@@ -191,7 +191,8 @@ def _every_result_read(model: nn.Module, used: set[str]) -> Iterator[None]:
 def _parameters_used(module: nn.Module) -> bool:
     """Did an operation of the running trace take one of the module's own parameters?"""
     parameters = module.parameters(recurse=False)
-    return any(torch._C._get_value_trace(parameter).uses() for parameter in parameters)  # noqa: SLF001
+    value_of = torch._C._get_value_trace  # type: ignore[attr-defined]  # noqa: SLF001 - torch's stubs leave it out
+    return any(value_of(parameter).uses() for parameter in parameters)
 
 
 def _all_nodes(block: Any) -> Iterator[Any]:
