@@ -632,6 +632,18 @@ class TestSettings:
     def test_that_lead_nowhere(self, setting, said):
         assert refused("vit-s16", settings=(setting,), error=UsageError).startswith(f"--set {setting}: {said}")
 
+    def test_all_that_lead_nowhere_are_told_at_once(self):
+        given = ("a.b=1", "stages.0.depth=3", "stages.9.depth=2", "x", "a.b=1", "c=1")
+        first, *rest = refused("vit-s16", settings=given, error=UsageError).split("\n  ")
+        assert first == "4 things are wrong:"
+        expected = [
+            "--set a.b=1: the spec has no 'a'",
+            "--set stages.9.depth=2: stages has items 0",
+            "--set x: expected key=value",
+            "--set c=1: c: unknown key 'c'",
+        ]
+        assert [line[: len(start)] for line, start in zip(rest, expected, strict=True)] == expected
+
     def test_endless_ones_are_cut_short(self):
         assert len(refused("vit", settings=("stages." + "9" * 5000 + "=1",), error=UsageError)) < 250
         assert "a number of 5000 digits is too large" in refused(

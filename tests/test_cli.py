@@ -127,6 +127,13 @@ class TestAnalyze:
         )
         assert full["attention_bytes"] == 2 * half["attention_bytes"]
 
+    def test_what_a_trace_checks_with_is_said(self):
+        both = "on the real torch model (fvcore's trace and torch's dispatcher)"
+        without = " ".join(xf("analyze", "vit", "--no-trace").stdout.split())
+        assert f"counted in closed form; --trace checks it {both}" in without
+        for asked in ("analyze", "compare"):
+            assert both in " ".join(xf(asked, "--help").stdout.split())
+
     def test_set_overrides_a_key(self):
         told = json.loads(xf("analyze", "vit", "--set", "stages.0.depth=3", "--no-trace", "--format", "json").stdout)
         assert next(row["times"] for row in told["operations"] if row["operation"] == "scores") == 3

@@ -409,6 +409,27 @@ class TestSet:
             place(load("x.yaml"), Run())
         assert str(caught.value).startswith(said)
 
+    def test_all_that_is_wrong_is_told_at_once(self, here):
+        settings = '  stages.9.depth: 3\n  foo.bar: 1\n  "**.heads": 7\n  input.size: 64\n'
+        write("x.yaml", f"extends: vit\nname: x\nset:\n{settings}")
+        with pytest.raises(SpecError) as caught:
+            load("x.yaml")
+        first, *rest = str(caught.value).split("\n  ")
+        assert first == "3 things are wrong:"
+        assert rest[0] == "x.yaml:4 set.stages.9.depth: stages has items 0 to 0, and no '9'"
+        assert rest[1].startswith("x.yaml:5 set.foo.bar: the spec has no 'foo'; ")
+        assert rest[2].startswith("x.yaml:6 stages[0].block[0].heads: 7 does not divide the width 384")
+        assert len(rest) == 3
+
+    def test_that_of_a_parent_and_of_a_child_are_told_together(self, here):
+        write("base.yaml", "extends: vit\nname: base\nset: {stages.9.depth: 3}\n")
+        write("x.yaml", "extends: ./base.yaml\nname: x\nset: {foo.bar: 1}\nnots: {}\n")
+        with pytest.raises(SpecError) as caught:
+            load("x.yaml")
+        assert len(caught.value.parts) == 3
+        for said in ("base.yaml:3 set.stages.9.depth: ", "x.yaml:3 set.foo.bar: ", "unknown key 'nots'"):
+            assert said in str(caught.value)
+
     def test_one_that_grows_without_end_is_refused(self, here):
         letters = "abcdefghijklmnopqrst"
         doubling = "".join(f'  "**.{one}": [{{{two}: 1}}, {{{two}: 1}}]\n' for one, two in pairwise(letters))

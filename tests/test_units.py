@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from xfcost import units
 from xfcost.report.style import letters_text
 
-METRIC = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15}
-BINARY = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40, "PiB": 50}
+METRIC = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18, "Z": 21, "Y": 24}
+BINARY = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40, "PiB": 50, "EiB": 60, "ZiB": 70, "YiB": 80}
 TIME = {"ns": -9, "µs": -6, "ms": -3, "s": 0}
 
 
@@ -47,7 +47,11 @@ def assert_rounded(number: Decimal, unit: Decimal, value: Decimal, digits: int) 
         (0.5, "0.500"),
         (28e6, "28.00 M"),
         (999.96, "1.000 k"),
-        (12_345 * 10**15, "12345 P"),  # there is no larger one
+        (12_346 * 10**15, "12.35 E"),
+        (865_398_721_914_698_304 * 10**15, "8.654e+32"),
+        (999_960 * 10**18, "1.000 Y"),
+        (123_456 * 10**27, "1.235e+32"),  # no prefix is larger than Y, 10^24
+        (-(10**400), "-1.000e+400"),  # larger than any float
     ],
 )
 def test_count(value, text):
@@ -68,7 +72,9 @@ def test_count(value, text):
         (118_013_952, "112.5 MiB"),
         (192 * 2**20, "192 MiB"),
         (2**30, "1 GiB"),
-        (2**60, "1024 PiB"),
+        (1000 * 2**50, "1000 PiB"),
+        (2**60, "1 EiB"),
+        (3 * 2**80, "3 YiB"),
     ],
 )
 def test_size(value, text):
@@ -96,7 +102,7 @@ def test_ratio(value, text):
     assert units.ratio(value) == text
 
 
-@given(st.integers(0, 999 * 10**15))
+@given(st.integers(0, 999 * 10**24))
 @example(999_949_999)
 @example(999_950_000)
 def test_a_count_is_below_a_thousand_of_its_unit_and_right(value):
@@ -108,7 +114,7 @@ def test_a_count_is_below_a_thousand_of_its_unit_and_right(value):
     assert_rounded(number, Decimal(10) ** METRIC[unit], Decimal(value), 4)
 
 
-@given(st.floats(1e-3, 9.9e17))
+@given(st.floats(1e-3, 9.9e26))
 def test_a_fraction_is_below_a_thousand_of_its_unit_and_right(value):
     number, unit = parts(units.count(value))
     if value.is_integer() and value < 10_000:
@@ -117,7 +123,7 @@ def test_a_fraction_is_below_a_thousand_of_its_unit_and_right(value):
     assert_rounded(number, Decimal(10) ** METRIC[unit], Decimal(value), 4)
 
 
-@given(st.integers(0, 1023 * 2**50))
+@given(st.integers(0, 1023 * 2**80))
 @example(2**40 - 1)
 def test_a_size_is_below_1024_of_its_unit_and_right(value):
     number, unit = parts(units.size(value))

@@ -204,7 +204,8 @@ def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
         Where there are any, `complete` is False and the totals are lower bounds, printed as "at least".
 
     Raises:
-        UsageError: an input is no tensor, or a module can't be traced (scripted, or lazy and not yet run).
+        UsageError: `model` is no module, an input is no tensor, or a module can't be traced: it is scripted or
+            compiled, lazy and not yet run, or torch's tracer fails on it. What the model itself raises passes through.
     """
     from xfcost.live.trace import trace as trace_module
 

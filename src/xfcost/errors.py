@@ -13,7 +13,7 @@ the line, turns it into a SpecError.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 # Names that a message lists before it says "…".
@@ -58,9 +58,15 @@ def together(errors: Iterable[SpecError]) -> SpecError:
         return next(iter(said.values()))
     files = list(dict.fromkeys(error.at[0] for error in said.values() if error.at))
     lines = sorted(said.values(), key=lambda error: (files.index(error.at[0]), error.at[1]) if error.at else (-1, 0))
-    more = [f"… and {len(lines) - MOST_ERRORS:,} more"] if len(lines) > MOST_ERRORS else []
-    listed = [*map(str, lines[:MOST_ERRORS]), *more]
-    return SpecError("\n  ".join([f"{len(lines):,} things are wrong:", *listed]), lines[0].at, parts=tuple(lines))
+    return SpecError(all_wrong([str(line) for line in lines]), lines[0].at, parts=tuple(lines))
+
+
+def all_wrong(said: Sequence[str]) -> str:
+    """Several messages as one, a line for each; one alone as it is."""
+    if len(said) == 1:
+        return said[0]
+    more = [f"… and {len(said) - MOST_ERRORS:,} more"] if len(said) > MOST_ERRORS else []
+    return "\n  ".join([f"{len(said):,} things are wrong:", *said[:MOST_ERRORS], *more])
 
 
 class UsageError(XfcostError):

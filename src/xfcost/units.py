@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Final
 
 # Units, the least first.
-METRIC: Final = ((1, ""), (10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"))
-BINARY: Final = ((1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB"), (2**40, "TiB"), (2**50, "PiB"))
+METRIC: Final = tuple((1000**power, name) for power, name in enumerate(["", *"kMGTPEZY"]))
+BINARY: Final = tuple(
+    (1024**power, name) for power, name in enumerate(["B", *(f"{letter}iB" for letter in "KMGTPEZY")])
+)
 TIME: Final = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
 BYTES_PER_ELEMENT: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 DTYPE_NAMES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 DASH: Final = "–"
 # Below this, numbers are shown to the unit.
 _TO_THE_UNIT: Final = 10_000
+# From here on no metric prefix fits.
+_BEYOND_PREFIXES: Final = 1000 * METRIC[-1][0]
 
 
 def _rounded(value: float, digits: int) -> str:
@@ -36,7 +41,7 @@ def _prefixed(value: float, table: Sequence[tuple[float, str]], base: int, digit
 
 
 def count(value: float | None, digits: int = 4) -> str:
-    """22405742592 -> `22.41 G`; below 10 000 to the unit; None -> a dash.
+    """22405742592 -> `22.41 G`; below 10 000 to the unit, from 10²⁷ on `1.000e+27`; None -> a dash.
 
     >>> count(22405742592), count(785), count(None), count(0)
     ('22.41 G', '785', '–', '0')
@@ -45,6 +50,8 @@ def count(value: float | None, digits: int = 4) -> str:
         return DASH
     if abs(value) < _TO_THE_UNIT and float(value).is_integer():
         return f"{int(value)}"
+    if abs(value) >= _BEYOND_PREFIXES:
+        return f"{Decimal(value):.{digits - 1}e}"
     return _prefixed(value, METRIC, 1000, digits)
 
 

@@ -63,10 +63,10 @@ def run(  # noqa: PLR0913 - options
     output: Output = None,
     force: Force = False,
 ) -> None:
-    """What one system costs, checked by a trace.
+    """What one system costs, checked on the real torch model.
 
-    Every operation is counted in closed form, classified by how it mixes tokens, and compared with fvcore's trace of
-    the real torch model; `--no-trace` answers without torch, `--device` runs and times the model too.
+    Every operation is counted in closed form, classified by how it mixes tokens, and checked on the real torch model
+    (fvcore's trace and torch's dispatcher); `--no-trace` answers without torch, `--device` runs and times the model.
     """
     from xfcost.api import analyze
 

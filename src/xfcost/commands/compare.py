@@ -60,8 +60,8 @@ def run(  # noqa: PLR0913 - options
 ) -> None:
     """Systems side by side at the same N.
 
-    Costs by mixing kind, ratios against the first, growth exponents, and the N at which one overtakes another. Closed
-    form alone by default; `--trace` checks every system by fvcore on the real torch model.
+    Costs by mixing kind, ratios against the first, growth exponents, and the N at which one overtakes another. Counted
+    in closed form; `--trace` checks every system on the real torch model (fvcore's trace and torch's dispatcher).
     """
     from xfcost.api import compare
     from xfcost.report.output import check_target

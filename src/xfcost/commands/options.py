@@ -100,7 +100,10 @@ Settings = Annotated[
 ]
 Trace = Annotated[
     bool,
-    typer.Option("--trace/--no-trace", help="Check the closed form by fvcore on the real model (imports torch)."),
+    typer.Option(
+        "--trace/--no-trace",
+        help="Check the closed form on the real torch model (fvcore's trace and torch's dispatcher).",
+    ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
 FormatOption = Annotated[str | None, typer.Option("--format", help=f"{any_of(FORMATS)}.")]

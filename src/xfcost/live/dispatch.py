@@ -20,6 +20,7 @@ from xfcost.ledger import RUN, Operation
 from xfcost.live.dispatch_costs import Costs, costs_of
 from xfcost.live.dispatch_functions import PARTS, WHOLE
 from xfcost.live.meta import quick_layer_norm
+from xfcost.live.outside import handed_to_numpy
 from xfcost.live.recurrence import in_few_steps
 from xfcost.live.rows import rows_by_path
 
@@ -44,7 +45,8 @@ def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
     with ExitStack() as stack:
         if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
             stack.enter_context(quick_layer_norm())
-        for context in (_running_modules(model, watch), _Conventions(watch), in_few_steps(watch.loop), watch):
+        numpy = handed_to_numpy(watch.unknown)
+        for context in (_running_modules(model, watch), numpy, _Conventions(watch), in_few_steps(watch.loop), watch):
             stack.enter_context(context)
         stack.enter_context(torch.no_grad())
         model(*inputs)

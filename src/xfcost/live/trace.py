@@ -15,15 +15,15 @@ from typing import Any, Final, NamedTuple
 import torch
 from fvcore.nn.jit_analysis import JitModelAnalysis
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
-from xfcost.errors import UsageError
 from xfcost.ledger import MEASURED, Operation
 from xfcost.live.decoding.kept import Kept
 from xfcost.live.graph import Counts, Handle, ShapeMissingError, Value, is_glue, is_shape_arithmetic, not_counted
 from xfcost.live.handles import COUNTED, FREE
 from xfcost.live.meta import traceable_meta
+from xfcost.live.outside import handed_to_numpy
 from xfcost.live.rows import rows_by_path
+from xfcost.live.traceable import check_traceable, tracer_may_refuse
 from xfcost.live.unchanged import unchanged
 
 
@@ -47,7 +47,7 @@ class Traced(NamedTuple):
     unsupported: dict[str, int]
     """Operations that no handle knows, with how often they ran. Nothing of theirs is counted."""
     uncalled: tuple[str, ...] = ()
-    """Modules with parameters that were never called. Where another module used their parameters, it has the work."""
+    """Modules with parameters that were never called, and none of whose parameters any operation used."""
 
     @property
     def complete(self) -> bool:
@@ -87,20 +87,22 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
     """One trace of `model(*inputs)`, counted module by module. The model is left as it was.
 
     Raises:
-        UsageError: an input is no tensor, or a module is one that can't be traced (scripted, or without its shapes).
+        UsageError: `model` is no module, an input is no tensor, or a module is one that can't be traced.
     """
-    _check_traceable(model, inputs)
+    check_traceable(model, inputs)
+    unsupported, used = Counter[str](), set[str]()
     analysis = _Analysis(model, tuple(tensor.detach().clone() for tensor in inputs))
     with ExitStack() as stack:
         stack.enter_context(_collector_paused())
+        stack.enter_context(tracer_may_refuse(model, inputs))
         stack.enter_context(unchanged(model))
-        stack.enter_context(_every_result_read(model))
+        stack.enter_context(handed_to_numpy(unsupported))
+        stack.enter_context(_every_result_read(model, used))
         stack.enter_context(_without_fast_path())
         if any(tensor.is_meta for tensor in inputs):
             stack.enter_context(traceable_meta())
         stack.enter_context(torch.no_grad())
         counts = analysis.by_module_and_operator()
-    unsupported = Counter[str]()
     for name in {analysis.canonical_module_name(name) for name, _ in model.named_modules()}:
         unsupported += analysis.unsupported_ops(name)
         unsupported += Counter({key: times for key, times in counts[name].items() if key not in MEASURED})
@@ -111,24 +113,9 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
         work = {quantity: own[quantity] for quantity in MEASURED if quantity not in {"params", "cached"}}
         cached = sum(kept.numel() for kept in module.buffers(recurse=False)) if isinstance(module, Kept) else 0
         modules[name] = ModuleCosts(params, **work, cached=cached, leaf=next(module.children(), None) is None)
-    uncalled = analysis.uncalled_modules()
+    uncalled = analysis.uncalled_modules() - used
     unused = tuple(name for name, costs in modules.items() if costs.params and name in uncalled)
     return Traced(_shared_params_once(model, modules), dict(sorted(unsupported.items())), unused)
-
-
-def _check_traceable(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    for number, given in enumerate(inputs):
-        if not isinstance(given, Tensor):
-            raise UsageError(
-                f"trace: input {number} is {type(given).__name__}, expected a tensor; "
-                "wrap the model in a module whose forward takes tensors alone"
-            )
-    for name, module in model.named_modules():
-        place = f"{name or 'the model itself'} ({type(module).__name__})"
-        if isinstance(module, torch.jit.ScriptModule):
-            raise UsageError(f"trace: {place} is scripted; pass the module that it was scripted from")
-        if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
-            raise UsageError(f"trace: {place} has no shapes yet; run the model once, then trace it")
 
 
 def _or_named(kind: str, handle: Handle) -> Handle:
@@ -178,13 +165,15 @@ def _shared_params_once(model: nn.Module, modules: dict[str, ModuleCosts]) -> di
 
 
 @contextmanager
-def _every_result_read(model: nn.Module) -> Iterator[None]:
+def _every_result_read(model: nn.Module, used: set[str]) -> Iterator[None]:
     """A result that nobody reads leaves the call too: the tracer drops from its graph what no output needs.
 
-    Caches are such results, written for tokens to come, and so is whatever a model works out in vain.
+    Caches are such results, written for tokens to come, and so is whatever a model works out in vain. `used` gets the
+    names of the modules whose parameters an operation took.
     """
 
     def read(_: nn.Module, inputs: Any, __: Any) -> Any:
+        used.update(name for name, module in model.named_modules() if _parameters_used(module))
         graph = torch._C._get_tracing_state().graph()  # noqa: SLF001 - the graph before anything is dropped of it
         for node in [node for node in _all_nodes(graph) if not node.hasUses()]:
             for value in node.outputs():
@@ -197,6 +186,13 @@ def _every_result_read(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         hook.remove()
+
+
+def _parameters_used(module: nn.Module) -> bool:
+    """Did an operation of the running trace take one of the module's own parameters?"""
+    parameters = module.parameters(recurse=False)
+    value_of = torch._C._get_value_trace  # type: ignore[attr-defined]  # noqa: SLF001 - torch's stubs leave it out
+    return any(value_of(parameter).uses() for parameter in parameters)
 
 
 def _all_nodes(block: Any) -> Iterator[Any]:

@@ -122,13 +122,16 @@ def _phases(text: Generation) -> str:
 
 # What an account is called in a sentence.
 _ACCOUNTS: Final = {"traced": "trace", "dispatched": "dispatcher"}
+_CLOSED_FORM_ALONE: Final = (
+    "counted in closed form; --trace checks it on the real torch model (fvcore's trace and torch's dispatcher)"
+)
 
 
 def agreement_texts(ledger: Ledger) -> Iterator[Text]:
     """One line where all accounts agree; else every difference, and all that was not counted."""
     agreement = ledger.agreement
     if agreement is None:
-        yield Text("closed form alone; --trace checks it by fvcore on the real torch model", style="dim")
+        yield Text(_CLOSED_FORM_ALONE, style="dim")
         return
     joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
     if agreement.exact:

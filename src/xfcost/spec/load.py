@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.errors import SpecError, UsageError, XfcostError, nearest, printable, shown, together
+from xfcost.errors import SpecError, UsageError, XfcostError, all_wrong, nearest, printable, shown, together
 from xfcost.spec.grammar import Spec
 from xfcost.spec.outside import check_inside
 from xfcost.spec.overlay import laid_over
 from xfcost.spec.problems import problems
 from xfcost.spec.reader import Expected, Source, YamlPath, read, read_file, shown_value
-from xfcost.spec.setting import apply, apply_own
+from xfcost.spec.setting import apply_all, apply_own
 
 _MOST_EXTENDS: Final = 16
 
@@ -106,19 +106,33 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
     """
     files = [(written.data, written.source) for written in lineage(name)]
     data, source = files.pop()
-    apply_own(data, source)
+    wrong = apply_own(data, source)
     while files:
         data, source = laid_over((data, source), files.pop())
-        apply_own(data, source)
-    for setting in settings:
-        apply(data, source, setting)
+        wrong += apply_own(data, source)
+    if wrong:
+        raise together([*wrong, *_faults(data, source, name)])
+    if unset := apply_all(data, source, settings):
+        faults = (part for fault in _faults(data, source, name) for part in fault.parts)
+        raise UsageError(all_wrong([*unset, *map(str, faults)]))
     try:
         return Loaded(msgspec.convert(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
-        found, rest = problems(data, source)
-    if rest is not None:
-        found += _misplaced(Loaded(rest, data, source, name, tuple(settings)), [error.path[:-1] for error in found])
+        found = _faults(data, source, name)
     raise together(found)
+
+
+def _faults(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:
+    """All that the grammar refuses, and all that can't stand where it does."""
+    found: list[SpecError] = []
+    spec: Spec | None
+    try:
+        spec = msgspec.convert(data, Spec)
+    except msgspec.ValidationError:
+        found, spec = problems(data, source)
+    if spec is not None:
+        found += _misplaced(Loaded(spec, data, source, name), [error.path[:-1] for error in found])
+    return found
 
 
 def _misplaced(loaded: Loaded, told: Sequence[YamlPath]) -> list[SpecError]:

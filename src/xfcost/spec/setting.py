@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from xfcost.errors import SpecError, UsageError, nearest, printable
@@ -20,7 +20,22 @@ _ANYWHERE: Final = "**"
 _OF_A_FILE: Final = ("extends", "set")
 
 
-def apply(data: dict[str, Any], source: Source, setting: str) -> None:
+def apply_all(data: dict[str, Any], source: Source, settings: Sequence[str]) -> list[str]:
+    """What `--set` says, one after another, as in `stages.0.depth=4`.
+
+    Returns:
+        What is wrong with those that can't be set, each once.
+    """
+    wrong: list[str] = []
+    for setting in settings:
+        try:
+            _apply(data, source, setting)
+        except UsageError as error:
+            wrong.append(str(error))
+    return list(dict.fromkeys(wrong))
+
+
+def _apply(data: dict[str, Any], source: Source, setting: str) -> None:
     """One `--set stages.0.depth=4`. The key's last word may be new; what leads to it stands in the spec, or could.
 
     Raises:
@@ -40,20 +55,23 @@ def apply(data: dict[str, Any], source: Source, setting: str) -> None:
         raise UsageError(f"{said} {error}") from None
 
 
-def apply_own(data: dict[str, Any], source: Source) -> None:
+def apply_own(data: dict[str, Any], source: Source) -> list[SpecError]:
     """The keys that a file itself sets (`set: {stages.2.depth: 18}`), over what it extends and what it writes.
 
-    Raises:
-        SpecError: one of them leads nowhere.
+    Returns:
+        What is wrong with those that can't be set.
     """
+    wrong: list[SpecError] = []
     settings = data.get("set")
     for key, value in settings.items() if isinstance(settings, dict) else ():  # the grammar refuses anything else
         if (first := _words(key)[0]) in _OF_A_FILE:
-            raise source.error(("set", key), f"`{first}` belongs to the file; write it outside of `set`")
+            wrong.append(source.error(("set", key), f"`{first}` belongs to the file; write it outside of `set`"))
+            continue
         try:
             _assign(data, source, key, value, source.lines.get(("set", key), (source.name, 0)))
         except _AstrayError as error:
-            raise source.error(("set", key), str(error)) from None
+            wrong.append(source.error(("set", key), str(error)))
+    return wrong
 
 
 class _AstrayError(Exception):
