@@ -21,6 +21,7 @@ from xfcost.comparison import distinct
 from xfcost.errors import OutputError, SpecError, UsageError
 from xfcost.facts import Timing
 from xfcost.report.ends import spread
+from xfcost.report.figure import look
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, Line, chart_bytes, chart_figure
 from xfcost.report.scaling import scaling_chart
@@ -327,3 +328,12 @@ def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
 def test_of_a_text_no_line_is_drawn():
     done = xf("plot", "gpt2", "--mode", "generate")
     assert "--mode generate: a line is drawn of one of forward, decode" in done.stderr
+
+
+def test_ticks_are_read_as_numbers_and_not_as_formulas():
+    with look():
+        axes = chart_figure(scaling_chart(swept("vit", "swin", span=(49, 784)), [[], []], "mixing", mark=784)).axes[0]
+        axes.figure.canvas.draw()
+        ticks = [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    assert "10⁹" in ticks
+    assert not any("$" in tick for tick in ticks)

@@ -225,8 +225,8 @@ def _axis_texts(axes: Drawing, chart: Chart) -> None:
     bottom, top = axes.get_ylim()
     if top / bottom < _NARROW:
         axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=30))
-    if top / bottom < _NARROW or chart.unit == "second":
-        axes.yaxis.set_major_formatter(FuncFormatter(_TICKS[chart.unit]))
+    written = top / bottom < _NARROW or chart.unit == "second"
+    axes.yaxis.set_major_formatter(FuncFormatter(_TICKS[chart.unit] if written else _power_of_ten))
     axes.set_xlabel(chart.axis.label)
     axes.set_ylabel(chart.value_label)
     axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6, zorder=0)
@@ -236,6 +236,14 @@ def _axis_texts(axes: Drawing, chart: Chart) -> None:
 
 def _plain(value: float, _position: object = None) -> str:
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _power_of_ten(value: float, _position: object = None) -> str:
+    """10⁹: not matplotlib's own formatter, which writes a formula, and formulas are switched off."""
+    return "10" + str(round(math.log10(value))).translate(_SUPERSCRIPTS)
 
 
 def _count_tick(value: float, _position: object = None) -> str:
