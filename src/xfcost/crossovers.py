@@ -50,12 +50,13 @@ class Crossing(NamedTuple):
 class Points(NamedTuple):
     """Which points are counted: all up to `every`, then up to `most`, each about `ratio` times the one before.
 
-    Also every power of 2 and the point after it: what pads to whole blocks has its steps there.
+    Also each of `blocks` and the point after it: what pads to whole blocks has its steps there.
     """
 
     every: int
     most: int
     ratio: float
+    blocks: tuple[int, ...] = ()
 
     def numbers(self) -> list[int]:
         """The points, ascending."""
@@ -64,8 +65,7 @@ class Points(NamedTuple):
         while number * self.ratio < self.most:
             number *= self.ratio
             found.append(round(number))
-        powers = [2**power for power in range(self.most.bit_length()) if 2**power >= self.every]
-        found += [point for power in powers for point in (power, power + 1) if point <= self.most]
+        found += [point for block in self.blocks for point in (block, block + 1) if point <= self.most]
         return sorted({*found, self.most})
 
 

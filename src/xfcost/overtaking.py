@@ -26,6 +26,9 @@ _MOST_SIZE: Final = 2048
 _TEXTS: Final = {True: (128, 2**0.25), False: (16, 2**0.5)}
 _GRIDS: Final = {True: (64, 2**0.5), False: (16, 2**0.5)}
 
+# Lengths that whole blocks, chunks and windows of texts have: the next token takes another block.
+_WHOLE_BLOCKS: Final = (*range(64, 1024, 64), *(2**power for power in range(10, 21)))
+
 # Lengths to try where a spec's own is not one that all its streams can have.
 _LENGTHS: Final = (1024, 64)
 
@@ -128,7 +131,7 @@ def in_sizes(names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: Co
 
 def _lengths(grain: int, run: Run, *, few: bool) -> _Axis:
     every, ratio = _TEXTS[few]
-    points = Points(every, max(_MOST_TOKENS // grain, 1), ratio)
+    points = Points(every, max(_MOST_TOKENS // grain, 1), ratio, _WHOLE_BLOCKS)
     return _tokens_axis("lengths", lambda step: step * grain, run, points, grain)
 
 

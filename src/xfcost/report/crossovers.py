@@ -108,16 +108,24 @@ def _seen(inside: Sequence[NamedOrder], beyond: Sequence[NamedOrder], search: Se
     """The order at points of a range of which not all were counted: the changes between neighbours that were."""
     above = "above " if inside else ""
     changes = [
-        f"{_cheaper(before)} at {at(before.last)}, {_cheaper(after)} at {at(after.first)}"
+        (f"{_cheaper(before)} at {at(before.last)}", f"{_cheaper(after)} at {at(after.first)}")
         for before, after in pairwise([*inside, *beyond])
         if before.cheaper != after.cheaper
     ]
     if not changes:
         return f"{_cheaper(beyond[0])} at all {sum(one.points for one in beyond):,} looked at {above}".rstrip()
     if len(changes) > _MOST_CHANGES:
-        told = f"{len(changes)} changes seen, among them {changes[0]}; {changes[-1]}"
+        told = f"{len(changes)} changes seen, among them {_chained([changes[0], changes[-1]])}"
         return f"looked at {above}({_tally(beyond, search)}): {told}"
-    return f"{f'looked at {above}'.rstrip()}: {'; '.join(changes)}"
+    return f"{f'looked at {above}'.rstrip()}: {_chained(changes)}"
+
+
+def _chained(changes: Sequence[tuple[str, str]]) -> str:
+    """Changes one after another; a point where one ends and the next begins is told once."""
+    told = ", ".join(changes[0])
+    for (_, last), (before, after) in pairwise(changes):
+        told += f", {after}" if before == last else f"; {before}, {after}"
+    return told
 
 
 def _tally(orders: Sequence[NamedOrder], search: Search) -> str:

@@ -82,7 +82,7 @@ def _first_fewer(comparison: Comparison, name: str) -> str:
     if set(cheaper) == {name}:
         return "at all looked at"
     if name not in cheaper:
-        return "at none looked at" if any(cheaper) else "equal at all"
+        return "at none looked at" if any(cheaper) else "equal where seen"
     first = next(one.first for one in search.orders if one.quantity == "macs" and one.cheaper == name)
     return f"at {first:,}{'' if set(cheaper[cheaper.index(name) :]) == {name} else '*'}"
 
