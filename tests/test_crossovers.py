@@ -15,7 +15,7 @@ import xfcost
 from strategies import as_yaml
 from xfcost.comparison import CURVES, Comparison
 from xfcost.counted import count
-from xfcost.crossovers import Points, search
+from xfcost.crossovers import Crossing, Points, crossings, search
 from xfcost.report.compare import comparison_plain
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
@@ -73,13 +73,21 @@ def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
     (searched,) = comparison.searches
     assert (searched.kind, searched.first, searched.last, searched.grain) == ("lengths", 1, 2**20, 1)
     told = " ".join(comparison_plain(comparison).split())
-    assert f"crossovers at equal N (looked for at {searched.points} N from 1 to 1,048,576, then bisected)" in told
-    assert "MACs: Quadratic costs less up to N = 886, Linear from N = 887" in told
+    assert searched.every == 128
+    assert (
+        f"crossovers at equal N (looked for at {searched.points} N from 1 to 1,048,576, every one to 128; between "
+        "those not counted the order may change again)"
+    ) in told
+    above = "looked at above: Quadratic at N = 886, Linear at N = 887"
+    assert f"MACs: Quadratic costs less up to N = 128; {above}" in told
 
 
 def test_at_equal_costs_neither_costs_less(tmp_path: Path) -> None:
     # (1796 - 24) / 2 = 886: as much for both there
-    assert of_macs(pair(tmp_path, 1796)) == [(885, 887, "Quadratic", "Linear")]
+    comparison = pair(tmp_path, 1796)
+    assert of_macs(comparison) == [(885, 887, "Quadratic", "Linear")]
+    above = "looked at above: Quadratic at N = 885, equal at N = 886, Linear at N = 887"
+    assert f"MACs: Quadratic costs less up to N = 128; {above}" in " ".join(comparison_plain(comparison).split())
     # (1048 - 24) / 2 = 512, which is one of the points that are looked at first
     assert of_macs(pair(tmp_path, 1048)) == [(511, 513, "Quadratic", "Linear")]
 
@@ -94,7 +102,7 @@ def test_the_range_ends_where_positions_do(tmp_path: Path) -> None:
     assert comparison.searches[0].last == 886
     assert of_macs(comparison) == []
     told = " ".join(comparison_plain(comparison).split())
-    assert "N from 1 to 886, then bisected" in told
+    assert "N from 1 to 886, every one to 128; between those not counted the order may change again" in told
     assert "none found in MACs, mixing MACs or attention memory: one order at all of these" in told
 
 
@@ -172,7 +180,7 @@ def test_a_crossing_of_two_lines_is_found_to_the_point(at: int, grain: int) -> N
             return None
         return {"cost": 2 * point if which == 0 else 2 * at - 1}
 
-    found, searched = search(costs, EVERY)
+    orders, searched = search(costs, EVERY)
     points = [point for point in range(1, 4097) if point % grain == 0]
     usable = [point for point in EVERY.numbers() if point % grain == 0]
     if searched is None:
@@ -181,17 +189,44 @@ def test_a_crossing_of_two_lines_is_found_to_the_point(at: int, grain: int) -> N
     below = [point for point in points if point < at]
     above = [point for point in points if point >= at]
     inside = searched.first < at <= searched.last
-    assert [(one.before, one.at, one.first_before) for one in found] == (
-        [(below[-1], above[0], True)] if inside else []
-    )
+    found = [Crossing("cost", below[-1], above[0], True)] if inside else []
+    assert list(crossings(orders)) == found
 
 
 @given(st.integers(1, 300), st.integers(0, 4000))
 def test_the_ends_are_the_least_and_the_largest_that_fit(first: int, more: int) -> None:
     last = min(first + more, 4096)
-    found, searched = search(lambda which, point: {"cost": which} if first <= point <= last else None, EVERY)
-    assert found == []
+    orders, searched = search(lambda which, point: {"cost": which} if first <= point <= last else None, EVERY)
+    assert list(crossings(orders)) == []
+    assert all(order.cheaper == 0 for order in orders)
     if searched is not None:
         assert (searched.first, searched.last) == (first, last)
     else:
         assert not any(first <= point <= last for point in EVERY.numbers())
+
+
+@given(st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=200))
+def test_every_order_is_that_of_its_points(signs: list[int]) -> None:
+    points = Points(8, len(signs), 2**0.25, blocks=(32, 64, 128))
+    orders, searched = search(lambda which, point: {"cost": which * signs[point - 1]}, points)
+    assert searched is not None
+    # The second costs more by the sign: where it is 1 the first costs less, where it is -1 the second.
+    sign = {0: 1, 1: -1, None: 0}
+    for order in orders:
+        assert signs[order.first - 1] == signs[order.last - 1] == sign[order.cheaper]
+        assert order.first <= order.last
+        if order.last <= searched.every:
+            assert set(signs[order.first - 1 : order.last]) == {sign[order.cheaper]}
+            assert order.points == order.last - order.first + 1
+        else:
+            assert order.first > searched.every
+    for before, after in pairwise(orders):
+        assert before.cheaper != after.cheaper or before.last == searched.every
+        # A change beyond the range of which every point was counted is narrowed down to two neighbours, or seen on
+        # the way of another: either way nothing between the two was counted.
+        assert before.last < after.first
+    assert sum(order.points for order in orders) >= len(points.numbers())
+    told = [order for order in orders if order.cheaper is not None]
+    assert [(one.before, one.at) for one in crossings(orders)] == [
+        (before.last, after.first) for before, after in pairwise(told) if before.cheaper != after.cheaper
+    ]

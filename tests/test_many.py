@@ -9,10 +9,12 @@ import pytest
 
 from helpers import xf
 from xfcost.api import compare
+from xfcost.counted import count
 from xfcost.errors import UsageError
 from xfcost.report.compare import comparison_plain, report
 from xfcost.report.console import plain_text
-from xfcost.spec.load import expanded, preset_names
+from xfcost.spec.load import expanded, load, preset_names
+from xfcost.spec.walk import Run, place
 
 
 def test_a_pattern_stands_for_the_presets_that_match_it() -> None:
@@ -37,19 +39,38 @@ def test_many_systems_stand_below_each_other_and_against_the_first() -> None:
     assert re.search(r"^vit-s16 .* 2\.00 ", text, re.MULTILINE)
 
 
-def test_crossovers_with_the_first_are_named_in_the_line() -> None:
-    # Linear attention overtakes full attention; with more tokens of its own, full attention never does.
-    comparison = compare("common-full", "common-linear", "common-axial", "common-memory-tokens", "common-blockwise")
+def macs(preset: str, n: int) -> int:
+    return count(place(load(preset), Run(tokens=(n,))), orders=False).total("macs") or 0
+
+
+def test_where_fewer_macs_than_the_firsts_were_seen_first_is_named_in_the_line() -> None:
+    others = ("linear", "bigbird", "sliding", "conv", "memory-tokens", "blockwise")
+    comparison = compare("common-full", *(f"common-{one}" for one in others), "common-full", N=4096)
     text = comparison_plain(comparison)
-    asked = {name: ledger.facts.source for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)}
-    found = {cross["systems"][1]: cross for cross in comparison.crossovers if cross["quantity"] == "macs"}
-    assert found
-    for name, cross in found.items():
-        since = f"≥ {cross['N']:,}" if cross["cheaper_above"] == name else f"≤ {cross['last_below']:,}"
-        assert re.search(rf"^{asked[name]} .*{since}", text, re.MULTILINE), name
-    for name in set(comparison.names[1:]) - set(found):
-        assert re.search(rf"^{asked[name]} .*(always|never)$", text, re.MULTILINE), name
-    assert re.search(rf"^{asked[comparison.names[0]]} .*–$", text, re.MULTILINE)
+    assert re.search(r"fewer MACs *\n.* first seen at N *\n", text)
+    cells = dict(re.findall(r"^(common-\S+) .*  (at [\d,]+\*?|at \w+ looked at|–) *$", text, re.MULTILINE))
+    assert set(cells) >= {f"common-{one}" for one in others}
+    # Equal to 704 tokens and dearer to 710; blocks of a sliding window: a step up after 1,024 tokens
+    assert (cells["common-bigbird"], cells["common-sliding"]) == ("at 711", "at 950*")
+    assert (cells["common-conv"], cells["common-memory-tokens"]) == ("at all looked at", "at none looked at")
+    assert re.search(r"^Full attention · common #2 .*  equal where seen *$", text, re.MULTILINE)
+    assert "*: not at all N above it that were looked at; json has the order at each" in text
+    words = " ".join(text.split())
+    assert "fewer MACs: than Full attention · common at the same N, looked for at" in words
+    assert "every one to 16; between those not counted the order may change again" in words
+    searches = {one.systems[1]: one for one in comparison.searches}
+    for name, ledger in zip(comparison.names[1:], comparison.ledgers[1:], strict=True):
+        preset = ledger.facts.source
+        orders = [one for one in searches[name].orders if one.quantity == "macs"]
+        for order in orders:
+            for n in (order.first, order.last):
+                here, first = macs(preset, n), macs("common-full", n)
+                assert order.cheaper == (None if here == first else name if here < first else comparison.names[0])
+        named = re.fullmatch(r"at ([\d,]+)\*?", cells.get(preset, ""))
+        if named:
+            n = int(named[1].replace(",", ""))
+            assert macs(preset, n) < macs("common-full", n)
+            assert macs(preset, n - 1) >= macs("common-full", n - 1)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 140])

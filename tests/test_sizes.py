@@ -183,7 +183,7 @@ def test_systems_with_tokens_of_other_sizes_cross_at_equal_images():
     )
     assert below[0] < below[1]
     assert above[0] > above[1]
-    told = f"ViT-S/16 costs less up to {side - 16}×{side - 16}, Swin-T from {side}×{side}"
+    told = f"ViT-S/16 costs less up to {side - 16}×{side - 16}, Swin-T from {side}×{side} to 1024×1024; Swin-T at all"
     assert told in " ".join(comparison_plain(found).split())
     assert xfcost.compare("vit-s16", "vit-b16").size_crossovers == ()  # N says the same
 
@@ -192,7 +192,13 @@ def test_places_traded_again_and_again_take_one_line():
     found = xfcost.compare("swin-t", "swinv2-t-w8-256")
     many = [one for one in found.crossovers if one["quantity"] == "mixing_macs"]
     assert len(many) > 3
+    (searched,) = found.searches
+    orders = [one for one in searched.orders if one.quantity == "mixing_macs" and one.last <= 64**2]
+    points = {who: sum(one.points for one in orders if one.cheaper == who) for who in (*found.names, None)}
+    assert sum(points.values()) == 64
+    told = " ".join(comparison_plain(found).split())
     assert (
-        f"then Swin-T and SwinV2-T (window 8, 256) trade places {len(many)} times, and "
-        f"{many[-1]['cheaper_above']} costs less from N = {many[-1]['N']:,}"
-    ) in " ".join(comparison_plain(found).split())
+        f"mixing MACs: Swin-T and SwinV2-T (window 8, 256) are equal up to N = 49, then the order changes "
+        f"{len(orders) - 1} times up to N = 4,096 (Swin-T at {points['Swin-T']}, SwinV2-T (window 8, 256) at "
+        f"{points['SwinV2-T (window 8, 256)']}, equal at {points[None]} of 64); looked at above: "
+    ) in told

@@ -38,7 +38,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     crossovers: tuple[dict[str, Any], ...]
     """{quantity, systems, N, last_below, cheaper_below, cheaper_above}; of many systems only those against the first.
 
-    The one costs less at `last_below` and where it was looked below that, the other at `N` and where above."""
+    `last_below` and `N` were counted: the one costs less at the first, the other at the second, and at what was counted
+    between them both cost the same. At N that were not counted the order may be another: see `searches`."""
     size_crossovers: tuple[dict[str, Any], ...]
     """The same at equal image sizes, `size` in place of `N`; only of systems whose tokens are of different sizes."""
     searches: tuple[Search, ...]

@@ -1,42 +1,62 @@
 """Where one system overtakes another: the points at which the order of their costs changes.
 
-Points are whole numbers: N of texts, sides of grids, sides of images in patches. Some of them are looked at, and where
+Points are whole numbers: N of texts, sides of grids, sides of images in patches. Some of them are counted, and where
 the order differs between two neighbours of these, the change is narrowed down by bisection. Nothing is said of a point
-that was not looked at: padding makes steps, and between two of one order there may be another.
+that was not counted: padding makes steps, and between two of one order there may be another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 # (system, point) -> its costs; None where the system can't have the point.
 Costs = Callable[[int, int], dict[str, int] | None]
 # Sign of the first system's cost less the second's; None where one of them can't have the point.
 _Sign = Callable[[int], int | None]
+# The costs of both systems at one point.
+_Both = tuple[dict[str, int], dict[str, int]]
 
 _FIRST: Final = 0
 _SECOND: Final = 1
 
 
+class Order(NamedTuple):
+    """Counted points that follow each other and have one order of costs."""
+
+    quantity: str
+    cheaper: int | None
+    """The system, 0 or 1, that costs less; None where both cost the same."""
+    first: int
+    last: int
+    points: int
+    """How many points were counted from `first` to `last`."""
+
+
 class Crossing(NamedTuple):
-    """Two systems whose order changes: up to `before` one costs less, from `at` the other; equal between the two."""
+    """Two systems whose order changes: at `before` one costs less, at `at` the other.
+
+    At the counted points between the two, if there are any, they cost the same.
+    """
 
     quantity: str
     before: int
     at: int
     first_before: bool
-    """Is it the first of the two that costs less up to `before`?"""
+    """Is it the first of the two that costs less at `before`?"""
 
 
 class Points(NamedTuple):
-    """Which points are looked at: all up to `every`, then up to `most`, each about `ratio` times the one before."""
+    """Which points are counted: all up to `every`, then up to `most`, each about `ratio` times the one before.
+
+    Also each of `blocks` and the point after it: what pads to whole blocks has its steps there.
+    """
 
     every: int
     most: int
     ratio: float
+    blocks: tuple[int, ...] = ()
 
     def numbers(self) -> list[int]:
         """The points, ascending."""
@@ -45,6 +65,7 @@ class Points(NamedTuple):
         while number * self.ratio < self.most:
             number *= self.ratio
             found.append(round(number))
+        found += [point for block in self.blocks for point in (block, block + 1) if point <= self.most]
         return sorted({*found, self.most})
 
 
@@ -56,17 +77,22 @@ class Searched(NamedTuple):
     every: int
     """Up to this point, every one; 0 where not even the first few were."""
     points: int
-    """How many were looked at before changes were narrowed down."""
+    """How many were counted before changes were narrowed down."""
 
 
-def search(costs: Costs, points: Points) -> tuple[list[Crossing], Searched | None]:
-    """All changes of order found between the systems 0 and 1, and what was looked at; None where no point fits both."""
+def search(costs: Costs, points: Points) -> tuple[list[Order], Searched | None]:
+    """Every order of the systems 0 and 1 at the counted points, and what was counted; None where no point fits both.
 
-    @cache
-    def known(point: int) -> tuple[dict[str, int], dict[str, int]] | None:
-        first = costs(_FIRST, point)
-        second = None if first is None else costs(_SECOND, point)
-        return None if first is None or second is None else (first, second)
+    The orders of a quantity follow each other; none is on both sides of `Searched.every`.
+    """
+    answers: dict[int, _Both | None] = {}
+
+    def known(point: int) -> _Both | None:
+        if point not in answers:
+            first = costs(_FIRST, point)
+            second = None if first is None else costs(_SECOND, point)
+            answers[point] = None if first is None or second is None else (first, second)
+        return answers[point]
 
     asked = points.numbers()
     usable = [point for point in asked if known(point)]
@@ -74,19 +100,57 @@ def search(costs: Costs, points: Points) -> tuple[list[Crossing], Searched | Non
     if start is None:
         return [], None
     usable = _to_the_ends(lambda point: known(point) is not None, asked, usable)
-    found = []
-    for quantity in start[_FIRST]:
-
-        def sign(point: int, quantity: str = quantity) -> int | None:
-            both = known(point)
-            if both is None:
-                return None
-            first, second = both[_FIRST][quantity], both[_SECOND][quantity]
-            return (first > second) - (first < second)
-
-        found += [Crossing(quantity, low, high, before < 0) for low, high, before in _changes(sign, usable)]
     every = max((point for point in usable if point <= points.every), default=0)
-    return found, Searched(usable[0], usable[-1], every, len(usable))
+    signs = [(quantity, _sign_of(quantity, known)) for quantity in start[_FIRST]]
+    for _, sign in signs:
+        for low, high in pairwise(_fitting(answers)):
+            _narrow(sign, low, high)
+    counted = _fitting(answers)
+    orders = [order for quantity, sign in signs for order in _orders(quantity, sign, counted, every)]
+    return orders, Searched(usable[0], usable[-1], every, len(usable))
+
+
+def crossings(orders: Iterable[Order]) -> Iterator[Crossing]:
+    """The changes from one system costing less to the other."""
+    unequal = (order for order in orders if order.cheaper is not None)
+    for before, after in pairwise(unequal):
+        if before.quantity == after.quantity and before.cheaper != after.cheaper:
+            yield Crossing(before.quantity, before.last, after.first, before.cheaper == _FIRST)
+
+
+def _fitting(answers: Mapping[int, _Both | None]) -> list[int]:
+    """The points counted so far that both can have, ascending."""
+    return sorted(point for point, both in answers.items() if both is not None)
+
+
+def _sign_of(quantity: str, known: Callable[[int], _Both | None]) -> _Sign:
+    def sign(point: int) -> int | None:
+        both = known(point)
+        if both is None:
+            return None
+        first, second = both[_FIRST][quantity], both[_SECOND][quantity]
+        return (first > second) - (first < second)
+
+    return sign
+
+
+def _narrow(sign: _Sign, low: int, high: int) -> None:
+    """Count points until a change of order between `low` and `high`, a tie included, is between two neighbours."""
+    while (before := sign(low)) != sign(high):
+
+        def differs(point: int, before: int | None = before) -> bool | None:
+            here = sign(point)
+            return None if here is None else here != before
+
+        low = _bisect(differs, low, high)[1]
+
+
+def _orders(quantity: str, sign: _Sign, counted: Sequence[int], every: int) -> Iterator[Order]:
+    """The orders along the counted points, one that goes on beyond `every` in two parts."""
+    cheaper = {-1: _FIRST, 0: None, 1: _SECOND}
+    for (here, _), group in groupby(counted, lambda point: (sign(point), point <= every)):
+        points = list(group)
+        yield Order(quantity, cheaper[here or 0], points[0], points[-1], len(points))
 
 
 def _to_the_ends(fits: Callable[[int], bool], asked: Sequence[int], usable: list[int]) -> list[int]:
@@ -118,20 +182,3 @@ def _outwards(middle: int, low: int, high: int) -> Iterator[int]:
         for point in (middle - away, middle + away) if away else (middle,):
             if low < point < high:
                 yield point
-
-
-def _changes(sign: _Sign, points: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(last point of one order, first of the other, the sign before)."""
-    unequal = [point for point in points if sign(point)]
-
-    def is_sign(wanted: int) -> Callable[[int], bool | None]:
-        return lambda point: None if sign(point) is None else sign(point) == wanted
-
-    def is_other(unwanted: int) -> Callable[[int], bool | None]:
-        return lambda point: None if sign(point) is None else sign(point) != unwanted
-
-    for low, high in pairwise(unequal):
-        before = sign(low) or 0
-        if before != sign(high):
-            first = _bisect(is_sign(-before), low, high)[1]
-            yield _bisect(is_other(before), low, first)[0], first, before

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.crossovers import Crossing, Points, Searched, search
+from xfcost.crossovers import Crossing, Order, Points, Searched, crossings, search
 from xfcost.errors import XfcostError
 from xfcost.ledger import Ledger
 from xfcost.spec.load import Loaded
@@ -23,8 +23,11 @@ from xfcost.spec.walk import Run, input_for, time_steps
 _MOST_TOKENS: Final = 2**20
 _MOST_SIZE: Final = 2048
 # Of few systems more points are looked at than of many.
-_TEXTS: Final = {True: (16, 2**0.25), False: (16, 2**0.5)}
+_TEXTS: Final = {True: (128, 2**0.25), False: (16, 2**0.5)}
 _GRIDS: Final = {True: (64, 2**0.5), False: (16, 2**0.5)}
+
+# Lengths that whole blocks, chunks and windows of texts have: the next token takes another block.
+_WHOLE_BLOCKS: Final = (*range(64, 1024, 64), *(2**power for power in range(10, 21)))
 
 # Lengths to try where a spec's own is not one that all its streams can have.
 _LENGTHS: Final = (1024, 64)
@@ -32,6 +35,18 @@ _LENGTHS: Final = (1024, 64)
 # A spec and a run -> its costs.
 CostsOf = Callable[[Loaded, Run], Mapping[str, int]]
 Kind = Literal["lengths", "grids", "sizes"]
+
+
+class NamedOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Counted points that follow each other, as N or as the side of a square image, at which the order is the same."""
+
+    quantity: str
+    cheaper: str | None
+    """The system that costs less; None where both cost the same."""
+    first: int
+    last: int
+    points: int
+    """How many points were counted from `first` to `last`: all of them up to the search's `every`, else some."""
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +58,11 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     last: int
     every: int
-    """Every point from `first` to this one was looked at."""
+    """Every point from `first` to this one was counted; 0: not even the first few."""
     points: int
     """How many points, before changes of order were narrowed down."""
+    orders: tuple[NamedOrder, ...]
+    """The order at every counted point, quantity by quantity; none is on both sides of `every`."""
     grain: int = 1
     """Lengths and sizes are multiples of this."""
 
@@ -114,7 +131,7 @@ def in_sizes(names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: Co
 
 def _lengths(grain: int, run: Run, *, few: bool) -> _Axis:
     every, ratio = _TEXTS[few]
-    points = Points(every, max(_MOST_TOKENS // grain, 1), ratio)
+    points = Points(every, max(_MOST_TOKENS // grain, 1), ratio, _WHOLE_BLOCKS)
     return _tokens_axis("lengths", lambda step: step * grain, run, points, grain)
 
 
@@ -166,18 +183,34 @@ def _found(
         def at(which: int, step: int, pair: tuple[int, int] = pair, here: _Axis = here) -> dict[str, int] | None:
             return known(pair[which], here.run(step))
 
-        found, searched = search(at, here.points)
-        crossovers += [_named(one, both, here) for one in found]
+        orders, searched = search(at, here.points)
+        crossovers += [_named(one, both, here) for one in crossings(orders)]
         if searched is not None:
-            searches.append(_search(searched, both, here))
+            searches.append(_search(searched, orders, both, here))
     return Found(tuple(crossovers), tuple(searches))
 
 
-def _search(searched: Searched, systems: tuple[str, str], axis: _Axis) -> Search:
-    first, last = axis.at(searched.first), axis.at(searched.last)
-    every = axis.at(searched.every) if searched.every else 0
-    points = searched.points
-    return Search(systems=systems, kind=axis.kind, first=first, last=last, every=every, points=points, grain=axis.grain)
+def _search(searched: Searched, orders: Sequence[Order], systems: tuple[str, str], axis: _Axis) -> Search:
+    return Search(
+        systems=systems,
+        kind=axis.kind,
+        first=axis.at(searched.first),
+        last=axis.at(searched.last),
+        every=axis.at(searched.every) if searched.every else 0,
+        points=searched.points,
+        orders=tuple(_named_order(one, systems, axis) for one in orders),
+        grain=axis.grain,
+    )
+
+
+def _named_order(order: Order, systems: tuple[str, str], axis: _Axis) -> NamedOrder:
+    return NamedOrder(
+        quantity=order.quantity,
+        cheaper=None if order.cheaper is None else systems[order.cheaper],
+        first=axis.at(order.first),
+        last=axis.at(order.last),
+        points=order.points,
+    )
 
 
 def _named(crossing: Crossing, systems: tuple[str, str], axis: _Axis) -> dict[str, Any]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from rich.text import Text
 
 from xfcost.comparison import Comparison
-from xfcost.overtaking import Search
+from xfcost.overtaking import NamedOrder, Search
 
 CURVE_WORDS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
-# Of two systems that change places more often, only how often and between which ends.
-_MOST_CROSSINGS: Final = 3
+# Of an order that changes more often, only how often, and how often it is which.
+_MOST_CHANGES: Final = 3
+# A counted point -> what it is called.
+_At = Callable[[int], str]
 
 
 def crossover_texts(comparison: Comparison) -> Iterator[Text]:
@@ -29,8 +31,9 @@ def crossover_texts(comparison: Comparison) -> Iterator[Text]:
         yield Text(f"crossovers at equal N{of}", style="bold")
         for one in comparison.searches:
             yield Text(f"  {one.systems[0]} and {one.systems[1]}: looked for {search_text(one)}", style="dim")
-    yield from _orders(comparison.crossovers, lambda found, key: f"N = {found['N' if key == 'at' else key]:,}")
-    if not comparison.crossovers:
+    lines = _order_lines(comparison.searches, lambda tokens: f"N = {tokens:,}")
+    yield from lines
+    if not lines:
         yield Text("  none found in MACs, mixing MACs or attention memory: one order at all of these")
 
 
@@ -42,12 +45,11 @@ def of_what(comparison: Comparison) -> str:
 
 def size_crossover_texts(comparison: Comparison) -> Iterator[Text]:
     """The image sizes at which one overtakes the other."""
-    if comparison.size_crossovers:
+    lines = _order_lines(comparison.size_searches, lambda side: f"{side}×{side}")
+    if lines:
         searched = "; ".join(searched_texts(comparison.size_searches))
         yield Text(f"crossovers at equal image sizes (looked for {searched})", style="bold")
-        yield from _orders(
-            comparison.size_crossovers, lambda found, key: "{0}×{0}".format(found["size" if key == "at" else key])
-        )
+        yield from lines
 
 
 def searched_texts(searches: Sequence[Search]) -> Iterator[str]:
@@ -56,37 +58,89 @@ def searched_texts(searches: Sequence[Search]) -> Iterator[str]:
 
 
 def search_text(one: Search) -> str:
-    """`on every square grid from N = 1 to 4,096, and on some up to 1,048,576`."""
+    """`on every square grid from N = 1 to 4,096, and at some to 1,048,576; between those not counted …`."""
+    more = "; between those not counted the order may change again" if one.every < one.last else ""
     if one.kind == "lengths":
         each = "" if one.grain == 1 else f", multiples of {one.grain:,}"
-        return f"at {one.points:,} N from {one.first:,} to {one.last:,}{each}, then bisected"
+        every = f", every one to {one.every:,}" if one.every else ""
+        return f"at {one.points:,} N from {one.first:,} to {one.last:,}{each}{every}{more}"
     what = "on every square grid from N =" if one.kind == "grids" else f"at every multiple of {one.grain} pixels from"
     if not one.every:
-        return f"at {one.points:,} of them from {one.first:,} to {one.last:,}"
-    more = "" if one.last <= one.every else f", and at some to {one.last:,}"
-    return f"{what} {one.first:,} to {one.every:,}{more}"
+        return f"at {one.points:,} of them from {one.first:,} to {one.last:,}{more}"
+    some = f", and at some to {one.last:,}" if more else ""
+    return f"{what} {one.first:,} to {one.every:,}{some}{more}"
 
 
-def _orders(crossovers: Sequence[dict[str, Any]], at: Callable[[dict[str, Any], str], str]) -> Iterator[Text]:
-    """One line per quantity and pair: who costs less from where to where, as far as it was looked at.
+def _order_lines(searches: Sequence[Search], at: _At) -> list[Text]:
+    """One line per quantity and pair that is not of one order at all counted points."""
+    texts = ((quantity, _order_text(one, quantity, at)) for quantity in CURVE_WORDS for one in searches)
+    return [Text(f"  {CURVE_WORDS[quantity]}: {text}") for quantity, text in texts if text]
 
-    Where two trade places again and again (padding makes steps), how often, and who costs less outside of that.
+
+def _order_text(search: Search, quantity: str, at: _At) -> str:
+    """Who costs less where, as far as it was counted; nothing where one does at all counted points.
+
+    A range is named only where every point of it was counted; beyond that, only counted points.
     """
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for found in crossovers:
-        groups.setdefault((found["quantity"], *found["systems"]), []).append(found)
-    for (quantity, first, second), changes in groups.items():
-        start, end = changes[0], changes[-1]
-        words = f"  {CURVE_WORDS[quantity]}: {start['cheaper_below']} costs less up to {at(start, 'last_below')}"
-        if len(changes) > _MOST_CROSSINGS:
-            traded = f"then {first} and {second} trade places {len(changes)} times"
-            yield Text(f"{words}, {traded}, and {end['cheaper_above']} costs less from {at(end, 'at')}")
-            continue
-        between = [
-            f", {before['cheaper_above']} {_span(at(before, 'at'), at(after, 'last_below'))}"
-            for before, after in pairwise(changes)
-        ]
-        yield Text(f"{words}{''.join(between)}, {end['cheaper_above']} from {at(end, 'at')}")
+    orders = [one for one in search.orders if one.quantity == quantity]
+    if len({one.cheaper for one in orders}) == 1:
+        points = sum(one.points for one in orders)
+        return "" if orders[0].cheaper else f"{' and '.join(search.systems)} are equal at all {points:,} looked at"
+    inside = [one for one in orders if one.last <= search.every]
+    beyond = [one for one in orders if one.last > search.every]
+    parts = [_ranges(inside, search, at)] if inside else []
+    parts += [_seen(inside[-1:], beyond, search, at)] if beyond else []
+    return "; ".join(parts)
+
+
+def _ranges(orders: Sequence[NamedOrder], search: Search, at: _At) -> str:
+    """The order on a range of which every point was counted."""
+    start = orders[0]
+    begins = f"at {at(start.first)}" if start.first == start.last else f"up to {at(start.last)}"
+    words = f"{_who(start, search)} {begins}"
+    if len(orders) - 1 > _MOST_CHANGES:
+        changes = f"then the order changes {len(orders) - 1} times up to {at(search.every)}"
+        return f"{words}, {changes} ({_tally(orders, search)})"
+    return ", ".join([words, *(f"{_cheaper(one)} {_span(at(one.first), at(one.last))}" for one in orders[1:])])
+
+
+def _seen(inside: Sequence[NamedOrder], beyond: Sequence[NamedOrder], search: Search, at: _At) -> str:
+    """The order at points of a range of which not all were counted: the changes between neighbours that were."""
+    above = "above " if inside else ""
+    changes = [
+        (f"{_cheaper(before)} at {at(before.last)}", f"{_cheaper(after)} at {at(after.first)}")
+        for before, after in pairwise([*inside, *beyond])
+        if before.cheaper != after.cheaper
+    ]
+    if not changes:
+        return f"{_cheaper(beyond[0])} at all {sum(one.points for one in beyond):,} looked at {above}".rstrip()
+    if len(changes) > _MOST_CHANGES:
+        told = f"{len(changes)} changes seen, among them {_chained([changes[0], changes[-1]])}"
+        return f"looked at {above}({_tally(beyond, search)}): {told}"
+    return f"{f'looked at {above}'.rstrip()}: {_chained(changes)}"
+
+
+def _chained(changes: Sequence[tuple[str, str]]) -> str:
+    """Changes one after another; a point where one ends and the next begins is told once."""
+    told = ", ".join(changes[0])
+    for (_, last), (before, after) in pairwise(changes):
+        told += f", {after}" if before == last else f"; {before}, {after}"
+    return told
+
+
+def _tally(orders: Sequence[NamedOrder], search: Search) -> str:
+    """At how many of the counted points which of the two costs less."""
+    points = {who: sum(one.points for one in orders if one.cheaper == who) for who in (*search.systems, None)}
+    told = [f"{who or 'equal'} at {number:,}" for who, number in points.items() if number]
+    return f"{', '.join(told)} of {sum(points.values()):,}"
+
+
+def _who(order: NamedOrder, search: Search) -> str:
+    return f"{order.cheaper} costs less" if order.cheaper else f"{' and '.join(search.systems)} are equal"
+
+
+def _cheaper(order: NamedOrder) -> str:
+    return order.cheaper or "equal"
 
 
 def _span(first: str, last: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -73,21 +73,18 @@ def _days(comparison: Comparison, name: str) -> str:
     return units.DASH if value is None else days_text(value, "")
 
 
-def _crossover(comparison: Comparison, name: str) -> str:
-    """The N from which on the system costs fewer MACs than the first, or up to which (after `*`, more changes)."""
-    first = comparison.names[0]
-    if not any(name == one.systems[1] for one in comparison.searches):
+def _first_fewer(comparison: Comparison, name: str) -> str:
+    """The least counted N at which the system costs fewer MACs than the first; `*`: not at all counted N above it."""
+    search = next((one for one in comparison.searches if name == one.systems[1]), None)
+    if search is None:
         return units.DASH
-    found = [cross for cross in comparison.crossovers if cross["quantity"] == "macs" and name in cross["systems"]]
-    if found:
-        return f"{_since(found[-1], name)}{'*' if len(found) > 1 else ''}"
-    here, there = comparison.figures[name]["macs"], comparison.figures[first]["macs"]
-    return "always" if (here or 0) < (there or 0) else "never"
-
-
-def _since(cross: dict[str, Any], name: str) -> str:
-    """From where on it costs fewer MACs, or up to where."""
-    return f"≥ {cross['N']:,}" if cross["cheaper_above"] == name else f"≤ {cross['last_below']:,}"
+    cheaper = [one.cheaper for one in search.orders if one.quantity == "macs"]
+    if set(cheaper) == {name}:
+        return "at all looked at"
+    if name not in cheaper:
+        return "at none looked at" if any(cheaper) else "equal where seen"
+    first = next(one.first for one in search.orders if one.quantity == "macs" and one.cheaper == name)
+    return f"at {first:,}{'' if set(cheaper[cheaper.index(name) :]) == {name} else '*'}"
 
 
 COLUMNS: Final = (
@@ -112,7 +109,7 @@ COLUMNS: Final = (
     Column("run FLOPs", 9, 8, _run_flops),
     Column("days", 7, 8, _days),
     Column("time", 8, 8, lambda comparison, name: units.seconds(comparison.figures[name]["seconds"])),
-    Column("fewer MACs at N", 15, 8, _crossover),
+    Column("fewer MACs\nfirst seen at N", 17, 8, _first_fewer),
 )
 
 
@@ -174,10 +171,10 @@ def endnotes(comparison: Comparison, width: int) -> Iterator[Text]:
     for where, names in searches.items():
         whose = f" ({names_text(names)})" if len(searches) > 1 else ""
         yield Text(
-            f"fewer MACs at N: than {short[comparison.names[0]]} at the same N, looked for {where}{whose}", style="dim"
+            f"fewer MACs: than {short[comparison.names[0]]} at the same N, looked for {where}{whose}", style="dim"
         )
-    if any(_crossover(comparison, name).endswith("*") for name in comparison.names):
-        yield Text("*: the last of several changes of order; json has all of them", style="dim")
+    if any(_first_fewer(comparison, name).endswith("*") for name in comparison.names):
+        yield Text("*: not at all N above it that were looked at; json has the order at each", style="dim")
     told: dict[str, list[str]] = {}
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
         if ledger.agreement is not None:
@@ -187,7 +184,7 @@ def endnotes(comparison: Comparison, width: int) -> Iterator[Text]:
             told.setdefault(note, []).append(short[name])
     for note, names in told.items():
         yield Text(f"note: {', '.join(names)}: {note}")
-    left_out = [column.title for column in _speaking(comparison) if column not in columns]
+    left_out = [" ".join(column.title.split()) for column in _speaking(comparison) if column not in columns]
     if left_out:
         yield Text(f"not shown at {width} columns: {', '.join(left_out)}; csv and json have them", style="dim")
     yield from run_texts(comparison.ledgers[0])
