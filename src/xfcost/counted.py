@@ -51,8 +51,8 @@ def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
         known = _orders(part, architecture, letters.get(part.path)) if orders else {}
         for row in _of_part(part, architecture):
             placed = _placed(row, part, architecture, stage=stage, block=block, times=times)
-            told = msgspec.structs.replace(placed, order=known.get(row.path)) if orders else placed
-            yield _with_traffic(told, architecture)
+            full = msgspec.structs.replace(placed, order=known.get(row.path)) if orders else placed
+            yield _with_traffic(full, architecture)
 
 
 def _letters_of_doors(architecture: Architecture) -> dict[str, str]:
