@@ -131,7 +131,8 @@ def test_traffic_of_all_systems_beside_each_other_and_below(specs: list[Path]) -
 
 def test_many_systems_that_decode_say_what_they_cache(specs: list[Path]) -> None:
     comparison = xfcost.compare(*specs, mode="decode", N=8)
-    head, *lines = shown(comparison).split("\n\n")[1].splitlines()
+    above, head, *lines = shown(comparison).split("\n\n")[1].splitlines()
+    assert above.split() == ["fewer", "MACs"]  # a column's first line: fewer MACs, first seen at N
     assert head.split()[:4] == ["params", "MACs", "×first", "MACs"]
     assert "cache" in head
     # Keys and values of 8 tokens, 8·k wide, 4 bytes: 512·k
