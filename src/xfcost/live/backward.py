@@ -22,11 +22,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
+from xfcost.live.dispatch_costs import CONTRACTIONS, FLOPS_PER_MAC
 from xfcost.live.kernels import KernelOnMeta
 from xfcost.live.recurrence import in_few_steps
 from xfcost.live.reversible import ReversibleRun
 
-_FLOPS_PER_MAC: Final = 2
 # Steps of a loop that are walked: from the second on, every step adds the same.
 _FEW: Final = 3
 _TOKENS_RANK: Final = 3
@@ -36,23 +36,12 @@ def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *others: 
     """As many products as its forward for each gradient that is asked; torch's formula forgets groups."""
     transposed, asked = others[4], others[7]
     positions = x if transposed else gradient
-    return _FLOPS_PER_MAC * positions.shape[0] * prod(positions.shape[2:]) * prod(weight.shape) * sum(asked[:2])
-
-
-def _matrix_vector(matrix: Tensor, *_: Any, **__: Any) -> int:
-    return _FLOPS_PER_MAC * matrix.numel()
-
-
-def _added_matrix_vector(added: Tensor, matrix: Tensor, *_: Any, **__: Any) -> int:
-    return _FLOPS_PER_MAC * matrix.numel()
+    return FLOPS_PER_MAC * positions.shape[0] * prod(positions.shape[2:]) * prod(weight.shape) * sum(asked[:2])
 
 
 # What torch's table has wrong, or not at all.
-MENDED: Final[dict[Any, Callable[..., int]]] = {
+MENDED: Final[dict[Any, Callable[..., int]]] = CONTRACTIONS | {
     torch.ops.aten.convolution_backward: _convolution_backward,
-    torch.ops.aten.mv: _matrix_vector,
-    torch.ops.aten.dot: _matrix_vector,
-    torch.ops.aten.addmv: _added_matrix_vector,
 }
 
 
@@ -113,9 +102,9 @@ class _Walk(TorchDispatchMode):
         if self._paused:
             return result
         if packet in MENDED:
-            self.macs[self._whose()] += MENDED[packet](*args, **given) // _FLOPS_PER_MAC
+            self.macs[self._whose()] += MENDED[packet](*args, **given) // FLOPS_PER_MAC
         elif packet in flop_registry:
-            self.macs[self._whose()] += flop_registry[packet](*args, **given, out_val=result) // _FLOPS_PER_MAC
+            self.macs[self._whose()] += flop_registry[packet](*args, **given, out_val=result) // FLOPS_PER_MAC
         return result
 
     def _whose(self) -> str:
