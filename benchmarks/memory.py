@@ -37,10 +37,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from xfcost.counted import count
-from xfcost.live.build import build
-from xfcost.live.process_memory import of_forward, of_training
-from xfcost.live.updates import Stepping
+from xfcost.counting.forward import count
+from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.process import of_forward, of_training
+from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 

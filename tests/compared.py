@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cases import CASES
 from cases.base import Case
 from references.plain import Options, Place, Weights
-from xfcost.mechanisms.base import Mixer, tag_of
+from xfcost.formulas.component import Mixer, tag_of
 
 # Buffers that hold drawn or remembered numbers; all others are geometry, which a reference works out by itself.
 GIVEN = {

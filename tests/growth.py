@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from xfcost.layers.residual import wrapped
-from xfcost.mechanisms.base import Page, Place, SubLayer
-from xfcost.orders import orders
+from xfcost.formulas.component import Page, Place, SubLayer
+from xfcost.formulas.orders import orders
+from xfcost.formulas.residual import wrapped
 
 
 def orders_at(page: Page, place: Place) -> dict[str, str]:

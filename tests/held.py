@@ -18,11 +18,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from xfcost.live.build import TWINS
-from xfcost.live.kernels import KernelOnMeta
-from xfcost.live.leaves import Fused
-from xfcost.live.rows import row_path
-from xfcost.mechanisms.base import Mixer, Place
+from xfcost.formulas.component import Mixer, Place
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.shared.leaves import Fused
+from xfcost.torch_models.tracing.kernels import KernelOnMeta
+from xfcost.torch_models.tracing.rows import row_path
 
 KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 

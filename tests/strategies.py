@@ -11,11 +11,11 @@ import yaml
 
 from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
-from xfcost.counted import count
-from xfcost.grid import Grid
-from xfcost.ledger import Ledger
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Mixer, Place, SubLayer
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Mixer, Place, SubLayer
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 

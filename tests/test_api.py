@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import xfcost
-from xfcost.asked import token_numbers
-from xfcost.errors import UsageError, XfcostError
+from xfcost.counting.run_options import token_numbers
+from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.report.table import ledger_plain
 
 
@@ -106,7 +106,7 @@ def test_a_spec_that_is_neither_name_nor_path(spec):
 
 
 def test_a_device_that_is_not_there_is_refused_before_the_trace(monkeypatch):
-    monkeypatch.setattr("xfcost.live.account.traced", lambda *given: pytest.fail("traced first"))
+    monkeypatch.setattr("xfcost.torch_models.accounts.traced", lambda *given: pytest.fail("traced first"))
     with pytest.raises(XfcostError, match="this machine has"):
         xfcost.analyze("vit", device="tpu")
 

@@ -9,20 +9,20 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.additive import Additive, Maxout, Sum
+from xfcost.formulas.component import Place
 from xfcost.layers import Token
-from xfcost.ledger import Operation
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
-from xfcost.live.trace import trace
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Gru, Lstm
-from xfcost.mechanisms.additive import Additive, Maxout, Sum
-from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.tracing.trace import trace
 
 SEARCH = Gru(
     hidden=5,

@@ -13,16 +13,16 @@ from cases.base import Case
 from held import NoKernel, Returned, Saved, Statistics, made, watched
 from strategies import cases, examples, place_for
 from xfcost.api import analyze
-from xfcost.counted import batched, count
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.build import build
-from xfcost.matrices import Matrix
-from xfcost.mechanisms.base import Mixer, Place, tag_of
+from xfcost.counting.forward import batched, count
+from xfcost.formulas.component import Mixer, Place, tag_of
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.relative import Relative
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
 
 BATCH = 2
 DTYPES = (torch.float32, torch.bfloat16)

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from helpers import xf
-from xfcost.counted import count
+from xfcost.counting.forward import count
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 

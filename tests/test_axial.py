@@ -12,18 +12,18 @@ from cases.base import DIM, VOLUME, Case
 from compared import given, referred
 from strategies import place_for
 from test_every_mechanism import example, joined, make
-from xfcost.comparison import compared
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.comparison import compared
+from xfcost.counting.forward import count
+from xfcost.counting.sweep import slope, sweep
+from xfcost.formulas.component import Place
 from xfcost.layers import Fold
-from xfcost.live.build import build
-from xfcost.live.probe import probe
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Axial
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.sweep import slope, sweep
+from xfcost.torch_models.build import build
+from xfcost.torch_models.probing.probe import probe
 
 GRID = """\
 name: on a grid

@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import AxisPosition, Context, Shift
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.probing.probe import probe
 
 # Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,
 # its output goes down by a row; the inner one reads the pixels, shifted right, to the left in their row.

@@ -15,16 +15,16 @@ from bert import put_embeddings, put_layer
 from growth import orders_at
 from strategies import as_yaml
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import Live
-from xfcost.live.mechanisms.block_sparse import BlockSparseAttention
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import BlockSparse, Full
-from xfcost.mechanisms.base import Place
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import Live
+from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
 
 
 def at(tokens: int, **more: Any) -> Place:

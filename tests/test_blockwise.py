@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import TWINS
-from xfcost.live.probe import probe
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Blockwise
-from xfcost.mechanisms.base import Place
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.probing.probe import probe
 
 
 def stand(grid: Grid, dim: int = 6, *, fused: bool = False) -> Place:

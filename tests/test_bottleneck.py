@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from cases.base import Case
 from growth import orders_at
 from test_every_mechanism import example, joined, make, probed
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.mechanisms import bottleneck as live
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.receptive import read_at_all, read_once, read_twice
+from xfcost.formulas.rows import elementwise, linear
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Basic, Bottleneck
-from xfcost.mechanisms.base import Mixer, Place
-from xfcost.mechanisms.receptive import read_at_all, read_once, read_twice
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.torch_models.mechanisms import bottleneck as live
 
 
 def spot(sides: tuple[int, ...], dim: int, out_dim: int | None = None) -> Place:

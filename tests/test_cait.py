@@ -13,20 +13,20 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import xf
 from strategies import as_yaml, counted_spec
 from test_against_transformers import scrambled
-from xfcost.comparison import compared
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.comparison import compared
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers import Mlp
-from xfcost.live.account import reconciled
-from xfcost.live.build import Live, SubLayerModel, Twins, build
-from xfcost.live.probe import probe
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ClassAttention, Full
-from xfcost.mechanisms.base import Place, Residual
 from xfcost.report.remarks import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live, SubLayerModel, Twins, build
+from xfcost.torch_models.probing.probe import probe
 
 # A plain CaiT ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 import xfcost
-from xfcost.comparison import first_scores
-from xfcost.counted import count
+from xfcost.counting.comparison import first_scores
+from xfcost.counting.forward import count
 from xfcost.mechanisms.window import Window
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place

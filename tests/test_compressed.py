@@ -8,14 +8,14 @@ import torch
 from cases.base import Case
 from strategies import place_for
 from test_every_mechanism import example, make
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.probe import probe
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Compressed, Full
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.probing.probe import probe
 
 
 def at(tokens: int, dim: int = 6) -> Place:

@@ -15,14 +15,14 @@ from references.compressive import compressed
 from references.relative import with_memory
 from strategies import as_yaml
 from test_relative import noise, spot
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.ledger import Ledger
-from xfcost.live.build import TWINS
-from xfcost.live.probe import probe
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import Compressive, Relative
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.probing.probe import probe
 
 
 def twin_of(page: Compressive, tokens: int, seed: int = 0) -> Any:

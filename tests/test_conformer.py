@@ -14,17 +14,17 @@ from torch.utils.flop_counter import FlopCounterMode
 import xfcost
 from strategies import as_yaml, counted_spec
 from test_against_transformers import put, scrambled, take, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError, UsageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import FoldAxis
-from xfcost.ledger import Ledger
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
+from xfcost.ledger.errors import PageError, SpecError, UsageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import ConvModule
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, input_for, place
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.probing.probe import probe
 
 BLOCK: list[dict[str, Any]] = [
     {"kind": "mlp", "act": "silu", "residual": {"factor": 0.5}},

@@ -13,17 +13,17 @@ from torch.nn import functional as F
 from cases.base import Case
 from compared import given, referred
 from strategies import counted_spec
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
-from xfcost.live.trace import trace
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import ByteNet, Conv, Lstm
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.tracing.trace import trace
 
 
 def spot(*sides: int, dim: int = 6, out_dim: int | None = None, extra: int = 0) -> Place:

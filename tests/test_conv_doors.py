@@ -20,21 +20,22 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_every_mechanism import Holder, joined
-from xfcost.counted import batched, count
-from xfcost.errors import PageError, SpecError, UsageError
-from xfcost.facts import Facts
-from xfcost.grid import Grid
+from xfcost.counting.forward import batched, count
+from xfcost.formulas.component import NormKind, Place, Residual
+from xfcost.formulas.conv_kernel import Kernel, kernel_of
+from xfcost.formulas.layer import Embed
 from xfcost.layers import Conv, Dense, Mlp, Norm, NormLayer, Pool
-from xfcost.layers.base import Embed
-from xfcost.ledger import Ledger, Operation
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, SubLayerModel, Twins, build
-from xfcost.live.probe import kind_of, probe
-from xfcost.mechanisms.base import NormKind, Place, Residual
-from xfcost.mechanisms.conv_kernel import Kernel, kernel_of
+from xfcost.ledger.errors import PageError, SpecError, UsageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Facts
+from xfcost.ledger.operation import Operation
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import TWINS, SubLayerModel, Twins, build
+from xfcost.torch_models.probing.probe import kind_of, probe
 
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
 # Per element, and learned vectors: as docs/how-it-counts.md prints them.

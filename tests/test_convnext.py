@@ -10,16 +10,16 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import Classifier
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvNext
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)

@@ -13,15 +13,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from test_against_transformers import CLASSES, compare, ours_of, put, take, theirs_of, weights_of
 from test_pvt import at
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvAttention
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.probing.probe import probe
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

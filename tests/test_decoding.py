@@ -15,19 +15,20 @@ from cases.base import Case
 from modules import Holder
 from strategies import cases
 from xfcost.api import analyze
-from xfcost.counted import batched
-from xfcost.errors import PageError
-from xfcost.facts import Facts
-from xfcost.ledger import Ledger, Operation
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, build
-from xfcost.live.decoding import STEPS
-from xfcost.live.decoding.kept import stand_at
-from xfcost.live.leaves import Table
+from xfcost.counting.forward import batched
+from xfcost.formulas.component import Mixer, Place, tag_of
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Facts
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Mixer, Place, tag_of
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.decoding import STEPS
+from xfcost.torch_models.shared.cache import stand_at
+from xfcost.torch_models.shared.leaves import Table
 
 BATCH = 2
 

@@ -9,8 +9,9 @@ import torch
 
 from test_decoding import logits_step_by_step
 from xfcost.api import analyze
-from xfcost.errors import SpecError
-from xfcost.ledger import Ledger, Operation
+from xfcost.ledger.errors import SpecError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.spec.load import load
 
 # Every family, small, under its preset's own doors, heads and order of layers.

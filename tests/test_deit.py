@@ -11,15 +11,15 @@ from torch import nn
 
 from strategies import as_yaml
 from test_against_transformers import compare, copy_block, ours_of, put, take, theirs_of, weights_of
-from xfcost.comparison import compared
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.comparison import compared
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import Classifier, DistillationToken
-from xfcost.live.build import build
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402

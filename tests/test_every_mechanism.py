@@ -28,23 +28,24 @@ from compared import answers_of, scattered
 from growth import exponent, orders_at
 from modules import Holder
 from strategies import answers, as_yaml, cases, examples, place_for, spec_of
-from xfcost.counted import batched
-from xfcost.errors import PageError, SpecError
-from xfcost.facts import Facts
-from xfcost.grid import Grid
+from xfcost.counting.forward import batched
+from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
+from xfcost.formulas.residual import wrapped
 from xfcost.layers import SUBLAYERS, Moe, Swiglu
 from xfcost.layers.mlp import Mlp
-from xfcost.layers.residual import wrapped
-from xfcost.ledger import MIXINGS, Ledger, Operation
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, SubLayerModel, Twins, build
-from xfcost.live.probe import Probed, kind_of, probe
-from xfcost.live.rows import row_path
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Facts
+from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
-from xfcost.mechanisms.base import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import TWINS, SubLayerModel, Twins, build
+from xfcost.torch_models.probing.probe import Probed, kind_of, probe
+from xfcost.torch_models.tracing.rows import row_path
 
 PAGES_SMALL = [page for page, _ in examples(fused=(False,))]
 every_case = pytest.mark.parametrize("case", list(cases()), ids=str)

@@ -9,18 +9,18 @@ import torch
 from cases import CASES
 from modules import Holder
 from strategies import examples, place_for
-from xfcost.accounts import with_backward
-from xfcost.counted import batched
-from xfcost.facts import Facts
-from xfcost.grid import Grid
-from xfcost.layers.residual import wrapped
-from xfcost.ledger import Ledger
-from xfcost.live.backward import walk
-from xfcost.live.build import Live, SubLayerModel, Twins
-from xfcost.live.training import by_rows
-from xfcost.mechanisms.base import Joining, Mixer, Place, Residual
+from xfcost.counting.forward import batched
+from xfcost.counting.training import products_of_input, with_backward_macs
+from xfcost.formulas.component import Joining, Mixer, Place, Residual
+from xfcost.formulas.residual import wrapped
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.join import with_backward
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Facts
 from xfcost.spec.architecture import Part
-from xfcost.training import products_of_input, with_backward_macs
+from xfcost.torch_models.build import Live, SubLayerModel, Twins
+from xfcost.torch_models.tracing.backward import walk
+from xfcost.torch_models.training import by_rows
 
 BATCH = 2
 every_example = pytest.mark.parametrize(

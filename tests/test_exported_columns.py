@@ -19,15 +19,16 @@ import pytest
 import xfcost
 from helpers import xf
 from strategies import as_yaml
-from xfcost.facts import Facts
-from xfcost.ledger import Ledger, Operation
-from xfcost.matrices import Matrix
-from xfcost.modes import Generation, Work
-from xfcost.plan import Training, TrainingStep
+from xfcost.counting.sweep import records as sweep_records
+from xfcost.ledger.core import Core
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.metadata import Facts
+from xfcost.ledger.modes import Generation, Work
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.training import Training, TrainingStep
 from xfcost.report.export import comparison_text, grouped, ledger_text, records, to_csv
 from xfcost.report.gallery import gallery_rows
-from xfcost.sweep import records as sweep_records
-from xfcost.traffic import Core
 
 # ── no column is another's ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -605,9 +606,9 @@ def test_points_of_a_plot(image: Path, tmp_path: Path) -> None:
 
 
 def test_traced_points_of_a_plot(image: Path) -> None:
+    from xfcost.counting.sweep import sweep
     from xfcost.spec.load import load
     from xfcost.spec.walk import Run
-    from xfcost.sweep import sweep
 
     run = Run(batch=2)
     one = sweep("Image", load(str(image)), run, (4, 9))

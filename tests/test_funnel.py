@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from bert import assert_alike, put_joined
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, Residual
+from xfcost.formulas.residual import wrapped
 from xfcost.layers import Upsample
-from xfcost.layers.residual import wrapped
-from xfcost.live.account import reconciled
-from xfcost.live.build import Live
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Funnel
-from xfcost.mechanisms.base import Place, Residual
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live
 
 VOCABULARY, DIM, HIDDEN = 29, 12, 20
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xfcost.api import account, analyze, compare
-from xfcost.asked import make_run
-from xfcost.errors import SpecError, UsageError
-from xfcost.ledger import Ledger
+from xfcost.counting.run_options import make_run
+from xfcost.counting.sums import MOST_EVALUATIONS, summed
+from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
-from xfcost.sums import MOST_EVALUATIONS, summed
 
 coefficients = st.lists(st.integers(-50, 50), min_size=1, max_size=4)
 

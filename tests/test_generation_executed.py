@@ -13,12 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import xf
 from hugging_face import theirs, write
 from xfcost.api import account, analyze
-from xfcost.errors import SpecError, UsageError
 from xfcost.importing import imported
-from xfcost.ledger import Ledger
-from xfcost.live.build import build
+from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 from xfcost.spec.walk import Logits, Run, place
+from xfcost.torch_models.build import build
 
 BATCH = 2
 ENDLESS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": None}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import GlobalLocal
-from xfcost.mechanisms.base import Place
 
 
 def at(tokens: int, extra: int, **more: Any) -> Place:

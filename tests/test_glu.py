@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
 from xfcost.layers import Geglu, Mlp, Swiglu
 from xfcost.layers.glu import Gated
-from xfcost.live.build import TWINS
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.torch_models.build import TWINS
 
 
 def at(tokens: int, dim: int) -> Place:

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from strategies import counted_spec
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import TWINS
-from xfcost.live.mechanisms.positions import Rotary, alibi, bucket_rows
+from xfcost.formulas.buckets import Buckets
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Full, Sliding
-from xfcost.mechanisms.base import Mixer, Place
-from xfcost.mechanisms.buckets import Buckets
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.shared.positions import Rotary, alibi, bucket_rows
 
 
 def at(tokens: int, dim: int = 8, **more: Any) -> Place:

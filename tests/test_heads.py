@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
 from xfcost.layers import Classifier, Pooler
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 
 SPOT = Place(grid=Grid((7,)), dim=4, out_dim=4)
 

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from modules import Call
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import TWINS
-from xfcost.live.mechanisms.hyena import LongConvolution, Spectra
-from xfcost.live.trace import trace
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Hyena
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.mechanisms.hyena import LongConvolution, Spectra
+from xfcost.torch_models.tracing.trace import trace
 
 
 def spot(*sides: int, dim: int = 8) -> Place:

@@ -11,14 +11,14 @@ from torch import nn
 
 from strategies import counted_spec
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, weights_of
-from xfcost.counted import count
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import Shift
-from xfcost.live.build import TWINS
-from xfcost.live.probe import probe
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.probing.probe import probe
 
 transformers = pytest.importorskip("transformers")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402

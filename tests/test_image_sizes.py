@@ -10,7 +10,7 @@ import pytest
 
 import xfcost
 from helpers import xf
-from xfcost.facts import Facts
+from xfcost.ledger.metadata import Facts
 from xfcost.report.compare import comparison_plain
 from xfcost.report.export import comparison_text, ledger_text
 from xfcost.report.inputs import circumstances, input_warnings

@@ -14,14 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from xfcost.api import analyze
-from xfcost.errors import DeviceError, PageError
-from xfcost.grid import Grid
-from xfcost.live.mechanisms.features import SoftmaxFeatures, orthogonal_features
-from xfcost.live.mechanisms.full import FullAttention
-from xfcost.live.mechanisms.kernel import KernelAttention
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import DeviceError, PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Full, Kernel
-from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.mechanisms.kernel import KernelAttention
+from xfcost.torch_models.shared.features import SoftmaxFeatures, orthogonal_features
 
 FEATURES = [EluPlusOne(), RandomFeatures(count=12), RandomFeatures(count=12, function="relu")]
 each_map = pytest.mark.parametrize("features", FEATURES, ids=str)

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xfcost.accounts import growth_exponent, join, with_seconds
-from xfcost.facts import Facts, Timing
-from xfcost.ledger import MIXINGS, Ledger, Operation
-from xfcost.matrices import Matrix
+from xfcost.ledger.join import growth_exponent, join, with_seconds
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.metadata import Facts, Timing
+from xfcost.ledger.operation import MIXINGS, Operation
 
 # Two operations. `a` stands 3 times: 3·(10 + 20) MACs with `b`'s: 3·10 + 1·20 = 50; parameters 3·5 + 1·0 = 15.
 A = Operation(path="x.a", title="A", times=3, params=5, macs=10, flops=21, stage="one", block="one · x")

@@ -7,22 +7,22 @@ from itertools import product
 import pytest
 import torch
 
-from xfcost.arithmetic import ceil_div
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.neighbours import Neighbours
+from xfcost.formulas.rows import convolution
 from xfcost.layers.local_relation import LocalRelationDoor
-from xfcost.ledger import Operation
-from xfcost.live.build import TWINS
-from xfcost.live.trace import trace
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import LocalAttention, LocalRelation
-from xfcost.mechanisms.base import Mixer, Place
-from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.neighbours import Neighbours
-from xfcost.mechanisms.rows import convolution
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run
 from xfcost.spec.walk import place as architecture
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.tracing.trace import trace
 
 
 def at(sides: tuple[int, ...], dim: int, *, extra: int = 0, fused: bool = False) -> Place:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import place_for
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.mechanisms.lsh import LshAttention
-from xfcost.live.memory import peak_bytes
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Lsh
+from xfcost.torch_models.mechanisms.lsh import LshAttention
+from xfcost.torch_models.memory.peak import peak_bytes
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 DIM, HEADS = 12, 3

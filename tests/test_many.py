@@ -9,8 +9,8 @@ import pytest
 
 from helpers import xf
 from xfcost.api import compare
-from xfcost.counted import count
-from xfcost.errors import UsageError
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import UsageError
 from xfcost.report.compare import comparison_plain, report
 from xfcost.report.console import plain_text
 from xfcost.spec.load import expanded, load, preset_names

@@ -9,10 +9,10 @@ from cases.base import Case
 from test_decoding import logits_step_by_step
 from test_every_mechanism import example, make
 from xfcost.api import analyze
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Full, Mla
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 
 

@@ -12,17 +12,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_against_transformers import put, scrambled, take, theirs_of, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers import Concatenate, Dense
-from xfcost.ledger import Ledger
-from xfcost.live.build import TWINS, Model, build
-from xfcost.live.probe import probe
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import Full, InvertedResidual, Unfolded
-from xfcost.mechanisms.base import Place, Residual
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS, Model, build
+from xfcost.torch_models.probing.probe import probe
 
 transformers = pytest.importorskip("transformers")
 

@@ -14,14 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from test_every_mechanism import example, joined, symbolic_flops, sympy
 from xfcost.api import analyze
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers import Geglu, Mlp, Moe, Swiglu
 from xfcost.layers.moe import Groups, Shared
-from xfcost.live.build import TWINS
-from xfcost.live.probe import probe
-from xfcost.live.rows import row_path
-from xfcost.mechanisms.base import Place, Residual
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.tracing.rows import row_path
 
 PACKED = (
     Moe(),

@@ -17,8 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from bert import put_joined
 from test_against_transformers import ours_of, put, scrambled, take, transformers, weights_of
 from xfcost.api import analyze
-from xfcost.counted import count
-from xfcost.ledger import Ledger
+from xfcost.counting.forward import count
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import Mla
 from xfcost.report.export import grouped, ledger_text
 from xfcost.spec.architecture import Mode

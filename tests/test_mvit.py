@@ -12,21 +12,21 @@ from torch.utils.flop_counter import FlopCounterMode
 from growth import orders_at
 from plain_mvit import CONFIGS, Config, PlainMViT
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError, UsageError
-from xfcost.grid import Grid, video_sides
+from xfcost.counting.forward import count
+from xfcost.counting.sweep import sweep
+from xfcost.formulas.component import Place, Residual
+from xfcost.formulas.pooled_axes import PooledAxis
 from xfcost.layers import Conv, Mlp, Position
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import SubLayerModel, Twins, build
-from xfcost.live.mechanisms.decomposed import distance_rows
+from xfcost.ledger.errors import PageError, SpecError, UsageError
+from xfcost.ledger.grid import Grid, video_sides
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import Pooling, WindowPooling
-from xfcost.mechanisms.base import Place, Residual
-from xfcost.mechanisms.pooled_axes import PooledAxis
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.walk import Run, input_for, place
-from xfcost.sweep import sweep
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import SubLayerModel, Twins, build
+from xfcost.torch_models.shared.decomposed import distance_rows
 
 
 def here(*sides: int, extra: int = 0, dim: int = 8) -> Place:

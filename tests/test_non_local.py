@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.build import TWINS
-from xfcost.live.trace import trace
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import NonLocal, Sagan
-from xfcost.mechanisms.base import Mixer, Place
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.tracing.trace import trace
 
 
 def at(sides: tuple[int, ...], dim: int, *, extra: int = 0, fused: bool = False) -> Place:

@@ -10,12 +10,13 @@ from textwrap import dedent
 
 import pytest
 
-from xfcost.counted import count
-from xfcost.ledger import Ledger, Operation
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
+from xfcost.counting.forward import count
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 MIB, GIB = 2**20, 2**30
 
@@ -161,7 +162,7 @@ def test_gpt3_by_hand():
 def test_gpt3_is_counted_without_torch():
     script = """
         import sys
-        from xfcost.counted import count
+        from xfcost.counting.forward import count
         from xfcost.spec.walk import Run, place
         from xfcost.spec.load import load
         ledger = count(place(load("gpt3"), Run()))

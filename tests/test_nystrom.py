@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import build
-from xfcost.live.mechanisms.full import FullAttention
-from xfcost.live.mechanisms.nystrom import NystromAttention, PseudoInverse
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Full, Nystrom
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.mechanisms.nystrom import NystromAttention, PseudoInverse
 
 
 def spot(n: int, dim: int = 6, *, fused: bool = False) -> Place:

@@ -11,17 +11,17 @@ import pytest
 from cases import CASES
 from growth import exponent, orders_at
 from strategies import place_for
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError, UsageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, SubLayer, alone
+from xfcost.formulas.lettered import Lettered, lettered
+from xfcost.formulas.orders import costs, order, orders
+from xfcost.formulas.residual import wrapped
 from xfcost.layers import Moe, Swiglu
 from xfcost.layers.mlp import Mlp
-from xfcost.layers.residual import wrapped
-from xfcost.ledger import Operation
-from xfcost.lettered import Lettered, lettered
+from xfcost.ledger.errors import PageError, SpecError, UsageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Axial, BlockSparse, Cross, Full, Nystrom, Pooling, SpatialReduction, Window, WindowPooling
-from xfcost.mechanisms.base import Place, SubLayer, alone
-from xfcost.orders import costs, order, orders
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.walk import Run, place
 

@@ -12,16 +12,16 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import build
-from xfcost.live.mechanisms.average_pool import AveragePooling
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import AveragePool
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.conv_kernel import Kernel
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
+from xfcost.torch_models.mechanisms.average_pool import AveragePooling
 
 transformers = pytest.importorskip("transformers")
 

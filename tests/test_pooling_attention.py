@@ -19,23 +19,23 @@ from references.inducing import multihead
 from references.plain import normed
 from strategies import as_yaml
 from test_every_mechanism import LargestTensor
-from xfcost.comparison import compared
-from xfcost.counted import batched, count
-from xfcost.errors import PageError, SpecError
-from xfcost.facts import Facts
-from xfcost.grid import Grid
+from xfcost.counting.comparison import compared
+from xfcost.counting.forward import batched, count
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers import PoolingAttention
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
-from xfcost.live.rows import row_path
-from xfcost.mechanisms.base import Place, Residual
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Facts
 from xfcost.report.blocks import diagram
 from xfcost.report.diagram import diagram_plain
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.tracing.rows import row_path
 
 WIDTH, OUT = 5, 6
 PAGES = (

@@ -10,14 +10,14 @@ import pytest
 
 from published import PUBLISHED
 from published.judged import MILLION, Off, PartOf, RoundedDown, Without
-from xfcost.counted import count
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
+from xfcost.counting.forward import count
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Stage
 from xfcost.spec.load import gallery, load, preset_files, preset_names
 from xfcost.spec.order import Order
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 # preset -> reference, out of all files data/exact*.csv.
 EXACT: dict[str, dict[str, str]] = {}

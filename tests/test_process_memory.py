@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from xfcost.errors import DeviceError
-from xfcost.live import limits, memory, shortage
-from xfcost.live.heap import Heap
-from xfcost.live.limits import Limit, cgroup_limits
-from xfcost.live.process_memory import HeapBytes, of_forward, of_training, workspace_bytes
+from xfcost.ledger.errors import DeviceError
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.memory import limits, shortage
+from xfcost.torch_models.memory import peak as memory
+from xfcost.torch_models.memory.heap import Heap
+from xfcost.torch_models.memory.limits import Limit, cgroup_limits
+from xfcost.torch_models.memory.process import HeapBytes, of_forward, of_training, workspace_bytes
 
 KIB, MIB = 1024, 2**20
 
@@ -118,8 +119,8 @@ def test_the_prediction_is_what_a_process_takes():
 import json, re
 from pathlib import Path
 import torch
-from xfcost.live.build import build
-from xfcost.live.process_memory import of_forward
+from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.process import of_forward
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 

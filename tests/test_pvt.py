@@ -17,16 +17,16 @@ from cases.base import Case
 from compared import given, referred
 from references.spatial_reduction import windows
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.build import TWINS, build
-from xfcost.live.trace import trace
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full, SpatialReduction
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.tracing.trace import trace
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

@@ -13,13 +13,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, theirs_of, weights_of
 from test_pvt import SMALL, at, put_attention
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import build
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvMlp, DepthwiseConv
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

@@ -12,19 +12,19 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_trace import costs
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live import recurrence
-from xfcost.live.build import TWINS, build
-from xfcost.live.memory import LiveBytes
-from xfcost.live.probe import probe
-from xfcost.live.trace import trace
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full, Gru, Lstm, Rnn
-from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.memory.peak import LiveBytes
+from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.shared import recurrence
+from xfcost.torch_models.tracing.trace import trace
 
 TORCH = {Rnn: nn.RNN, Lstm: nn.LSTM, Gru: nn.GRU}
 PAGES = [

@@ -18,10 +18,10 @@ from references.conv import convolved
 from references.plain import Options, Weights, spots
 from strategies import examples, place_for
 from test_every_mechanism import example, make
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Mixer, tag_of
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Mixer, tag_of
 
 FOLDER = Path(__file__).parent / "references"
 FILES = sorted(FOLDER.glob("*.py"))
@@ -52,7 +52,7 @@ def test_a_reference_imports_nothing_of_the_package(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["import xfcost.grid", "def f():\n    from xfcost import api", "from cases import CASES"]
+    "text", ["import xfcost.ledger.grid", "def f():\n    from xfcost import api", "from cases import CASES"]
 )
 def test_an_import_of_the_package_would_be_seen(text: str) -> None:
     assert not imported(ast.parse(text)) <= ALLOWED

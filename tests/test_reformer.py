@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.position import Position
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, build
-from xfcost.live.clock import time_rows
-from xfcost.live.memory import kept_bytes, peak_bytes
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.memory.peak import kept_bytes, peak_bytes
+from xfcost.torch_models.timing.clock import time_rows
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 DIM = 12

@@ -12,18 +12,19 @@ from torch import Tensor, nn
 from compared import given, options_of
 from references.relative import with_memory
 from strategies import as_yaml, counted_spec
-from xfcost.counted import batched, count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import batched, count
+from xfcost.formulas.component import Place
 from xfcost.layers import LanguageModel
-from xfcost.ledger import Ledger, Operation
-from xfcost.live.build import TWINS, build
-from xfcost.live.mechanisms.relative import RelativeShift
-from xfcost.live.probe import probe
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Relative
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS, build
+from xfcost.torch_models.mechanisms.relative import RelativeShift
+from xfcost.torch_models.probing.probe import probe
 
 
 def spot(tokens: int, dim: int = 6, *, fused: bool = False) -> Place:

@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from modules import Call
 from strategies import as_yaml
 from xfcost.api import analyze
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live import scans
-from xfcost.live.backward import walk
-from xfcost.live.build import TWINS
-from xfcost.live.mechanisms.retention import decay
-from xfcost.live.recurrence import in_few_steps
-from xfcost.live.trace import trace
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Retention
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.mechanisms.retention import decay
+from xfcost.torch_models.shared import scans
+from xfcost.torch_models.shared.recurrence import in_few_steps
+from xfcost.torch_models.tracing.backward import walk
+from xfcost.torch_models.tracing.trace import trace
 
 
 def spot(*sides: int, dim: int = 8) -> Place:

@@ -11,23 +11,23 @@ import torch
 from torch import Tensor
 
 from strategies import as_yaml
-from xfcost import units
-from xfcost.counted import count
-from xfcost.errors import SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers.mlp import Mlp
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import Live, StageModel, build
-from xfcost.live.memory import kept_bytes, watched
-from xfcost.live.reversible import ReversibleRun
-from xfcost.mechanisms.base import Place, Residual
+from xfcost.ledger import units
+from xfcost.ledger.errors import SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.report.remarks import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
 from xfcost.spec.reader import Source
 from xfcost.spec.reversible import check_block
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live, StageModel, build
+from xfcost.torch_models.memory.peak import kept_bytes, watched
+from xfcost.torch_models.shared.reversible import ReversibleRun
 
 TOKENS, DIM = 6, 12
 FULL = {"kind": "full", "heads": 3}

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.mechanisms.full import FullAttention
-from xfcost.live.mechanisms.routing import DECAY, RoutingAttention
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full, Routing
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
 
 
 def at(n: int, dim: int = 8, **more: Any) -> Place:

@@ -16,13 +16,13 @@ from cases.base import Case
 from cases.letters import LETTERS
 from strategies import examples, place_for
 from test_every_mechanism import example, make
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.probing.reading import Reading, kind_of_rows
-from xfcost.live.probing.rows import probe_rows
-from xfcost.live.probing.steps import longest_chain, steps_between
-from xfcost.live.rows import row_path
-from xfcost.mechanisms.base import Mixer, Place, tag_of
+from xfcost.formulas.component import Mixer, Place, tag_of
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
+from xfcost.torch_models.probing.reading import Reading, kind_of_rows
+from xfcost.torch_models.probing.rows import probe_rows
+from xfcost.torch_models.probing.steps import longest_chain, steps_between
+from xfcost.torch_models.tracing.rows import row_path
 
 EXAMPLES = list(examples())
 IDS = [f"{page}-fused" if fused else str(page) for page, fused in EXAMPLES]

@@ -10,17 +10,17 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from modules import Call
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live import scans
-from xfcost.live.build import TWINS
-from xfcost.live.trace import trace
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Mamba, RwkvChannel, RwkvTime
-from xfcost.mechanisms.base import Mixer, Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.shared import scans
+from xfcost.torch_models.tracing.trace import trace
 
 
 def spot(*sides: int, dim: int = 8) -> Place:

@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, Residual, SubLayer
+from xfcost.formulas.residual import wrapped
 from xfcost.layers import Dense
-from xfcost.layers.residual import wrapped
-from xfcost.ledger import Operation
-from xfcost.live.build import BlockModel, SubLayerModel, Twins
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full, Inducing
-from xfcost.mechanisms.base import Place, Residual, SubLayer
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import BlockModel, SubLayerModel, Twins
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")

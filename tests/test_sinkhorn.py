@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.mechanisms.full import FullAttention
-from xfcost.live.mechanisms.sinkhorn import Balance, SinkhornAttention
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full, Sinkhorn
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.mechanisms.sinkhorn import Balance, SinkhornAttention
 
 
 def at(n: int, dim: int = 8) -> Place:

@@ -11,14 +11,15 @@ import pytest
 
 import xfcost
 from helpers import xf
-from xfcost.counted import count
-from xfcost.errors import UsageError, XfcostError
-from xfcost.ledger import Ledger, Operation
+from xfcost.counting.forward import count
+from xfcost.counting.sweep import PIXELS, sweep
+from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.report.compare import comparison_plain
 from xfcost.report.table import ledger_plain
 from xfcost.spec.load import Loaded, load, preset_names
 from xfcost.spec.walk import Run, input_for, place
-from xfcost.sweep import PIXELS, sweep
 
 
 def counted(name: str, **run: object) -> Ledger:

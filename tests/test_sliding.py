@@ -12,15 +12,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_embeddings, put_joined, put_layer
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import Live
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Sliding
-from xfcost.mechanisms.base import Place
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import Live
 
 
 def at(tokens: int, dim: int = 8, **more: Any) -> Place:

@@ -13,12 +13,12 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from xfcost.counted import count
-from xfcost.errors import SpecError, UsageError
-from xfcost.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Residual, tag_of
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Residual, tag_of
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.reader import Source, path_text, read, read_value

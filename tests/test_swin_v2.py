@@ -13,22 +13,23 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers.patch_merging import PatchMerging
-from xfcost.ledger import Ledger, Operation
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
-from xfcost.live.leaves import Fused
-from xfcost.live.mechanisms.cosine import Temperature
-from xfcost.live.mechanisms.position_bias import log_offsets
-from xfcost.live.mechanisms.window import WindowAttention
-from xfcost.live.trace import trace
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Window
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
+from xfcost.torch_models.mechanisms.window import WindowAttention
+from xfcost.torch_models.shared.cosine import Temperature
+from xfcost.torch_models.shared.leaves import Fused
+from xfcost.torch_models.shared.position_bias import log_offsets
+from xfcost.torch_models.tracing.trace import trace
 
 transformers = pytest.importorskip("transformers")
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from xfcost.arithmetic import root_divisor
-from xfcost.counted import batched
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.mechanisms.synthesizer import SynthesizerAttention
+from xfcost.counting.forward import batched
+from xfcost.formulas.arithmetic import root_divisor
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Synthesizer
-from xfcost.mechanisms.base import Place
+from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
 
 FORMS: tuple[Any, ...] = ("dense", "random", "factorized_dense", "factorized_random")
 

@@ -10,16 +10,16 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import Live, build
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import Gmlp, TokenLinear, TokenMlp
-from xfcost.mechanisms.base import Mixer, Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live, build
 
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from xfcost.api import analyze
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Cross, Full
-from xfcost.mechanisms.base import Mixer, Place
 
 
 def at(tokens: int, dim: int = 12, **more: Any) -> Place:

@@ -53,7 +53,7 @@ def conventions() -> None:
     """The table of FLOPs per element."""
     from tabulate import tabulate
 
-    from xfcost.conventions import FLOPS_PER_ELEMENT
+    from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 
     rows = [[f"`{name}`", flops] for name, flops in FLOPS_PER_ELEMENT.items()]
     cog.outl("\n" + tabulate(rows, headers=["work", "FLOPs per element"], tablefmt="github") + "\n")
@@ -87,8 +87,8 @@ def _references() -> dict[str, dict[str, str]]:
 
 def _gallery_lines(preset: str, reference: dict[str, str] | None) -> Iterator[list[str]]:
     """A line for parameters and one for MACs, and more where more than one figure of either is in print."""
-    from xfcost import units
-    from xfcost.counted import count
+    from xfcost.counting.forward import count
+    from xfcost.ledger import units
     from xfcost.spec.load import load
     from xfcost.spec.walk import Run, place
 
@@ -117,9 +117,9 @@ def kinds() -> None:
     """Every page of the grammar: its kind, its fields with their defaults, and what it says of itself."""
     import msgspec
 
+    from xfcost.formulas.component import tag_of
     from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
     from xfcost.mechanisms import MECHANISMS
-    from xfcost.mechanisms.base import tag_of
 
     places = {
         "in a block: mixers": MECHANISMS,
@@ -164,7 +164,7 @@ def vision() -> None:
 
 def letters() -> None:
     """What the letters of orders stand for."""
-    from xfcost.letters import LETTERS
+    from xfcost.formulas.letters import LETTERS
 
     cog.outl("\n" + ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS.items()) + ".\n")
 

@@ -31,15 +31,15 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from xfcost.asked import make_run
-from xfcost.counted import count, with_rebuilt
-from xfcost.decoding import with_mode
-from xfcost.errors import XfcostError
+from xfcost.counting.decoding import with_mode
+from xfcost.counting.forward import count, with_rebuilt
+from xfcost.counting.run_options import make_run
+from xfcost.counting.training import with_training
 from xfcost.importing import imported
+from xfcost.ledger.errors import XfcostError
 from xfcost.report.export import ledger_text
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.walk import place
-from xfcost.training import with_training
 
 ROOT: Final = Path(__file__).parents[1]
 KINDS: Final = ("spec", "config", "arguments")

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xfcost.grid import Grid
-from xfcost.lettered import form_of, lettered
+from xfcost.formulas.component import Mixer, Page, Place, tag_of
+from xfcost.formulas.lettered import form_of, lettered
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import (
     MECHANISMS,
     Axial,
@@ -35,7 +36,6 @@ from xfcost.mechanisms import (
     Synthesizer,
     Window,
 )
-from xfcost.mechanisms.base import Mixer, Page, Place, tag_of
 from xfcost.mechanisms.kernel import RandomFeatures
 
 SQUARE = Grid((512, 512))

@@ -12,10 +12,10 @@ from functools import cache
 import msgspec
 from survey import SQUARE, d, others
 
-from xfcost.ledger import MIXINGS, Operation
+from xfcost.formulas.component import Mixer, Page, Place, SubLayer, tag_of
+from xfcost.formulas.orders import order
+from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import Bottleneck
-from xfcost.mechanisms.base import Mixer, Page, Place, SubLayer, tag_of
-from xfcost.orders import order
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.walk import Run, place

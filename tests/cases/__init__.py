@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 
 from cases.base import MechanismCase
+from xfcost.formulas.component import Mixer
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Mixer
 
 # A mechanism of the written list without a file here stops every test: it has no contract.
 CASES: dict[type[Mixer], MechanismCase] = {}

@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from xfcost.grid import Grid
-from xfcost.mechanisms.base import Mixer, Place
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.grid import Grid
 
 DIM = 6
 # The width of whole specs: 1, 2, 3, 4 and 6 heads divide it.

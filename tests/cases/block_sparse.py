@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import BlockSparse
-from xfcost.mechanisms.base import Place
 
 
 def drawn(page: BlockSparse, place: Place) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cases.base import MechanismCase, Rows
 from cases.conv_block import AWKWARD, WIDE
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Bottleneck, LocalAttention, LocalRelation
 
 

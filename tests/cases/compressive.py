@@ -6,9 +6,9 @@ import torch
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.live.mechanisms.compressive import Past
+from xfcost.formulas.component import Place
 from xfcost.mechanisms import Compressive
-from xfcost.mechanisms.base import Place
+from xfcost.torch_models.mechanisms.compressive import Past
 
 
 def past(page: Compressive, place: Place) -> tuple[Past]:

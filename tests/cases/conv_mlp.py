@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import GRIDS, VOLUME, MechanismCase
 from cases.depthwise_conv import ODD
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvMlp
 
 CASE = MechanismCase(

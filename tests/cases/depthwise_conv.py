@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import GRIDS, VOLUME, MechanismCase
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import DepthwiseConv
 
 ODD = st.integers(0, 6).map(lambda half: 2 * half + 1)

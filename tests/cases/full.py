@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
+from xfcost.formulas.buckets import Buckets
 from xfcost.mechanisms import Full
-from xfcost.mechanisms.buckets import Buckets
 
 PLAIN = (
     Full(heads=2),

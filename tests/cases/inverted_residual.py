@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import DIM, MechanismCase, Rows
 from cases.conv_block import AWKWARD
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import InvertedResidual
 
 CASE = MechanismCase(

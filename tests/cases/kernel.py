@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Kernel
-from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
 
 EXAMPLES = (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import ceil, isqrt, prod
 from typing import Any
 
-from xfcost.mechanisms.base import Place
+from xfcost.formulas.component import Place
 
 Letters = dict[str, float]
 

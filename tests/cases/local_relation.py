@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import MechanismCase
 from cases.local_attention import SMALL_GRIDS
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import LocalRelation
 
 EXAMPLES = (

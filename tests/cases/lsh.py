@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from cases.base import HEADS, SEQUENCES, Frozen, MechanismCase, Rows
 from references.lsh import Readings, everything, readings
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Lsh
 
 

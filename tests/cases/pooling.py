@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cases.base import GRIDS_WITH_EXTRA, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Pooling
 
 # One token, odd sides through strides, more in one direction than in the other.

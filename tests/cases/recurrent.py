@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.formulas.additive import Additive, Maxout, Sum
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Gru, Lstm, Rnn
-from xfcost.mechanisms.additive import Additive, Maxout, Sum
 
 # Recurrent layers see a sequence, a grid in raster order. A longer one forgets its first token to the last bit.
 GRIDS = (*(Grid((n,)) for n in (1, 2, 5, 13)), Grid((3, 4)), Grid((1, 1), 1), Grid((2, 2), 1))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import MechanismCase
 from cases.non_local import POOLED_GRIDS
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Sagan
 
 EXAMPLES = (

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import strategies as st
 
 from cases.base import GRIDS, HEADS, VOLUME, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Window
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import MechanismCase, Rows
 from cases.pooling import GRIDS_FEW, SMALL_VOLUME, options
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import WindowPooling
 
 CASE = MechanismCase(

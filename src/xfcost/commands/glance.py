@@ -27,7 +27,7 @@ def run(  # noqa: PLR0913 - options
     Its mixing kind, its order in N, where it occurs and what parameters it holds.
     """
     from xfcost.api import account
-    from xfcost.asked import make_run
+    from xfcost.counting.run_options import make_run
     from xfcost.report.glance import glance, glance_text, print_glance
     from xfcost.report.output import check_target
     from xfcost.spec.load import expanded, load

@@ -18,8 +18,8 @@ def run(
     As written, with what it extends; or with `--full` as one spec with every default: a start for one of your own.
     """
     from xfcost.commands.options import deliver
+    from xfcost.ledger.visible import visible
     from xfcost.spec.show import full_yaml, texts
-    from xfcost.visible import visible
 
     if full:
         deliver(full_yaml(spec), None, force=False)

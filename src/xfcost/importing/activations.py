@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from xfcost.errors import PageError
-from xfcost.mechanisms.base import ActKind
+from xfcost.formulas.component import ActKind
+from xfcost.ledger.errors import PageError
 
 Activation = Literal[
     "gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate",

@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import Activation, act, mlp
 from xfcost.importing.draft import TABLE, Draft, answers, check_heads, every_token, stage, token
 from xfcost.importing.family import Family
-from xfcost.mechanisms.base import Heads, Length, Rows, Width
+from xfcost.ledger.errors import PageError
 from xfcost.spec.grammar import Repeat
 
 _ABSOLUTE = {"position_embedding_type": (("absolute",), "relative keys and queries are not in the grammar")}

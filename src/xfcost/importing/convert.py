@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError, SpecError, UsageError, nearest, printable
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.importing.family import Family, as_written, configured
 from xfcost.importing.file import ConfigFile, read_config
 from xfcost.importing.writer import spec_text
+from xfcost.ledger.errors import PageError, SpecError, UsageError, nearest, printable
 from xfcost.spec.explain import explained
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded

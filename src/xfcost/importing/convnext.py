@@ -6,12 +6,12 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.formulas.component import Side, Width
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft
 from xfcost.importing.family import Family
 from xfcost.importing.pictures import STAGES, Size, check_lengths, check_patches, image, square
-from xfcost.mechanisms.base import Side, Width
+from xfcost.ledger.errors import PageError
 from xfcost.spec.grammar import Repeat
 
 

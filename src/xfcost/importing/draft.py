@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from xfcost.errors import PageError, divisors_text
+from xfcost.ledger.errors import PageError, divisors_text
 
 # N where a config says nothing of a length.
 DEFAULT_LENGTH: Final = 512

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.inspect import LiteralType, StructType, UnionType, type_info
 
-from xfcost.errors import PageError, SpecError, nearest
+from xfcost.formulas.component import Rows
 from xfcost.importing.common import ONLY, REMARKED, UNCOUNTED
 from xfcost.importing.draft import Draft
 from xfcost.importing.file import ConfigFile, is_finite
-from xfcost.mechanisms.base import Rows
+from xfcost.ledger.errors import PageError, SpecError, nearest
 from xfcost.spec.explain import expected, path_of, value_at
 from xfcost.spec.reader import path_text, shown_value
 

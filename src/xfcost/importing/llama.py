@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from xfcost.errors import PageError, divisors_text
+from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import Activation, gated
 from xfcost.importing.draft import Draft, check_heads, every_token, scores, stage_of_runs, token
 from xfcost.importing.family import Family
 from xfcost.importing.rope import Theta, check_partial, theta_and_remarks
-from xfcost.mechanisms.base import Heads, Length, Rows, Width
+from xfcost.ledger.errors import PageError, divisors_text
 from xfcost.spec.grammar import Repeat
 
 # θ where a page says nothing.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from xfcost.errors import PageError, divisors_text
+from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import gated
 from xfcost.importing.draft import Draft, check_heads
 from xfcost.importing.llama import Decoder, Rotary, architectures_of, windowed
 from xfcost.layers.moe import Experts
-from xfcost.mechanisms.base import Heads, Length, Rows, Width
+from xfcost.ledger.errors import PageError, divisors_text
 from xfcost.spec.grammar import Repeat
 
 _TRAINING = frozenset({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"})

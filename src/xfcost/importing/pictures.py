@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from xfcost.errors import PageError
-from xfcost.mechanisms.base import Side
+from xfcost.formulas.component import Side
+from xfcost.ledger.errors import PageError
 
 # Not a tuple of two: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
 STAGES: Final = msgspec.Meta(min_length=1, max_length=12)

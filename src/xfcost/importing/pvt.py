@@ -6,13 +6,13 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.formulas.component import Heads, Rows, Side, Width
+from xfcost.formulas.expansion import Ratio
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft, check_heads
 from xfcost.importing.family import Family
 from xfcost.importing.pictures import STAGES, check_lengths, image
-from xfcost.mechanisms.base import Heads, Rows, Side, Width
-from xfcost.mechanisms.expansion import Ratio
+from xfcost.ledger.errors import PageError
 from xfcost.spec.grammar import Repeat
 
 

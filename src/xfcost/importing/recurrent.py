@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final, Literal
 
-from xfcost.errors import PageError, divisors_text
+from xfcost.formulas.component import Heads, Length, Rows, Side, Width
 from xfcost.importing.draft import DEFAULT_LENGTH, Draft, scores, stage, token
 from xfcost.importing.family import Family
-from xfcost.mechanisms.base import Heads, Length, Rows, Side, Width
+from xfcost.ledger.errors import PageError, divisors_text
 from xfcost.spec.grammar import Repeat
 
 _LENGTH: Final = f"Assumed: {DEFAULT_LENGTH} tokens, as nothing in the model is bound to a length."

@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.formulas.component import Side, Width
 from xfcost.importing.draft import Draft
 from xfcost.importing.family import Family
 from xfcost.importing.pictures import STAGES, check_lengths
-from xfcost.mechanisms.base import Side, Width
+from xfcost.ledger.errors import PageError
 from xfcost.spec.grammar import Repeat
 
 # A bottleneck is a quarter as wide as what comes out of it.

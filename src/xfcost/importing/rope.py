@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.ledger.errors import PageError
 from xfcost.spec.reader import shown_value
 
 Theta = Annotated[float, msgspec.Meta(ge=1, le=1e12)]

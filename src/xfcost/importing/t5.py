@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from xfcost.errors import PageError, nearest
+from xfcost.formulas.component import Heads, Rows, Width
 from xfcost.importing.activations import OURS, gated, mlp
 from xfcost.importing.draft import DEFAULT_LENGTH, Draft, scores, stage, token
 from xfcost.importing.family import Family
-from xfcost.mechanisms.base import Heads, Rows, Width
+from xfcost.ledger.errors import PageError, nearest
 from xfcost.spec.grammar import Repeat
 
 _NORM: Final = "rms_norm"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from xfcost.errors import PageError
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place, Share
-from xfcost.mechanisms.rows import elementwise
+from xfcost.formulas.component import Place, Share
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.rows import elementwise
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.operation import Operation
 
 
 class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import Enter
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.rows import move
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Enter
+from xfcost.formulas.rows import move
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.lettering import patches_in_letters
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import ActKind, NormKind, Place, Width
-from xfcost.mechanisms.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
-from xfcost.mechanisms.rows import convolution, elementwise, norm
+from xfcost.formulas.component import ActKind, NormKind, Place, Width
+from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.lettering import patches_in_letters
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import convolution, elementwise, norm
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.layers.base import Head
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import ActKind, NormKind, Place, Rows, Share, Width
-from xfcost.mechanisms.rows import elementwise, linear, move, norm
+from xfcost.formulas.component import ActKind, NormKind, Place, Rows, Share, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.layer import Head
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.operation import Operation
 
 # Two tokens, each with a classifier of its own, in either order.
 TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]

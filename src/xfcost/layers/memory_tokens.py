@@ -7,13 +7,13 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Place
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.letters import Letter
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class MemoryTokens(Embed, frozen=True, kw_only=True, tag="memory_tokens"):

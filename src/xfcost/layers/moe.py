@@ -8,17 +8,18 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, ceil_log2, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid
-from xfcost.layers.base import PerToken
+from xfcost.formulas.arithmetic import ceil_div, ceil_log2, lesser
+from xfcost.formulas.component import Place, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.layer import PerToken
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import choose, elementwise, linear, move, sort
 from xfcost.layers.glu import Geglu, Swiglu
 from xfcost.layers.mlp import Mlp
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.rows import choose, elementwise, linear, move, sort
+from xfcost.ledger.errors import PageError, divisors_text
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 

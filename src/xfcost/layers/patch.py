@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid, sides_text
-from xfcost.layers.base import Embed, Takes
-from xfcost.ledger import Operation
-from xfcost.lettering import patches_in_letters
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import NormKind, Place, Side
-from xfcost.mechanisms.rows import linear, norm
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import NormKind, Place, Side
+from xfcost.formulas.layer import Embed, Takes
+from xfcost.formulas.lettering import patches_in_letters
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import linear, norm
+from xfcost.ledger.errors import PageError, divisors_text
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -8,15 +8,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import sides_text
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Length, Place, Width
-from xfcost.mechanisms.rows import elementwise, move
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import Length, Place, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, move
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Position(Embed, frozen=True, kw_only=True, tag="position"):

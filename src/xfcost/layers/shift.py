@@ -11,13 +11,13 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import Embed, PerToken
-from xfcost.ledger import Operation
-from xfcost.mechanisms.axes import Axis, check_axis
-from xfcost.mechanisms.base import Joining, Place, alone
-from xfcost.mechanisms.rows import elementwise, move
+from xfcost.formulas.axes import Axis, check_axis
+from xfcost.formulas.component import Joining, Place, alone
+from xfcost.formulas.layer import Embed, PerToken
+from xfcost.formulas.rows import elementwise, move
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 
 
 class Shift(Embed, frozen=True, kw_only=True, tag="shift"):

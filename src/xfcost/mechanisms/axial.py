@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.lettering import grid_in_letters
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.axes import AXES, Axis, check_axis, line, side_of
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, linear, of_input
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.axes import AXES, Axis, check_axis, line, side_of
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Place
+from xfcost.formulas.lettering import grid_in_letters
+from xfcost.formulas.rows import elementwise, linear, of_input
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Mixing, Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Length, Place, Side
-from xfcost.mechanisms.blocks import Blocks
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import linear, move
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.blocks import Blocks
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Length, Place, Side
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import linear, move
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Mixing, Operation
 
 Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]

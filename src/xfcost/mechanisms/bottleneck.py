@@ -8,18 +8,19 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, rounded
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.conv_block import ConvBlock, normed, strided
-from xfcost.mechanisms.conv_kernel import Kernel
+from xfcost.formulas.arithmetic import rounded
+from xfcost.formulas.component import Place, Width
+from xfcost.formulas.conv_block import ConvBlock, normed, strided
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.receptive import ones, read_at_all, read_once, receptive, threes
+from xfcost.formulas.rows import convolution, elementwise
+from xfcost.ledger.errors import PageError, divisors_text
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
-from xfcost.mechanisms.receptive import ones, read_at_all, read_once, receptive, threes
-from xfcost.mechanisms.rows import convolution, elementwise
 
 
 class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):

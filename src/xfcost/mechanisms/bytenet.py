@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
+from xfcost.formulas.component import Place
+from xfcost.formulas.rows import convolution, elementwise, linear, norm
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.conv import Convolve
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm
 
 
 class ByteNet(Convolve, frozen=True, kw_only=True, tag="bytenet"):

@@ -7,16 +7,17 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import choose, elementwise, linear, move, product
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import choose, elementwise, linear, move, product
+from xfcost.ledger.errors import PageError, divisors_text
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 

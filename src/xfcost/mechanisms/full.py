@@ -7,16 +7,16 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Width, check_output
-from xfcost.mechanisms.buckets import Buckets, bucket_row, bucket_table
-from xfcost.mechanisms.grouped import Grouped
-from xfcost.mechanisms.rows import cache, linear, move
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.buckets import Buckets, bucket_row, bucket_table
+from xfcost.formulas.component import Place, Width, check_output
+from xfcost.formulas.grouped import Grouped
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import cache, linear, move
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Full(Grouped, frozen=True, kw_only=True, tag="full"):

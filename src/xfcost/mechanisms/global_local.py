@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, round_up
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.lettering import grid_in_letters
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.band import Band, band_pairs
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.rows import linear, move, of_input
+from xfcost.formulas.arithmetic import round_up
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.band import Band, band_pairs
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place
+from xfcost.formulas.lettering import grid_in_letters
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import linear, move, of_input
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

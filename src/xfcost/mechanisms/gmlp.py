@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import ActKind, NormKind, Place, Width
-from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
-from xfcost.mechanisms.rows import elementwise, linear, norm, over_tokens
+from xfcost.formulas.component import ActKind, NormKind, Place, Width
+from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
+from xfcost.formulas.rows import elementwise, linear, norm, over_tokens
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.token_mlp import StaticGlobal
 
 

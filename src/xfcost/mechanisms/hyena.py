@@ -7,15 +7,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_log2
-from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Place, Side, Width
-from xfcost.mechanisms.causality import ReadsPast
+from xfcost.formulas.arithmetic import ceil_log2
+from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import depthwise, elementwise, gradients, linear
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import depthwise, elementwise, gradients, linear
 
 
 class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.lettered import lettered
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.base import Length, Place, alone
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, fixed, gradients, in_all, linear, move, product, state, through_state
+from xfcost.formulas.arithmetic import ceil_div, lesser
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Length, Place, alone
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, fixed, gradients, in_all, linear, move, product, state, through_state
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Place, Side, Width
-from xfcost.mechanisms.causality import ReadsPast
-from xfcost.mechanisms.rows import depthwise, elementwise, linear, state, through_state, window
+from xfcost.formulas.arithmetic import ceil_div, lesser
+from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import depthwise, elementwise, linear, state, through_state, window
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):

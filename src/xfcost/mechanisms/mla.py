@@ -7,14 +7,14 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import cache, linear, move, norm, of_input, rotary
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Place, Width
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import cache, linear, move, norm, of_input, rotary
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Mla(Causal, frozen=True, kw_only=True, tag="mla"):

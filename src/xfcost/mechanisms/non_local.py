@@ -7,15 +7,15 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Mixer, NormKind, Place, Side, Width
-from xfcost.mechanisms.pooled_keys import PooledKeys
-from xfcost.mechanisms.rows import linear, norm, of_input
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.component import Mixer, NormKind, Place, Side, Width
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.pooled_keys import PooledKeys
+from xfcost.formulas.rows import linear, norm, of_input
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):

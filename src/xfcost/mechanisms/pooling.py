@@ -8,18 +8,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Side, Width
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.conv_kernel import Kernel, along, pooling
-from xfcost.mechanisms.decomposed import decomposed_rows
-from xfcost.mechanisms.pooled_axes import PooledReads, pooled_axes
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.conv_kernel import Kernel, along, pooling
+from xfcost.formulas.decomposed import decomposed_rows
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
+from xfcost.formulas.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 # One number for every axis, or one each (of two axes or three).
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]

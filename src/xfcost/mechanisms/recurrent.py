@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from xfcost.arithmetic import Number
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.mechanisms.additive import Additive, Readout, Start, check_attending, first_state
-from xfcost.mechanisms.base import Mixer, Place, Width, alone, tag_of
-from xfcost.mechanisms.rows import elementwise, idle, linear, move, of_input, state, through_state
+from xfcost.formulas.additive import Additive, Readout, Start, check_attending, first_state
+from xfcost.formulas.component import Mixer, Place, Width, alone, tag_of
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.rows import elementwise, idle, linear, move, of_input, state, through_state
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):

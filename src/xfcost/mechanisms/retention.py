@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.lettered import lettered
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.base import Heads, Length, Place, Width, alone, check_heads
-from xfcost.mechanisms.causality import ReadsPast
-from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import (
+from xfcost.formulas.arithmetic import ceil_div, lesser
+from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.component import Heads, Length, Place, Width, alone, check_heads
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import (
     elementwise,
     fixed,
     in_all,
@@ -31,6 +26,12 @@ from xfcost.mechanisms.rows import (
     state,
     through_state,
 )
+from xfcost.ledger.errors import PageError, divisors_text
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+from xfcost.mechanisms.mamba import check_sequence
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, floor_sqrt, greater, lesser, round_up
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Mixing, Operation
-from xfcost.lettered import lettered
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Length, Place
-from xfcost.mechanisms.causality import ApproximatelyCausal
-from xfcost.mechanisms.rows import gradients, linear, move, of_input, product, sort, unit_length
+from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import ApproximatelyCausal
+from xfcost.formulas.component import Length, Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import gradients, linear, move, of_input, product, sort, unit_length
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Mixing, Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

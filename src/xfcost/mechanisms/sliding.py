@@ -7,16 +7,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser, round_up
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.band import Band, band_pairs
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.grouped import Grouped
-from xfcost.mechanisms.rows import cache, idle, linear, move, of_input
+from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.band import Band, band_pairs
+from xfcost.formulas.component import Place
+from xfcost.formulas.grouped import Grouped
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import cache, idle, linear, move, of_input
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):

@@ -6,18 +6,19 @@ from collections.abc import Iterator, Sequence
 from math import isqrt, prod
 from typing import Annotated, Any, Literal
 
-from xfcost.arithmetic import Number, greater, lesser
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Length, Place, Width
-from xfcost.mechanisms.blocks import Blocks, squares
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, linear, move, product
-from xfcost.traffic import Core
+from xfcost.formulas.arithmetic import greater, lesser
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.blocks import Blocks, squares
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Length, Place, Width
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, linear, move, product
+from xfcost.ledger.core import Core
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 Factor = Literal["local", "long"]
 

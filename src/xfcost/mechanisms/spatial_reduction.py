@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, common_divisor
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.lettered import lettered
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Side
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.formulas.arithmetic import ceil_div, common_divisor
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place, Side
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self

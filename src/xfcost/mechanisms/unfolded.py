@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Annotated, ClassVar
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Side
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.rows import linear, power
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place, Side
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import linear, power
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):

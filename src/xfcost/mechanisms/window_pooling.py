@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.lettered import lettered
-from xfcost.mechanisms.base import Place, Side
-from xfcost.mechanisms.conv_kernel import along
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import Place, Side
+from xfcost.formulas.conv_kernel import along
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.rows import move, power
+from xfcost.ledger.errors import PageError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.pooling import Pooling
-from xfcost.mechanisms.rows import move, power
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from xfcost.comparison import distinct
-from xfcost.counted import count
-from xfcost.ledger import Mixing, Operation
-from xfcost.mechanisms.base import Mixer, Residual, tag_of
+from xfcost.counting.comparison import distinct
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Mixer, Residual, tag_of
+from xfcost.ledger.operation import Mixing, Operation
 from xfcost.spec.architecture import Architecture, Block, Part, Stage
 
 _SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")

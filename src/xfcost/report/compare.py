@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.comparison import MOST_PAIRED, Comparison
-from xfcost.ledger import Ledger
+from xfcost.counting.comparison import MOST_PAIRED
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, of_what, size_crossover_texts
 from xfcost.report.inputs import input_text, input_warnings, run_text

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from xfcost import units
-from xfcost.ledger import Mixing
+from xfcost.ledger import units
+from xfcost.ledger.operation import Mixing
 from xfcost.report.blocks import Box, Diagram
 from xfcost.report.style import TERMINAL, WORDS
 

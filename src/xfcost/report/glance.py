@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost import units
-from xfcost.comparison import distinct
-from xfcost.facts import Facts
-from xfcost.ledger import Ledger, Mixing, Operation
+from xfcost.counting.comparison import distinct
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Facts
+from xfcost.ledger.operation import Mixing, Operation
 from xfcost.report.inputs import circumstances, image_cell, input_object, input_warnings
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 
@@ -254,8 +255,8 @@ def _object(page: Glance) -> dict[str, Any]:
 
 def glance_text(page: Glance, form: Format) -> str:
     """The page in a format."""
+    from xfcost.ledger.objects import json_text
     from xfcost.report.export import to_csv, to_markup
-    from xfcost.report.output import json_text
 
     if form == "json":
         return json_text(_object(page))

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from xfcost.facts import Facts
-from xfcost.grid import sides_text
+from xfcost.ledger.grid import sides_text
+from xfcost.ledger.metadata import Facts
 from xfcost.report.modes import asked
 
 # Systems that see one size and are named; of more, how many there are.

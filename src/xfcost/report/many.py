@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.comparison import Comparison
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
 from xfcost.report.crossovers import search_text
 from xfcost.report.inputs import common_input_text, input_warnings, names_text, run_text
 from xfcost.report.remarks import agreement_texts

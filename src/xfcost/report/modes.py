@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.facts import Facts
-from xfcost.ledger import Ledger
-from xfcost.modes import Cache, Generation, Step, Work
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Facts
+from xfcost.ledger.modes import Cache, Generation, Step, Work
 from xfcost.spec.architecture import PROMPTED
 
 

@@ -7,10 +7,10 @@ from typing import Final
 
 from rich.text import Text
 
-from xfcost import units
-from xfcost.facts import Agreement, Timing
-from xfcost.ledger import Ledger
-from xfcost.modes import Generation
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Agreement, Timing
+from xfcost.ledger.modes import Generation
 
 
 def memory_text(ledger: Ledger) -> Text:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from xfcost import units
-from xfcost.ledger import Ledger
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
 from xfcost.report.training import speed_text
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from xfcost.errors import UsageError
-from xfcost.facts import Facts
-from xfcost.ledger import Ledger
+from xfcost.counting.sweep import TOKENS, Sweep, slope, traced
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Facts
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, Line, Points, slope_text
-from xfcost.sweep import TOKENS, Sweep, slope, traced
 
 # Of more systems a footnote doesn't say which ones it is about.
 _MOST_NAMED: Final = 4

@@ -8,10 +8,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.comparison import Comparison
-from xfcost.grid import Grid
-from xfcost.ledger import Ledger
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 
 
 def stage_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:

@@ -9,14 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.ledger import Ledger, Operation
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.objects import View, grouped
+from xfcost.ledger.operation import Operation
 from xfcost.report.aligned import Aligned, Row
 from xfcost.report.console import plain_text, rich_html, show
-from xfcost.report.export import grouped
 from xfcost.report.inputs import circumstances
 from xfcost.report.modes import mode_parts
-from xfcost.report.output import View
 from xfcost.report.products import products_texts
 from xfcost.report.remarks import agreement_texts, mask_texts, memory_text, other_work_texts, timing_texts
 from xfcost.report.style import TERMINAL, WORDS, letters_text

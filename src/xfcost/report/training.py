@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import msgspec
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.conventions import OPTIMIZERS
-from xfcost.ledger import Ledger
-from xfcost.plan import TrainingStep, WholeRun
-
-
-def training_object(ledger: Ledger) -> dict[str, Any] | None:
-    """What `--format json` says of training; None in every other mode."""
-    if ledger.training is None:
-        return None
-    step, run = ledger.training.step, ledger.training.run
-    told = msgspec.to_builtins(step) | {"fixed_bytes": step.fixed_bytes, "total_bytes": step.total_bytes}
-    if run is None:
-        return {"step": told, "run": None}
-    days = {"seconds": run.seconds, "days": run.days, "device_days": run.device_days}
-    return {"step": told, "run": msgspec.to_builtins(run) | days}
+from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.training import TrainingStep, WholeRun
 
 
 def training_parts(ledger: Ledger) -> Iterator[RenderableType]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from xfcost.grid import Grid
-from xfcost.layers.base import Enter, Head
-from xfcost.mechanisms.base import Joining, Logits, Page, Place
+from xfcost.formulas.component import Joining, Logits, Page, Place
+from xfcost.formulas.layer import Enter, Head
+from xfcost.ledger.grid import Grid
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.order import Order
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from xfcost.errors import PageError, UsageError
-from xfcost.grid import number_text
+from xfcost.formulas.component import Joining, Logits, Page, Place, Residual, SubLayer, tag_of
 from xfcost.layers import EMBEDS, Classifier, DistillationToken
-from xfcost.mechanisms.base import Joining, Logits, Page, Place, Residual, SubLayer, tag_of
+from xfcost.ledger.errors import PageError, UsageError
+from xfcost.ledger.units import number_text
 from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.spec.architecture import PROMPTED, Mode, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError, UsageError
-from xfcost.grid import Grid, check_tokens, image_sides, video_sides
-from xfcost.mechanisms.base import Page, Place, tag_of
+from xfcost.formulas.component import Page, Place, tag_of
+from xfcost.ledger.errors import PageError, UsageError
+from xfcost.ledger.grid import Grid, check_tokens, image_sides, video_sides
 from xfcost.spec.grammar import AnyInput, ImageInput, StreamSpec, VideoInput
 from xfcost.spec.reader import Source, YamlPath
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from xfcost.mechanisms.base import Joining, Residual, SubLayer, tag_of
+from xfcost.formulas.component import Joining, Residual, SubLayer, tag_of
 from xfcost.spec.reader import Source, YamlPath
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from xfcost.mechanisms.base import Mixer
+from xfcost.formulas.component import Mixer
 from xfcost.spec.grammar import Group, StageSpec
 from xfcost.spec.order import Order
 from xfcost.spec.reader import Source, YamlPath

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from xfcost.ledger.visible import visible
 from xfcost.spec.load import lineage, load
-from xfcost.visible import visible
 
 
 def texts(name: str) -> Iterator[tuple[str, str]]:

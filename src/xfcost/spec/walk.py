@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError, SpecError, UsageError, together
-from xfcost.grid import Grid, sides_text
-from xfcost.layers.base import Enter, Head
-from xfcost.layers.residual import TwoStreams
-from xfcost.mechanisms.base import Joining, Logits, Page, Place, Residual, SubLayer
-from xfcost.plan import Plan
+from xfcost.formulas.component import Joining, Logits, Page, Place, Residual, SubLayer
+from xfcost.formulas.layer import Enter, Head
+from xfcost.formulas.residual import TwoStreams
+from xfcost.ledger.errors import PageError, SpecError, UsageError, together
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.training import Plan
 from xfcost.spec.architecture import Architecture, Block, Execution, Mode, Part, Stage, Stream
 from xfcost.spec.checks import (
     check_decoding,
@@ -26,11 +26,13 @@ from xfcost.spec.checks import (
 )
 from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput, VideoInput
 from xfcost.spec.inputs import Inputs
-from xfcost.spec.load import Loaded
 from xfcost.spec.order import Order
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.reversible import check_block, check_residual, is_reversible
 from xfcost.spec.schedule import labels, schedule, widens
+
+if TYPE_CHECKING:
+    from xfcost.spec.load import Loaded
 
 # Modes whose counts are those of one forward over all tokens, logits of all of them included, as papers mean it.
 _PRINTED: Final[frozenset[Mode]] = frozenset(("forward", "train"))

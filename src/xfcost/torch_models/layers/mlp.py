@@ -1,0 +1,47 @@
+"""Twin of `layers/mlp.py`. B batch, N tokens, D width, D' the width that comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers import Mlp
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+
+
+class FeedForward(nn.Module):
+    """(B, N, D) -> (B, N, D'). Its maps may be others than `Linear`, and be told more of x than x itself."""
+
+    def __init__(
+        self, page: Mlp, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
+    ) -> None:
+        super().__init__()
+        hidden, width = page.inner(place.dim), page.width(place)
+        self.widths = (place.dim, width)
+        self.fc1 = linear(place.dim, hidden, bias=page.bias)
+        self.act = ACTIVATIONS[page.act]()
+        self.fc2 = linear(hidden, width, bias=page.bias)
+        self.chunks = page.chunks
+        self.join = Join() if page.chunks > 1 else None
+
+    def forward(self, x_BND: Tensor, *more: Tensor) -> Tensor:
+        if self.join is None:
+            return self._through(x_BND, *more)
+        return self.join(*[self._through(part_BND) for part_BND in x_BND.chunk(self.chunks, dim=1)])
+
+    def residual_projection(self) -> nn.Module | None:
+        """What brings the residual to the new width."""
+        return Linear(*self.widths) if self.widths[0] != self.widths[1] else None
+
+    def _through(self, x_BND: Tensor, *more: Tensor) -> Tensor:
+        return self.fc2(self.act(self.fc1(x_BND, *more)), *more)
+
+
+class Join(nn.Module):
+    """Runs of tokens, one after the other: (B, N', D), … -> (B, N, D)."""
+
+    def forward(self, *parts_BND: Tensor) -> Tensor:
+        return torch.cat(parts_BND, dim=1)
