@@ -1,4 +1,4 @@
-"""Our twins beside somebody else's code: parameters to the unit, MACs, and outputs with the same weights.
+"""Our modules beside somebody else's code: parameters to the unit, MACs, and outputs with the same weights.
 
 transformers' models run eager, for its default attention is one that counters miss.
 """

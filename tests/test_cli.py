@@ -287,7 +287,7 @@ class TestCircumstances:
             assert "Net [v2] [/x]" in done.stdout
 
     def test_disagreement_ends_with_one(self):
-        # A page whose formula is off by one: the report is printed, and the exit code is 1.
+        # A component whose formula is off by one: the report is printed, and the exit code is 1.
         code = (
             "import sys, msgspec\n"
             "from xfcost.layers import Mlp\n"

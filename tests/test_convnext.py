@@ -13,7 +13,7 @@ from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers import Classifier
-from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvNext
 from xfcost.spec.load import load
@@ -44,16 +44,16 @@ def test_a_kernel_of_one_position_mixes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "spot", "message"),
+    ("component", "spot", "message"),
     [
         (ConvNext(size=6), SPOT, "6 is even, and a kernel stands around its middle; try 5 or 7"),
         (ConvNext(ratio=0.25), SPOT, r"0.25·10 is no whole width; give `hidden` instead"),
         (ConvNext(), Place(grid=Grid((3, 4), 1), dim=10, out_dim=10), "1 extra token"),
     ],
 )
-def test_blocks_that_can_not_stand_are_refused(page: ConvNext, spot: Place, message: str) -> None:
-    with pytest.raises(PageError, match=message):
-        page.check(spot)
+def test_blocks_that_can_not_stand_are_refused(component: ConvNext, spot: Place, message: str) -> None:
+    with pytest.raises(ComponentError, match=message):
+        component.check(spot)
 
 
 def test_a_norm_behind_the_pool_costs_one_vector() -> None:
@@ -66,7 +66,7 @@ def test_a_norm_behind_the_pool_costs_one_vector() -> None:
 
 
 def test_a_group_norm_of_one_vector_is_refused() -> None:
-    with pytest.raises(PageError, match="the group norm of one vector is its layer norm"):
+    with pytest.raises(ComponentError, match="the group norm of one vector is its layer norm"):
         Classifier(norm="group_norm", norm_after_pool=True).check(SPOT)
 
 

@@ -23,7 +23,7 @@ from xfcost.counting.sweep import records as sweep_records
 from xfcost.ledger.core import Core
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
-from xfcost.ledger.metadata import Facts
+from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import Generation, Work
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Training, TrainingStep
@@ -141,8 +141,8 @@ STEP = TrainingStep(
 
 
 def made_up(*rows: Operation, training: bool = False) -> Ledger:
-    facts = Facts(name="x", tokens="1", grid_tokens=1)
-    return Ledger(facts=facts, rows=rows, training=Training(step=STEP) if training else None)
+    metadata = Metadata(name="x", tokens="1", grid_tokens=1)
+    return Ledger(metadata=metadata, rows=rows, training=Training(step=STEP) if training else None)
 
 
 def test_no_column_of_a_row_is_another() -> None:
@@ -488,7 +488,7 @@ def test_rows_of_a_decode_step(text: Path) -> None:
     assert (told["totals"]["params"], told["totals"]["active_params"]) == (606, 508)
 
 
-# ── comparisons, plots, pages ────────────────────────────────────────────────────────────────────────────────────────
+# ── comparisons, plots, components ────────────────────────────────────────────────────────────────────────────────
 
 COMPARED: dict[str, Any] = {
     "system": "Image",

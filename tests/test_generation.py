@@ -175,8 +175,8 @@ def test_what_has_no_steps_is_told_and_counted_without_a_cache() -> None:
     assert ledger.generation.decode is None
     assert "relative" in str(ledger.generation.refused)
     assert ledger.generation.without_cache.macs > ledger.generation.prefill.macs
-    assert "the rows are of the prefill alone" in ledger.facts.notes[0]
-    assert "relative" in ledger.facts.notes[0]
+    assert "the rows are of the prefill alone" in ledger.metadata.notes[0]
+    assert "relative" in ledger.metadata.notes[0]
 
 
 def test_a_prefill_alone_is_not_compared_with_texts() -> None:

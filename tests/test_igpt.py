@@ -17,7 +17,7 @@ from xfcost.layers import Shift
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import TWINS
+from xfcost.torch_models.build import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 transformers = pytest.importorskip("transformers")
@@ -142,7 +142,7 @@ def test_a_learned_start_costs_a_vector_and_moves_as_much(tmp_path: Path) -> Non
 def test_a_learned_start_stands_before_every_line(sides: tuple[int, ...]) -> None:
     spot = Place(grid=Grid(sides), dim=4, out_dim=4)
     for axis in ("row", "column")[: len(sides)]:
-        learned, zeros = (TWINS[Shift](Shift(axis=axis, start=start), spot) for start in ("learned", "zeros"))
+        learned, zeros = (MODULES[Shift](Shift(axis=axis, start=start), spot) for start in ("learned", "zeros"))
         x = torch.randn(2, spot.grid.total, 4)
         with torch.no_grad():
             first = zeros.shift(torch.ones_like(x)) == 0

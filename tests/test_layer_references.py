@@ -48,7 +48,7 @@ from xfcost.layers import (
     Upsample,
 )
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.layers import TWINS as LAYERS
+from xfcost.torch_models.layers import MODULES as LAYERS
 
 DIM = 6
 DISTILLED = ["class_token", "distillation_token"]

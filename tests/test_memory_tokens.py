@@ -13,7 +13,7 @@ from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers import MemoryTokens
-from xfcost.ledger.errors import PageError, SpecError
+from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Part
@@ -25,7 +25,7 @@ from xfcost.torch_models.probing.probe import probe
 
 
 def test_memory_tokens_never_take_the_class_token_s_place() -> None:
-    with pytest.raises(PageError, match="put 'memory_tokens' before 'class_token'"):
+    with pytest.raises(ComponentError, match="put 'memory_tokens' before 'class_token'"):
         MemoryTokens(count=2).check(Place(grid=Grid((5,), 1), dim=4, out_dim=4))
 
 

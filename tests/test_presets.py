@@ -147,8 +147,8 @@ def test_an_alias_is_its_target_word_for_word(alias, target):
     assert preset_files()[alias].read_text(encoding="utf-8") == f"extends: {target}\n"
     mine, theirs = counted(alias), counted(target)
     assert mine.rows == theirs.rows
-    assert mine.facts.name == theirs.facts.name
-    assert mine.facts.published == theirs.facts.published
+    assert mine.metadata.name == theirs.metadata.name
+    assert mine.metadata.published == theirs.metadata.published
 
 
 def test_published_figures_are_not_inherited_by_a_variant():

@@ -22,7 +22,7 @@ KIB, MIB = 1024, 2**20
 
 def test_a_block_from_the_threshold_up_goes_back_to_the_system_and_raises_the_threshold():
     heap = Heap()
-    # 1 MiB and 112 bytes of edges, in whole pages: 257 of them
+    # 1 MiB and 112 bytes of edges, in whole components: 257 of them
     block = heap.take(MIB)
     assert heap.resident == 257 * 4096
     heap.give(block)

@@ -190,7 +190,7 @@ def test_what_is_alive_after_a_forward_does_not_grow_with_depth(device, tmp_path
 
 
 def test_what_training_keeps_is_told(tmp_path):
-    (note,) = count(architecture_of(spec(depth=5), tmp_path)).facts.notes
+    (note,) = count(architecture_of(spec(depth=5), tmp_path)).metadata.notes
     assert note.startswith("stage 1: reversible: ")
     assert f"2·N·d = {2 * TOKENS * DIM:,} elements" in note
     assert f"5·2·N·d = {5 * 2 * TOKENS * DIM:,}" in note
@@ -291,7 +291,7 @@ class Wider(Mlp, frozen=True, kw_only=True, tag="wider"):
 
 def test_a_sub_layer_that_changes_the_width_is_refused():
     spot, residual = Place(grid=Grid((TOKENS,)), dim=DIM, out_dim=DIM), Residual(form="reversible")
-    parts = [Part("it", page, spot, residual) for page in (Mlp(), Wider())]
+    parts = [Part("it", component, spot, residual) for component in (Mlp(), Wider())]
     check_block(("block",), parts[:1] * 2, residual, Source("x.yaml"))
     with pytest.raises(SpecError, match=r"block\[1\].kind: 'wider' changes the grid or the width"):
         check_block(("block",), parts, residual, Source("x.yaml"))

@@ -154,7 +154,9 @@ class TestExtends:
         write("child.yaml", "extends: ./base.yaml\ninput: {size: 64}\nembed: [{kind: patch, size: 16}]\n")
         spec, base = load("child.yaml").spec, load("base.yaml").spec
         assert (spec.input.size, spec.input.channels) == (64, 3)
-        assert [msgspec.to_builtins(page) for page in spec.embed] != [msgspec.to_builtins(page) for page in base.embed]
+        assert [msgspec.to_builtins(component) for component in spec.embed] != [
+            msgspec.to_builtins(component) for component in base.embed
+        ]
         assert (spec.name, spec.paper, spec.stages, spec.head) == (base.name, base.paper, base.stages, base.head)
 
     def test_another_kind_replaces_the_mapping_whole(self, here):
@@ -519,8 +521,8 @@ class TestGrammar:
         assert schema["$schema"].startswith("https://json-schema.org/")
         assert schema["title"] == "xfcost spec"
         text = str(schema)
-        for page in (*MECHANISMS, *EMBEDS, *ENTERS, *HEADS, *SUBLAYERS):
-            assert f"'{tag_of(page)}'" in text
+        for component in (*MECHANISMS, *EMBEDS, *ENTERS, *HEADS, *SUBLAYERS):
+            assert f"'{tag_of(component)}'" in text
 
 
 class TestGrids:

@@ -25,7 +25,7 @@ from xfcost.counting.training import with_training
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import with_backward
-from xfcost.ledger.ledger import Facts, Ledger
+from xfcost.ledger.ledger import Ledger, Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Plan
 from xfcost.report.table import ledger_plain
@@ -507,7 +507,7 @@ def test_the_estimate_of_a_mixture_takes_the_parameters_that_a_token_uses() -> N
 
 def test_a_difference_of_backward_passes_is_told():
     row = Operation(path="it.fc", title="fc", macs=5, backward_macs=10, times=3)
-    ledger = Ledger(facts=Facts(name="one", tokens="", grid_tokens=1), rows=(row,))
+    ledger = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=1), rows=(row,))
     assert with_backward(ledger, {"it.fc": [10, 10, 10]}, {}).agreement.exact
     for blocks in ([10, 10], [10, 10, 9], [9, 10, 10], [12, 9, 9]):
         found = with_backward(ledger, {"it.fc": blocks}, {}).agreement

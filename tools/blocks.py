@@ -93,7 +93,7 @@ def _gallery_lines(preset: str, reference: dict[str, str] | None) -> Iterator[li
     from xfcost.spec.walk import Run, place
 
     ledger = count(place(load(preset), Run()))
-    start = [f"`{preset}`", ledger.facts.name, ledger.facts.tokens]
+    start = [f"`{preset}`", ledger.metadata.name, ledger.metadata.tokens]
     for quantity, words in (("params", "parameters"), ("macs", "MACs"), ("flops", "FLOPs")):
         printed = [figure for figure in ledger.published_beside_ours() if figure["quantity"] == quantity]
         exact = units.exact(int(reference[quantity])) if reference and quantity in reference else ""
@@ -114,7 +114,7 @@ def _gallery_lines(preset: str, reference: dict[str, str] | None) -> Iterator[li
 
 
 def kinds() -> None:
-    """Every page of the grammar: its kind, its fields with their defaults, and what it says of itself."""
+    """Every component of the grammar: its kind, its fields with their defaults, and what it says of itself."""
     import msgspec
 
     from xfcost.formulas.component import tag_of
@@ -128,11 +128,11 @@ def kinds() -> None:
         "`enter`": ENTERS,
         "`head`": HEADS,
     }
-    for title, pages in places.items():
+    for title, components in places.items():
         cog.outl(f"\n### {title}\n")
-        for page in pages:
-            cog.outl(f"**`kind: {tag_of(page)}`** — {(page.__doc__ or '').strip().splitlines()[0]}\n")
-            for info in msgspec.structs.fields(page):
+        for component in components:
+            cog.outl(f"**`kind: {tag_of(component)}`** — {(component.__doc__ or '').strip().splitlines()[0]}\n")
+            for info in msgspec.structs.fields(component):
                 needed = info.default is msgspec.NODEFAULT and info.default_factory is msgspec.NODEFAULT
                 default = "required" if needed else f"default `{_yaml(info.default)}`"
                 cog.outl(f"- `{info.name}`: {default}")

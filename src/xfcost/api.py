@@ -183,7 +183,7 @@ def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: 
     if trace:
         from xfcost.torch_models.accounts import traced
 
-        say(f"tracing {ledger.facts.name} …")
+        say(f"tracing {ledger.metadata.name} …")
         ledger = traced(architecture, ledger)
     ledger = with_mode(ledger, loaded, run, architecture)
     if trace and ledger.generation is not None and ledger.generation.decode is not None:

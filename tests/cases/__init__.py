@@ -1,4 +1,4 @@
-"""One file per mechanism, under its page's file name; the written list decides which there must be."""
+"""One file per mechanism, under its component's file name; the written list decides which there must be."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ from xfcost.mechanisms import MECHANISMS
 CASES: dict[type[Mixer], MechanismCase] = {}
 for _page in MECHANISMS:
     _file = importlib.import_module(f"cases.{_page.__module__.rpartition('.')[2]}")
-    CASES |= {case.page: case for case in getattr(_file, "CASES", None) or [_file.CASE]}
+    CASES |= {case.component: case for case in getattr(_file, "CASES", None) or [_file.CASE]}

@@ -58,18 +58,19 @@ ASKING = frozenset(
 )
 CASES = [
     MechanismCase(
-        page=page,
+        component=component,
         examples=examples,
-        pages=st.builds(page, **OPTIONS, **MORE[page]) | st.builds(page, **READING, **MORE[page]),
+        components=st.builds(component, **OPTIONS, **MORE[component])
+        | st.builds(component, **READING, **MORE[component]),
         grids=GRIDS,
         # few: where shapes are all that counts the steps are walked all the same
-        growth=lambda page: (Grid((2,)), Grid((4,))),
+        growth=lambda component: (Grid((2,)), Grid((4,))),
         fused=False,
         memory=True,
         # its input map alone is per token; the state's is the recurrence
         per_token=False,
         # it asks with the state of the step before: what it reads is counted for that step's token, and not for its own
-        rows=Rows(left_out=lambda page: ASKING if page.attend else frozenset()),
+        rows=Rows(left_out=lambda component: ASKING if component.attend else frozenset()),
     )
-    for page, examples in EXAMPLES.items()
+    for component, examples in EXAMPLES.items()
 ]

@@ -34,7 +34,7 @@ def first_scores(ledger: Ledger) -> int | None:
         here = row.path.rpartition(".")[0]
         if row.attention_entries and layer in (None, here):
             layer = here
-            scores += row.attention_entries // ((row.heads or 1) * ledger.facts.batch)
+            scores += row.attention_entries // ((row.heads or 1) * ledger.metadata.batch)
     return scores or None
 
 
@@ -48,14 +48,14 @@ CURVES: Final[dict[str, Callable[[Ledger], int]]] = {
 # What is told to grow by an exponent.
 GROWING: Final[dict[str, Callable[[Ledger], int]]] = {
     **CURVES,
-    "sequential_steps": lambda ledger: ledger.facts.sequential_steps,
+    "sequential_steps": lambda ledger: ledger.metadata.sequential_steps,
     "cache_bytes": lambda ledger: ledger.cached_bytes,
 }
 
 
 def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> Comparison:
     """The comparison of systems that were counted (and traced, timed) already."""
-    names = distinct([ledger.facts.name for ledger in ledgers])
+    names = distinct([ledger.metadata.name for ledger in ledgers])
     figures = {name: _figures(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)}
     base = figures[names[0]]
     ratios = {
@@ -91,10 +91,10 @@ def distinct(names: Iterable[str]) -> list[str]:
 def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
     eager_run = run._replace(attention="eager")
     eager = ledger if run == eager_run else count(place(loaded, eager_run), orders=False)
-    extra = any(stream["extra_tokens"] for stream in ledger.facts.streams)
+    extra = any(stream["extra_tokens"] for stream in ledger.metadata.streams)
     on_grid = count(place(loaded, eager_run._replace(extra_tokens=False)), orders=False) if extra else eager
     memory = ledger.attention_memory()
-    tokens = ledger.facts.grid_tokens
+    tokens = ledger.metadata.grid_tokens
     figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens * tokens}
     figures |= {"params": ledger.total("params"), "active_params": ledger.total("active_params")}
     figures |= {"macs": ledger.total("macs")}
@@ -107,8 +107,8 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures["attention_bytes"] = memory["all_layers"]
     figures["attention_peak_bytes"] = memory["peak"]
     figures |= {quantity: ledger.total(quantity) for quantity in TRAFFIC}
-    figures["sequential_steps"] = ledger.facts.sequential_steps
-    figures["parallel_width"] = ledger.facts.parallel_width
+    figures["sequential_steps"] = ledger.metadata.sequential_steps
+    figures["parallel_width"] = ledger.metadata.parallel_width
     if ledger.generation is not None and ledger.generation.decode is None:  # the prefill alone is no text
         work = ("macs", *(f"macs_{kind}" for kind in MIXINGS), "mixing_macs", "flops")
         figures |= dict.fromkeys(work)
@@ -161,7 +161,7 @@ def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]
     """
     if run.mode == "generate":
         ledger = count(place(loaded, run), orders=False)
-    length = 2 ** len(ledger.facts.streams[0]["grid"])
+    length = 2 ** len(ledger.metadata.streams[0]["grid"])
     for scale, factor in (((2, 1), length), ((1, 2), 1 / length)):
         try:
             other = count(place(loaded, run._replace(scale=scale)), orders=False)
@@ -183,7 +183,7 @@ def _by_size(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> dict[s
             ledger = count(place(one, run._replace(tokens=None, size=(side, side))), orders=False)
         except XfcostError:  # patches don't tile it, or a table holds fewer positions
             return None
-        return {"tokens": ledger.facts.grid_tokens} | _costs(ledger)
+        return {"tokens": ledger.metadata.grid_tokens} | _costs(ledger)
 
     return {name: {side: at(one, side) for side in SIZES} for name, one in zip(names, loaded, strict=True)}
 

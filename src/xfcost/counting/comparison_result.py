@@ -49,7 +49,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 def comparison_object(comparison: Comparison) -> dict[str, Any]:
     """The object of `compare --format json`."""
-    tokens = {ledger.facts.grid_tokens for ledger in comparison.ledgers}
+    tokens = {ledger.metadata.grid_tokens for ledger in comparison.ledgers}
     return {
         "N": tokens.pop() if len(tokens) == 1 else None,
         "systems": [ledger_object(ledger) for ledger in comparison.ledgers],

@@ -62,8 +62,8 @@ def _with_cache(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:
 
 def noted(ledger: Ledger, note: str) -> Ledger:
     """`ledger` with `note` before its others."""
-    facts = msgspec.structs.replace(ledger.facts, notes=(note, *ledger.facts.notes))
-    return msgspec.structs.replace(ledger, facts=facts)
+    metadata = msgspec.structs.replace(ledger.metadata, notes=(note, *ledger.metadata.notes))
+    return msgspec.structs.replace(ledger, metadata=metadata)
 
 
 def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
@@ -186,8 +186,8 @@ def _steps(
 
 
 def _lengths(architecture: Architecture) -> set[int]:
-    """Lengths that costs may depend on: whole numbers in the fields of its pages, and powers of two (defaults)."""
-    fields = (msgspec.structs.astuple(part.page) for part, *_ in architecture.parts())
+    """Lengths that costs may depend on: whole numbers in the fields of its components, and powers of two (defaults)."""
+    fields = (msgspec.structs.astuple(part.component) for part, *_ in architecture.parts())
     written = (value for values in fields for value in values if isinstance(value, int))
     return {*written, *(1 << power for power in range(1, 13))}
 

@@ -18,7 +18,7 @@ from xfcost.formulas.rows import idle
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.metadata import Facts
+from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import COUNTED, Operation
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
@@ -37,8 +37,8 @@ def count(architecture: Architecture, *, orders: bool = True) -> Ledger:
     paths = Counter(row.path for row in rows)
     if len(paths) < len(rows):
         path, times = paths.most_common(1)[0]
-        raise ValueError(f"{times} rows are called {path}; the rows of a page need names of their own")
-    return Ledger(facts=facts(architecture), rows=rows)
+        raise ValueError(f"{times} rows are called {path}; the rows of a component need names of their own")
+    return Ledger(metadata=metadata(architecture), rows=rows)
 
 
 def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
@@ -63,25 +63,25 @@ def _letters_of_doors(architecture: Architecture) -> dict[str, str]:
         letter = "V" if isinstance(stream.input, TokenInput) else "C"
         for part in stream.embed:
             letters[part.path] = letter
-            if any(row.params or row.shared for row in part.page.operations(part.place)):
+            if any(row.params or row.shared for row in part.component.operations(part.place)):
                 break
     return letters
 
 
 def _orders(part: Part, architecture: Architecture, raw: str | None) -> dict[str, str]:
     """The orders of a part's rows: its own formulas once more, in letters; `raw` is that of the input's own width."""
-    page, spot = part.page.in_letters(part.place)
+    component, spot = part.component.in_letters(part.place)
     if raw is not None:
         spot = msgspec.structs.replace(spot, dim=lettered(part.place.dim, raw))
-    return orders_of(_of_part(part._replace(page=page, place=spot), architecture))
+    return orders_of(_of_part(part._replace(component=component, place=spot), architecture))
 
 
 def _order_of_table(name: str, architecture: Architecture) -> str:
     """That of a table which several parts share, in the letters of the first that does."""
-    parts = (part for part, *_ in architecture.parts() if name in part.page.tables(part.place))
+    parts = (part for part, *_ in architecture.parts() if name in part.component.tables(part.place))
     part = next(parts)
-    page, spot = part.page.in_letters(part.place)
-    rows, columns = page.tables(spot)[name]
+    component, spot = part.component.in_letters(part.place)
+    rows, columns = component.tables(spot)[name]
     return order(Operation(path=name, title=name, params=rows * columns))
 
 
@@ -91,27 +91,27 @@ def with_rebuilt(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> 
         return ledger
     own = count(place(loaded, Run(batch=architecture.batch)), orders=False)
     note = (
-        f"rebuilt for {ledger.facts.tokens} tokens: {ledger.bound_params:,} parameters are bound to the input's size "
-        f"({own.bound_params:,} at the spec's own {own.facts.tokens}), and trained ones do not carry over as they are"
+        f"rebuilt for {ledger.metadata.tokens} tokens: {ledger.bound_params:,} parameters depend on the input size "
+        f"({own.bound_params:,} at the spec's own {own.metadata.tokens}), and trained ones do not carry over"
     )
     return msgspec.structs.replace(
-        ledger, facts=msgspec.structs.replace(ledger.facts, notes=(note, *ledger.facts.notes))
+        ledger, metadata=msgspec.structs.replace(ledger.metadata, notes=(note, *ledger.metadata.notes))
     )
 
 
 def _of_part(part: Part, architecture: Architecture) -> Iterable[Operation]:
-    page, place = part.page, part.place
+    component, place = part.component, part.place
     steps = architecture.mode == "decode"
     if steps and architecture.idle(part):
         return (idle(row) for row in _of_part(part, architecture._replace(mode="forward")))
-    rows = page.decoding(place) if steps else page.operations(place)
-    if isinstance(page, SubLayer):
-        return wrapped(page, part.residual, alone(place) if steps else place, rows)
+    rows = component.decoding(place) if steps else component.operations(place)
+    if isinstance(component, SubLayer):
+        return wrapped(component, part.residual, alone(place) if steps else place, rows)
     return rows
 
 
 def _placed(row: Operation, part: Part, architecture: Architecture, *, stage: str, block: str, times: int) -> Operation:
-    """A page's row at its place in the whole: its full path, and the batch in what a batch multiplies."""
+    """A component's row at its place in the whole: its full path, and the batch in what a batch multiplies."""
     return msgspec.structs.replace(
         batched(row, architecture.batch),
         path=f"{part.path}.{row.path}",
@@ -155,14 +155,14 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
     return msgspec.structs.replace(row, **both)
 
 
-def facts(architecture: Architecture) -> Facts:
+def metadata(architecture: Architecture) -> Metadata:
     """What the report's header says."""
     spec, grid = architecture.spec, architecture.grid
     streams = architecture.streams
     tokens = " + ".join(
         (f"{stream.path[:-1]} " if stream.path else "") + stream.grid.shape_text() for stream in streams
     )
-    return Facts(
+    return Metadata(
         name=spec.name,
         tokens=tokens,
         grid_tokens=grid.tokens,
@@ -191,10 +191,10 @@ def _sequence(architecture: Architecture) -> dict[str, Any]:
     """How much of the mixing can only be done step after step, and how many tokens a step has."""
     mixers = steps = tokens = 0
     for part, _, _, times in architecture.parts():
-        if isinstance(part.page, Mixer) and not architecture.idle(part):
+        if isinstance(part.component, Mixer) and not architecture.idle(part):
             one = architecture.mode == "decode"
             mixers += times
-            steps += times * (1 if one else part.page.steps(part.place))
+            steps += times * (1 if one else part.component.steps(part.place))
             tokens += times * (1 if one else part.place.grid.total)
     return {"mixers": mixers, "sequential_steps": steps, "parallel_width": tokens / steps if steps else None}
 
@@ -220,10 +220,10 @@ def _notes(architecture: Architecture) -> Iterator[str]:
     said = set()
     decodes = architecture.mode == "decode"
     for part, stage, _, _ in architecture.parts():
-        if decodes and (isinstance(part.page, Mixer) or architecture.idle(part)):
+        if decodes and (isinstance(part.component, Mixer) or architecture.idle(part)):
             continue  # what they pad, cut and walk through is of all tokens
-        here = alone(part.place) if decodes and isinstance(part.page, SubLayer) else part.place
-        for note in part.page.notes(here):
+        here = alone(part.place) if decodes and isinstance(part.component, SubLayer) else part.place
+        for note in part.component.notes(here):
             text = f"{stage}: {note}"
             if text not in said:
                 said.add(text)

@@ -150,13 +150,13 @@ def _length_grain(one: Loaded, ledger: Ledger, run: Run, costs: CostsOf) -> int 
 
     It is the least divisor of an N which it can have by which that N can be longer or shorter.
     """
-    if len(ledger.facts.streams[0]["grid"]) > 1:
+    if len(ledger.metadata.streams[0]["grid"]) > 1:
         return None
 
     def can_be(n: int) -> bool:
         return _costs_or_none(one, run._replace(tokens=(n,), size=None), costs) is not None
 
-    own = next((n for n in (ledger.facts.grid_tokens, *_LENGTHS) if can_be(n)), 1)
+    own = next((n for n in (ledger.metadata.grid_tokens, *_LENGTHS) if can_be(n)), 1)
     parts = (part for part in range(1, own) if own % part == 0)
     return next((part for part in parts if can_be(own - part) or can_be(own + part)), own)
 

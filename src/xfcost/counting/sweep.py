@@ -68,8 +68,8 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     def at(self, ledger: Ledger) -> int:
         """Where a ledger of this system stands on the axis (one of its own, or measured at the same tokens)."""
-        tokens = [one.facts.grid_tokens for one in self.ledgers]
-        return self.xs[tokens.index(ledger.facts.grid_tokens)]
+        tokens = [one.metadata.grid_tokens for one in self.ledgers]
+        return self.xs[tokens.index(ledger.metadata.grid_tokens)]
 
     def values(self, quantity: str) -> list[int]:
         """One figure at every point."""
@@ -236,14 +236,14 @@ def few(tokens: Sequence[int], most: int) -> list[int]:
 
 def records(one: Sweep, measured: Sequence[Ledger] = ()) -> list[dict[str, Any]]:
     """One plain dict per point, as in the CSV: counts exact, bytes, seconds; what wasn't measured is None."""
-    live = {ledger.facts.grid_tokens: ledger for ledger in measured}
+    live = {ledger.metadata.grid_tokens: ledger for ledger in measured}
     result = []
     for x, ledger in zip(one.xs, one.ledgers, strict=True):
-        facts, other = ledger.facts, live.get(ledger.facts.grid_tokens)
-        row: dict[str, Any] = {"system": one.name, "spec": facts.source, "N": facts.grid_tokens}
+        metadata, other = ledger.metadata, live.get(ledger.metadata.grid_tokens)
+        row: dict[str, Any] = {"system": one.name, "spec": metadata.source, "N": metadata.grid_tokens}
         row |= {"size": x} if one.axis is PIXELS else {}
-        row |= {"image": facts.image and "x".join(map(str, facts.image[-2:]))}
-        row |= {name: getattr(facts, name) for name in ("extra_tokens", "batch", "dtype", "attention", "mode")}
+        row |= {"image": metadata.image and "x".join(map(str, metadata.image[-2:]))}
+        row |= {name: getattr(metadata, name) for name in ("extra_tokens", "batch", "dtype", "attention", "mode")}
         row |= {quantity: answer(ledger) for quantity, answer in QUANTITIES.items()}
         row |= {f"traced_{name}": traced(other, name) if other else None for name in ("params", "macs", "mixing_macs")}
         timing = other.timing if other else None

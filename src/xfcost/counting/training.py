@@ -55,14 +55,16 @@ def _first_products(stream: Stream) -> Iterator[str]:
 
 def products_of_input(part: Part) -> list[str] | None:
     """Rows of `part` that multiply what comes into it; None where it learns nothing, and hands that on."""
-    page, place = part.page, part.place
-    rows = list(wrapped(page, part.residual, place) if isinstance(page, SubLayer) else page.operations(place))
+    component, place = part.component, part.place
+    rows = list(
+        wrapped(component, part.residual, place) if isinstance(component, SubLayer) else component.operations(place)
+    )
     learned = [row for row in rows if row.params or row.shared]
     if not learned:
         return None
     if learned[0].role == "norm":  # behind it, everything has a gradient
         return []
-    said = any(row.takes_input is not None for row in page.operations(place))
+    said = any(row.takes_input is not None for row in component.operations(place))
     return [row.path for row in rows if row.takes_input or (row is learned[0] and not said)]
 
 
@@ -94,7 +96,7 @@ def _step(ledger: Ledger, plan: Plan) -> TrainingStep:
     known = OPTIMIZERS[plan.optimizer]
     return TrainingStep(
         optimizer=plan.optimizer,
-        tokens=ledger.facts.batch * sum(stream["tokens"] for stream in ledger.facts.streams),
+        tokens=ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams),
         forward_macs=forward,
         backward_macs=backward,
         recomputed_macs=ledger.total("macs", lambda row: row.recomputed) or 0,
@@ -102,7 +104,7 @@ def _step(ledger: Ledger, plan: Plan) -> TrainingStep:
         update_flops=params * known.flops,
         params_bytes=params * ledger.bytes_per_element,
         gradients_bytes=params * ledger.bytes_per_element,
-        master_bytes=params * STATE_BYTES if ledger.facts.dtype in _HALF else 0,
+        master_bytes=params * STATE_BYTES if ledger.metadata.dtype in _HALF else 0,
         optimizer_bytes=None if known.numbers is None else params * known.numbers * _state_bytes(ledger),
         kept_bytes=None,
         attention_kept_bytes=ledger.attention_kept_bytes(),

@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.component import Place, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import choose, elementwise, fixed, linear, move, of_input, product
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -148,17 +148,19 @@ def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> I
     yield elementwise("start_tanh", "First state: tanh", "tanh", numbers)
 
 
-def check_attending(page: Recurrent, place: Place) -> None:
-    """Raise PageError where a recurrent layer can't attend to the other stream."""
+def check_attending(component: Recurrent, place: Place) -> None:
+    """Raise ComponentError where a recurrent layer can't attend to the other stream."""
     if place.memory is None:
-        raise PageError("attend", "it reads an encoder's output, and there is no `encoder:` here")
-    if page.bidirectional:
-        raise PageError("bidirectional", "every step asks with the state before it: attend in one direction")
-    if page.start == "encoder":
-        raise PageError("start", "a layer that attends starts from what it reads: expected zeros, backwards or mean")
-    if page.start == "backwards" and place.memory_dim % 2:
-        raise PageError(
+        raise ComponentError("attend", "it reads an encoder's output, and there is no `encoder:` here")
+    if component.bidirectional:
+        raise ComponentError("bidirectional", "every step asks with the state before it: attend in one direction")
+    if component.start == "encoder":
+        raise ComponentError(
+            "start", "a layer that attends starts from what it reads: expected zeros, backwards or mean"
+        )
+    if component.start == "backwards" and place.memory_dim % 2:
+        raise ComponentError(
             "start", f"half of the encoder's width is its backward direction, and {place.memory_dim} is odd"
         )
-    if page.readout is not None and page.hidden is None:
-        raise PageError("hidden", "with a `readout` the stage's width is not the state's; give h")
+    if component.readout is not None and component.hidden is None:
+        raise ComponentError("hidden", "with a `readout` the stage's width is not the state's; give h")

@@ -1,6 +1,6 @@
 """Arithmetic that reads alike over plain ints and over numbers that know their letters (`polynomial.Lettered`).
 
-Formulas on the pages are written with these and with `+ - * // **` and `math.prod` alone, so that one formula gives
+Formulas of components are written with these and with `+ - * // **` and `math.prod` alone, so that one formula gives
 the exact count and, in letters, its leading term.
 """
 

@@ -1,4 +1,4 @@
-"""The attention core softmax(QKᵀ/√d_k + bias)V, eager or fused, alone and between projections: rows of many pages."""
+"""The attention core softmax(QKᵀ/√d_k + bias)V, eager or fused, alone and between projections."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     product beside the four gradients (algorithm 4). Masking is a choice, 0 FLOPs, in both, and makes another matrix
     unless it is done `mask_in_place`. All the while other matrices are alive, with `beside` entries (position scores).
 
-    A page with several cores tells them apart by `prefix` (before every path: `local_` gives `local_scores`, as the
-    twin's core stands under the name `local`) and by `what` (in brackets after every title).
+    A mechanism with several cores tells them apart by `prefix` (`local_` gives `local_scores`, as the
+    module's core stands under the name `local`) and by `what` (in brackets after every title).
     """
     entries = groups * heads * queries * keys
     value_inner = inner if values is None else values
@@ -105,7 +105,7 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
         out     n·values·d MACs, where there is an `output` projection
 
     `prefix` and `what` tell several of them apart, as in the core. `of_input` says which of the two is what comes into
-    the page, as it is.
+    the component, as it is.
     """
     note = f" ({what})" if what else ""
     value_inner = inner if values is None else values

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final, Literal
 
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 
@@ -37,8 +37,8 @@ def check_axis(field: str, axis: Axis, grid: Grid) -> None:
     """Refuse an axis that the grid has not.
 
     Raises:
-        PageError: naming `field`, with the axes that there are.
+        ComponentError: naming `field`, with the axes that there are.
     """
     if AXES.index(axis) >= len(grid.sides):
         there = " or ".join(repr(name) for name in AXES[: len(grid.sides)])
-        raise PageError(field, f"{axis!r} is no axis of the {grid.shape_text()} tokens here; it could be {there}")
+        raise ComponentError(field, f"{axis!r} is no axis of the {grid.shape_text()} tokens here; it could be {there}")

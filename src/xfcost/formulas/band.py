@@ -1,4 +1,4 @@
-"""A band of keys around every query, in blocks, and beside it a few keys that all queries read: rows of two pages."""
+"""A band of keys around every query, in blocks, and a few keys that all queries read."""
 
 from __future__ import annotations
 

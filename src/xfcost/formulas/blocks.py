@@ -1,4 +1,4 @@
-"""Blocks of queries and the memory blocks that they read: what pages that cut tokens into blocks share."""
+"""Blocks of queries and the memory blocks that they read: what components that cut tokens into blocks share."""
 
 from __future__ import annotations
 

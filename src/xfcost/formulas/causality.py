@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.component import Mixer, MultiHead, Place, tag_of
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,7 +40,9 @@ class ApproximatelyCausal(MultiHead, frozen=True, kw_only=True):
     def check(self, place: Place) -> None:
         if self.causal is True:
             kind = tag_of(type(self))
-            raise PageError("causal", f"{kind!r} has no exactly causal form: {self.leak}; write causal: approximate")
+            raise ComponentError(
+                "causal", f"{kind!r} has no exactly causal form: {self.leak}; write causal: approximate"
+            )
         super().check(place)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -61,7 +63,7 @@ class NeverCausal(MultiHead, frozen=True, kw_only=True):
 
     def check(self, place: Place) -> None:
         if self.causal:
-            raise PageError(
+            raise ComponentError(
                 "causal",
                 f"{tag_of(type(self))!r} has no causal form: {self.because}; write causal: false "
                 "(where it isn't given, a decoder's mixers are causal)",

@@ -1,4 +1,4 @@
-"""What every page is: a frozen struct whose fields are its YAML schema, and five questions it answers about a place."""
+"""The base of every mechanism and layer: a frozen struct whose fields are its YAML schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.lettering import Units, grid_in_letters
 from xfcost.formulas.letters import Letter
-from xfcost.ledger.errors import PageError, divisors_text
+from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -62,7 +62,7 @@ Joining = Residual | Literal["none"]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a page stands in an architecture: what comes in, and the width that must come out."""
+    """Where a component stands in an architecture: what comes in, and the width that must come out."""
 
     grid: Grid
     dim: Number
@@ -80,8 +80,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Of a head that predicts the next token: the positions whose logits it computes."""
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """A named thing in a spec. Subclasses are pages; `kind`, their tag, is what YAML calls them."""
+class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """A named thing in a spec. Subclasses are components; `kind`, their tag, is what YAML calls them."""
 
     binds_tables: ClassVar[bool] = False
     """Are the shapes of its shared tables bound to the input's size?"""
@@ -97,7 +97,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return sides
 
     def check(self, place: Place) -> None:
-        """Raise PageError, naming the field, where the page can't stand at `place`."""
+        """Raise ComponentError, naming the field, where the component can't stand at `place`."""
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         """The grid and the width that come out; by default those that came in."""
@@ -111,10 +111,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """The rows of one token more, the last of `place`'s grid, where all that it needs of those before is cached.
 
         Raises:
-            PageError: it can't be worked out token by token.
+            ComponentError: it can't be worked out token by token.
         """
         if not self.token_wise:
-            raise PageError(
+            raise ComponentError(
                 "kind", f"--mode decode: {tag_of(type(self))!r} is no step of a model that works token by token"
             )
         return self.operations(alone(place))
@@ -122,7 +122,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """Itself and its place in letters, for orders: N tokens of width d, fields as they are annotated.
 
-        A page whose letters are bound to each other (a grid of √N patches of side P) says so here.
+        A component whose letters are bound to each other (a grid of √N patches of side P) says so here.
         """
         units = Units()
         memory = None if place.memory is None else grid_in_letters(place.memory, self.memory_letter)
@@ -132,16 +132,16 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return units.struct(self), spot
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
-        """Shared tables that the page uses: name -> (rows, columns)."""
+        """Shared tables that the component uses: name -> (rows, columns)."""
         return {}
 
     def notes(self, place: Place) -> Iterator[str]:
-        """What a reader must be told of the page at this place (padding, clipping, tables bound to the resolution)."""
+        """Notes on the component at this place (padding, clipping, tables bound to the resolution)."""
         return iter(())
 
 
-class SubLayer(Page, frozen=True):
-    """A page that can stand in a block: by default residual, as its stage or spec says."""
+class SubLayer(Component, frozen=True):
+    """A component that can stand in a block: by default residual, as its stage or spec says."""
 
     residual: Joining | None = None
 
@@ -189,7 +189,7 @@ class Mixer(SubLayer, frozen=True):
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens that `token` reads: the truth for every other view.
 
-        All of them, or, where it is causal, those up to itself; unless the page says otherwise.
+        All of them, or, where it is causal, those up to itself; unless the component says otherwise.
         """
         return range(grid.total) if self.causality == "none" else range(token + 1)
 
@@ -200,12 +200,12 @@ class Mixer(SubLayer, frozen=True):
     def decoding(self, place: Place) -> Iterator[Operation]:
         kind = tag_of(type(self))
         if self.causality == "none":
-            raise PageError(
+            raise ComponentError(
                 "kind",
                 f"--mode decode: {kind!r} reads later tokens here, so that one token more changes all before it and "
                 "nothing can be cached; decode needs a causal model (a decoder, or causal: true)",
             )
-        raise PageError(
+        raise ComponentError(
             "kind",
             f"--mode decode: {kind!r} has no form that takes one token more; --mode generate tells what it costs "
             "without a cache",
@@ -245,26 +245,28 @@ def alone(place: Place) -> Place:
 def check_heads(heads: int, head_dim: int | None, width: int) -> None:
     """Heads must divide the width, unless the head's own width is given."""
     if head_dim is None and width % heads:
-        raise PageError("heads", f"{heads} does not divide the width {width}; it could be {divisors_text(width)}")
+        raise ComponentError("heads", f"{heads} does not divide the width {width}; it could be {divisors_text(width)}")
 
 
 def check_extra(field: str, place: Place) -> None:
     """What changes the extra tokens alone needs one."""
     if not place.grid.extra:
-        raise PageError(field, "there is no class token here; put {kind: class_token} into `embed` or `enter` before")
+        raise ComponentError(
+            field, "there is no class token here; put {kind: class_token} into `embed` or `enter` before"
+        )
 
 
 def check_output(inner: Number, width: Number, *, projected: bool) -> None:
     """Without W_O, the heads together must be as wide as what comes out."""
     if not projected and inner != width:
-        raise PageError(
+        raise ComponentError(
             "output_projection",
             f"without it the heads together must be as wide as the output ({width}), and they are {inner} wide; "
             "leave `head_dim` or `output_projection` out",
         )
 
 
-def tag_of(page: type[msgspec.Struct]) -> str:
-    """The `kind` of a page (or of an input), as it is written in YAML."""
-    config: Any = page.__struct_config__
+def tag_of(component: type[msgspec.Struct]) -> str:
+    """The `kind` of a component (or of an input), as it is written in YAML."""
+    config: Any = component.__struct_config__
     return str(config.tag)

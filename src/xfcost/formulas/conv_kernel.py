@@ -12,7 +12,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.component import Side
 from xfcost.formulas.rows import elementwise, power
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -50,12 +50,12 @@ class Kernel(msgspec.Struct, frozen=True):
         """The sides that give `sides`: along each axis as many strides, where that does, else the fewest.
 
         Raises:
-            PageError: none do, for padding alone gives more.
+            ComponentError: none do, for padding alone gives more.
         """
         least = self.out((1,) * len(sides))
         if any(side < few for side, few in zip(sides, least, strict=True)):
             few = sides_text(max(1, side) for side in least)
-            raise PageError("padding", f"no input gives a grid of {sides_text(sides)} here; the smallest is {few}")
+            raise ComponentError("padding", f"no input gives a grid of {sides_text(sides)} here; the smallest is {few}")
         whole = tuple(side * step for side, step in zip(sides, self.stride, strict=True))
         fewest = (
             max(1, (side - 1) * step + kernel - 2 * more)
@@ -109,14 +109,14 @@ class Kernel(msgspec.Struct, frozen=True):
         return ("" if rank == 2 else f"/{rank}") + ("" if self.overlaps else "/disjoint")  # noqa: PLR2004
 
     def check(self, grid: Grid) -> None:
-        """Raise PageError where it can't stand on `grid`."""
+        """Raise ComponentError where it can't stand on `grid`."""
         if grid.extra:
-            raise PageError(
+            raise ComponentError(
                 "kind", f"a kernel slides over a grid, and {grid.extra} extra token(s) stand outside it here"
             )
         for side, kernel, more in zip(grid.sides, self.sides, self.padding, strict=True):
             if side + 2 * more < kernel:
-                raise PageError(
+                raise ComponentError(
                     "size",
                     f"a kernel of {sides_text(self.sides)} with padding {sides_text(self.padding)} does not fit the "
                     f"grid {sides_text(grid.sides)}; expected a smaller kernel, more padding or a larger input",
@@ -142,30 +142,36 @@ def centred(grid: Grid, size: Number) -> Kernel:
 
 
 def check_centred(grid: Grid, size: int) -> None:
-    """Raise PageError where `size` has no middle, or where tokens stand outside the grid."""
+    """Raise ComponentError where `size` has no middle, or where tokens stand outside the grid."""
     if size % 2 == 0:
-        raise PageError("size", f"{size} is even, and a kernel stands around its middle; try {size - 1} or {size + 1}")
+        raise ComponentError(
+            "size", f"{size} is even, and a kernel stands around its middle; try {size - 1} or {size + 1}"
+        )
     centred(grid, size).check(grid)
 
 
 def check_mean(kernel: Kernel, grid: Grid) -> None:
-    """Raise PageError where torch takes no mean: of a volume smaller than the kernel, padded or not."""
+    """Raise ComponentError where torch takes no mean: of a volume smaller than the kernel, padded or not."""
     sides = grid.sides
     if len(sides) > PLANE and any(side < size for side, size in zip(sides, kernel.sides, strict=True)):
         size = max(kernel.sides)
-        raise PageError("size", f"{size} is larger than a side of the volume {sides_text(sides)}; use a smaller one")
+        raise ComponentError(
+            "size", f"{size} is larger than a side of the volume {sides_text(sides)}; use a smaller one"
+        )
 
 
 def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], padding: int | list[int] | None) -> Kernel:
     """The kernel on `grid`; padding is half the kernel where it isn't given, and none where kernels don't overlap.
 
     Raises:
-        PageError: a list has another length than the grid has axes.
+        ComponentError: a list has another length than the grid has axes.
     """
     rank = len(grid.sides)
     for field, value in (("size", size), ("stride", stride), ("padding", padding)):
         if isinstance(value, list) and len(value) != rank:
-            raise PageError(field, f"expected one number, or {rank} for the grid {sides_text(grid.sides)}; got {value}")
+            raise ComponentError(
+                field, f"expected one number, or {rank} for the grid {sides_text(grid.sides)}; got {value}"
+            )
     sides, steps = along(size, rank), along(stride, rank)
     if padding is not None:
         return Kernel(sides, steps, along(padding, rank))

@@ -1,4 +1,4 @@
-"""Scaled cosine attention: what becomes of queries and keys before their product; rows of a page."""
+"""Scaled cosine attention: what becomes of queries and keys before their product; rows of a component."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 
 Ratio = Annotated[float, msgspec.Meta(gt=0, le=1024)]
@@ -30,7 +30,7 @@ def hidden_width(hidden: int | None, ratio: float, width: Number) -> Number:
 
 
 def check_hidden(hidden: int | None, ratio: float, width: Number) -> None:
-    """Raise PageError where `ratio` gives no whole width."""
+    """Raise ComponentError where `ratio` gives no whole width."""
     inner = hidden_width(hidden, ratio, width)
     if not (isinstance(inner, int) and inner > 0):
-        raise PageError("ratio", f"{ratio}·{width} is no whole width; give `hidden` instead")
+        raise ComponentError("ratio", f"{ratio}·{width} is no whole width; give `hidden` instead")

@@ -1,4 +1,4 @@
-"""Heads that share keys and values in groups, and positions inside attention: what several pages have in common."""
+"""Heads that share keys and values in groups, and positions inside attention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Heads, Place
 from xfcost.formulas.rows import linear, of_input, rotary
-from xfcost.ledger.errors import PageError, divisors_text
+from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -20,7 +20,7 @@ class Grouped(Causal, frozen=True, kw_only=True):
 
     Multi-head attention has h_kv = h, grouped-query attention fewer (GQA; Ainslie et al. 2023, §2.2), multi-query
     attention one (MQA; Shazeer 2019). Scores and sums cost the same; projections and what a cache keeps per token,
-    2·h_kv·d_k numbers, don't. Where a page lets values have a width of their own, d_v, they take d_v of these 2·d_k.
+    2·h_kv·d_k numbers, don't. Where a mechanism lets values have a width of their own, d_v, they take d_v.
 
         qkv     N·d·(h·d_k + h_kv·d_k + h_kv·d_v) MACs
         rotary  3·N·(h + h_kv)·d_k element-wise FLOPs, with `position: rope`
@@ -40,13 +40,13 @@ class Grouped(Causal, frozen=True, kw_only=True):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.kv_heads is not None and self.heads % self.kv_heads:
-            raise PageError(
+            raise ComponentError(
                 "kv_heads",
                 f"{self.heads} heads don't divide into {self.kv_heads} groups; it could be {divisors_text(self.heads)}",
             )
         width = self.inner(place.dim) // self.heads
         if self.position == "rope" and width % 2:
-            raise PageError(
+            raise ComponentError(
                 "position",
                 f"rope turns pairs of columns, and a head is {width} wide here; give an even `head_dim`",
             )

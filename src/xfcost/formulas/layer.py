@@ -1,15 +1,15 @@
-"""What the pages of this wing are: doors (of the model, of a stage), heads, and sub-layers that mix no tokens."""
+"""What the components of this wing are: doors (of the model, of a stage), heads, and sub-layers that mix no tokens."""
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from xfcost.formulas.component import Page, SubLayer
+from xfcost.formulas.component import Component, SubLayer
 
 Takes = Literal["image", "video", "tokens", "embedded"]
 
 
-class Embed(Page, frozen=True):
+class Embed(Component, frozen=True):
     """A step at the model's door (`embed:`): pixels or token numbers become tokens of width d."""
 
     takes: ClassVar[Takes] = "embedded"
@@ -24,7 +24,7 @@ class Embed(Page, frozen=True):
     """Does it take the grid's last axis into the width? N then counts along the others, and that axis stays."""
 
 
-class Enter(Page, frozen=True):
+class Enter(Component, frozen=True):
     """A step at a stage's door (`enter:`): it may change the grid and the width."""
 
     pools: ClassVar[bool] = False
@@ -36,7 +36,7 @@ class Enter(Page, frozen=True):
         return None
 
 
-class Head(Page, frozen=True):
+class Head(Component, frozen=True):
     """The model's exit (`head:`)."""
 
     predicts_next: ClassVar[bool] = False

@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.rows import move, power
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -32,14 +32,14 @@ class Neighbours(msgspec.Struct, frozen=True):
     """s."""
 
     def check(self) -> None:
-        """Raise PageError where windows can't stand."""
+        """Raise ComponentError where windows can't stand."""
         if self.size % 2 == 0:
-            raise PageError(
+            raise ComponentError(
                 "size",
                 f"{self.size} is even, and a window is centred on its position; try {self.size - 1} or {self.size + 1}",
             )
         if self.grid.extra:
-            raise PageError(
+            raise ComponentError(
                 "kind", f"neighbours stand on a grid, and {self.grid.extra} extra token(s) stand outside it here"
             )
 

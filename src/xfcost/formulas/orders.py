@@ -1,4 +1,4 @@
-"""The order of a row, `O(N·W²·d)`: the leading term in N of what it costs, out of the page's own formula in letters."""
+"""The order of a row, `O(N·W²·d)`: the leading term in N of what it costs, from its own formula in letters."""
 
 from __future__ import annotations
 

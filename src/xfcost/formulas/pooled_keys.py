@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.formulas.conv_kernel import Kernel, kernel_of, left_out, pooling
 from xfcost.formulas.rows import power
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -26,12 +26,12 @@ class PooledKeys(msgspec.Struct, frozen=True):
         """Pools of `pool` positions along every axis of `grid`, or along each.
 
         Raises:
-            PageError: a list has another length than the grid has axes.
+            ComponentError: a list has another length than the grid has axes.
         """
         try:
             return cls(kernel_of(grid, pool, pool, None))
-        except PageError as error:
-            raise PageError("pool", error.message) from None
+        except ComponentError as error:
+            raise ComponentError("pool", error.message) from None
 
     @property
     def axes(self) -> int:
@@ -54,13 +54,13 @@ class PooledKeys(msgspec.Struct, frozen=True):
         return f"N/{power('W', self.axes)}" if self.pools else "N"
 
     def check(self, grid: Grid) -> None:
-        """Raise PageError where the pools can't stand on `grid`."""
+        """Raise ComponentError where the pools can't stand on `grid`."""
         if not self.pools:
             return
         try:
             self.kernel.check(grid)
-        except PageError as error:
-            raise PageError("pool", error.message) from None
+        except ComponentError as error:
+            raise ComponentError("pool", error.message) from None
 
     def count(self, grid: Grid) -> Number:
         """M."""

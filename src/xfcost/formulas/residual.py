@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from xfcost.formulas.component import Joining, Mixer, Page, Place, Residual, SubLayer
+from xfcost.formulas.component import Component, Joining, Mixer, Place, Residual, SubLayer
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import elementwise, move, norm
 from xfcost.ledger.grid import Grid
@@ -16,32 +16,32 @@ from xfcost.ledger.operation import Operation
 
 
 def wrapped(
-    page: SubLayer, residual: Joining, place: Place, rows: Iterable[Operation] | None = None
+    component: SubLayer, residual: Joining, place: Place, rows: Iterable[Operation] | None = None
 ) -> Iterator[Operation]:
-    """The rows of `page` (or `rows`) inside its residual: `residual_norm` where it stands, scales, `residual_add`.
+    """The rows of `component` (or `rows`) inside its residual: `residual_norm` where it stands, scales, `residual_add`.
 
     What changes the extra tokens alone is normed, scaled and added on them alone (a mixer's norm is on all that it
     reads), and `residual_rejoin` puts them back before the others.
     """
-    rows = page.operations(place) if rows is None else rows
+    rows = component.operations(place) if rows is None else rows
     rejoin = move("residual_rejoin", "Extra tokens back before the others", place.grid.total * place.dim)
-    rejoined = [rejoin] if page.extra_alone else []
+    rejoined = [rejoin] if component.extra_alone else []
     if residual == "none":
         yield from [*rows, *rejoined]
         return
-    grid, width = page.out(place)
-    tokens = grid.extra if page.extra_alone else grid.total
+    grid, width = component.out(place)
+    tokens = grid.extra if component.extra_alone else grid.total
     elements = tokens * width
     add = elementwise("residual_add", "Residual add", "add", elements, role="add")
     scaled = [*_scales(residual, width, elements)]
     if residual.place == "pre":
-        read = place.grid.total if isinstance(page, Mixer) or not page.extra_alone else tokens
+        read = place.grid.total if isinstance(component, Mixer) or not component.extra_alone else tokens
         yield from _norm(residual, read, place.dim)
         normed = []
     else:
         normed = list(_norm(residual, tokens, width))
     yield from rows
-    yield from page.shortcut(place)
+    yield from component.shortcut(place)
     after = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
     yield from [*after[residual.place], *rejoined]
 
@@ -60,7 +60,7 @@ def _scales(residual: Residual, width: Number, elements: Number) -> Iterator[Ope
         yield elementwise("residual_factor", f"Scale by {residual.factor:g}", "multiply", elements)
 
 
-class TwoStreams(Page, frozen=True, kw_only=True, tag="two_streams"):
+class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
     """The end of a reversible stage, which no spec names: its two streams, N·d each, become one.
 
     concatenate  2·N·d elements written; the width is then 2d

@@ -1,6 +1,6 @@
-"""Rows that many pages have: a linear map, a norm, a product, an element-wise step, sorting, moving data.
+"""Rows that many components have: a linear map, a norm, a product, an element-wise step, sorting, moving data.
 
-Each is one formula in one place; pages say which rows they have and how large. `attention.py` has the attention core.
+Each is one formula in one place; components say which rows they have and how large.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def gradients(row: Operation, operands: int) -> Operation:
 
 
 def of_input(row: Operation) -> Operation:
-    """`row`, which multiplies what comes into its page as it is; of a page with several such rows each says so."""
+    """`row`, which multiplies the raw input of its component."""
     return msgspec.structs.replace(row, takes_input=True)
 
 

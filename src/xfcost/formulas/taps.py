@@ -10,7 +10,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 
@@ -23,15 +23,15 @@ class Taps(msgspec.Struct, frozen=True):
     causal: bool
 
     def check(self, grid: Grid) -> None:
-        """Raise PageError where `size` has no middle, or where tokens stand outside the grid or have no order."""
+        """Raise ComponentError where `size` has no middle, or where tokens stand outside the grid or have no order."""
         if grid.extra:
-            raise PageError(
+            raise ComponentError(
                 "kind", f"a kernel slides over a grid, and {grid.extra} extra token(s) stand outside it here"
             )
         if self.causal and len(grid.sides) > 1:
-            raise PageError("causal", f"tokens of a grid ({grid.shape_text()}) have no order; write causal: false")
+            raise ComponentError("causal", f"tokens of a grid ({grid.shape_text()}) have no order; write causal: false")
         if not self.causal and self.size % 2 == 0:
-            raise PageError(
+            raise ComponentError(
                 "size",
                 f"{self.size} is even, and a kernel stands around its middle; try {self.size - 1} or "
                 f"{self.size + 1}, or causal: true",

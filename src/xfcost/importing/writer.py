@@ -66,7 +66,7 @@ def _fits(line: str, key: str, value: Any) -> bool:
 
 
 def _is_leaf(value: Any) -> bool:
-    """A page: one thing, on one line."""
+    """A component: one thing, on one line."""
     return isinstance(value, dict) and "kind" in value
 
 

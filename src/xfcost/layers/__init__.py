@@ -1,4 +1,4 @@
-"""One page per layer around the mixers: doors, heads, feed-forward networks. One door mixes tokens: it pools them."""
+"""The layers around the mixers: stems, embeddings, heads, feed-forward networks."""
 
 from xfcost.formulas.layer import Embed, Enter, Head, PerToken
 from xfcost.layers.axis_position import AxisPosition

@@ -8,7 +8,7 @@ from typing import Literal
 from xfcost.formulas.component import ActKind, NormKind, Place
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear, norm
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -35,7 +35,7 @@ class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
 
     def check(self, place: Place) -> None:
         if self.norm == "group_norm":
-            raise PageError("norm", "a group norm mixes all tokens, and 'dense' none; use another norm")
+            raise ComponentError("norm", "a group norm mixes all tokens, and 'dense' none; use another norm")
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.out_dim if self.widens else place.dim

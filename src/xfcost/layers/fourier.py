@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.component import Place
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.rows import move
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -40,7 +40,7 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
 
     def check(self, place: Place) -> None:
         if place.grid.extra:
-            raise PageError(
+            raise ComponentError(
                 "kind", f"'fourier' encodes places on a grid, and {place.grid.extra} extra token(s) have none here"
             )
 

@@ -8,7 +8,7 @@ from typing import Literal
 from xfcost.formulas.component import ActKind, Place, Width
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -38,7 +38,9 @@ class Gated(PerToken, frozen=True, kw_only=True):
     def check(self, place: Place) -> None:
         if self.hidden is None and 8 * place.dim % 3:
             near = 8 * place.dim // 3
-            raise PageError("hidden", f"8·{place.dim}/3 is no whole width; give `hidden`, {near} or {near + 1} say")
+            raise ComponentError(
+                "hidden", f"8·{place.dim}/3 is no whole width; give `hidden`, {near} or {near + 1} say"
+            )
 
     def inner(self, width: Number) -> Number:
         """H, the hidden width."""

@@ -12,7 +12,7 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import Head
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, linear, move, norm
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import Operation
 
 # Two tokens, each with a classifier of its own, in either order.
@@ -41,17 +41,21 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 
     def check(self, place: Place) -> None:
         if self.pool not in ("mean", "none") and not place.grid.extra:
-            raise PageError(
+            raise ComponentError(
                 "pool", "there is no class token to pool; add {kind: class_token} to `embed`, or use pool: mean"
             )
         if self.norm_after_pool and self.norm == "group_norm":
-            raise PageError("norm_after_pool", "the group norm of one vector is its layer norm; write norm: layer_norm")
+            raise ComponentError(
+                "norm_after_pool", "the group norm of one vector is its layer norm; write norm: layer_norm"
+            )
         if self.pool == "none" and self.norm_after_pool:
-            raise PageError("norm_after_pool", "it normalises one pooled vector, and every token is classified here")
+            raise ComponentError(
+                "norm_after_pool", "it normalises one pooled vector, and every token is classified here"
+            )
         if self.distilled and self.norm_after_pool:
-            raise PageError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two here")
+            raise ComponentError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two here")
         if self.distilled and len(set(self.pool)) < len(self.pool):
-            raise PageError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
+            raise ComponentError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
 
     @property
     def distilled(self) -> bool:
@@ -96,7 +100,7 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
-            raise PageError(
+            raise ComponentError(
                 "kind", "'language_model' scores a vocabulary, and the input here has none; use 'classifier'"
             )
 

@@ -12,7 +12,7 @@ from xfcost.formulas.component import ActKind, Place, Width, check_extra
 from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, linear, move, of_input
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -53,7 +53,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         if self.extra_alone:
             check_extra("tokens", place)
         if self.extra_alone and self.width(place) != place.dim:
-            raise PageError("out_width", "the grid's tokens pass by and stay as wide as they are; leave it out")
+            raise ComponentError("out_width", "the grid's tokens pass by and stay as wide as they are; leave it out")
 
     @property
     def widens(self) -> bool:

@@ -9,7 +9,7 @@ from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Place
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.rows import linear, move, norm
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -34,7 +34,7 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
 
     def check(self, place: Place) -> None:
         if len(place.grid.sides) != 2 or place.grid.extra:  # noqa: PLR2004 - height and width
-            raise PageError(
+            raise ComponentError(
                 "kind", f"'patch_merging' needs a 2-D grid without extra tokens, not {place.grid.shape_text()}"
             )
 

@@ -6,7 +6,7 @@ XfcostError            exit code 2, one message, no traceback
 ├── OutputError        a file can't be written
 └── DeviceError        a device is absent, or the model can't fit on it
 
-`PageError` is not for users: a page raises it with its own field's name, and the loader, which knows the file and
+`ComponentError` is not for users: a component raises it with its field's name, and the loader, which knows the file and
 the line, turns it into a SpecError.
 """
 
@@ -81,8 +81,8 @@ class DeviceError(XfcostError):
     """A device that isn't there, or a model that doesn't fit on it."""
 
 
-class PageError(Exception):
-    """What a page finds wrong with one of its fields at a given place in an architecture."""
+class ComponentError(Exception):
+    """What a component finds wrong with one of its fields at a given place in an architecture."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)

@@ -12,7 +12,7 @@ import msgspec
 
 from xfcost.ledger import display
 from xfcost.ledger.matrices import Held, attention_memory
-from xfcost.ledger.metadata import Agreement, Facts, Timing
+from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
 from xfcost.ledger.operation import COUNTED, DISPATCHED, LEARNING, MIXINGS, TRACED, TRAFFIC, Operation
 from xfcost.ledger.training import Training
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows and facts. Accounts make ledgers; `join` lays one account beside another; reports read."""
+    """Rows and metadata. Accounts make ledgers; `join` lays one account beside another; reports read."""
 
-    facts: Facts
+    metadata: Metadata
     rows: tuple[Operation, ...]
     agreement: Agreement | None = None
     timing: Timing | None = None
@@ -60,7 +60,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bytes_per_element(self) -> int:
         """Bytes of one element of the ledger's dtype."""
-        return BYTES_PER_ELEMENT[self.facts.dtype]
+        return BYTES_PER_ELEMENT[self.metadata.dtype]
 
     def attention_memory(self) -> dict[str, int]:
         """Bytes of attention matrices, as they are held (`matrices.AttentionMemory`).
@@ -73,7 +73,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     def _matrices(self) -> Iterator[Held]:
         for row in self.rows:
             if row.matrix is not None:
-                samples = 1 if row.once else self.facts.batch
+                samples = 1 if row.once else self.metadata.batch
                 yield Held(row.matrix, row.path.rpartition(".")[0], row.times, (row.heads or 1) * samples)
 
     def attention_kept_bytes(self) -> int:
@@ -103,7 +103,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     def by_stage(self) -> list[dict[str, Any]]:
         """What leaves every stage (tokens, grid, width, blocks), and what it costs: parameters, MACs."""
         groups = self.by("stage")
-        parts = [(stage, self.part(groups.get(stage["stage"], ()))) for stage in self.facts.stages]
+        parts = [(stage, self.part(groups.get(stage["stage"], ()))) for stage in self.metadata.stages]
         return [stage | {name: part.total(name) for name in ("params", "macs")} for stage, part in parts]
 
     @property
@@ -114,7 +114,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     def published_beside_ours(self) -> list[dict[str, Any]]:
         """Published figures with ours: {quantity, published, ours, difference (of the published), source, …}."""
         result = []
-        for figure in self.facts.published:
+        for figure in self.metadata.published:
             for quantity in ("params", "active_params", "macs", "flops"):
                 if figure.get(quantity) is None:
                     continue

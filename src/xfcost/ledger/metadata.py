@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """What is true of the whole ledger."""
 
     name: str

@@ -100,9 +100,9 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     recomputed: bool = False
     """Is it worked out again in the backward pass, its activations being thrown away (a reversible residual)?"""
     backward_macs: int | None = None
-    """MACs of its backward pass; a page gives it only where it isn't 2·macs, a product for each operand's gradient."""
+    """MACs of its backward pass; given only where it isn't 2·macs, a product for each operand's gradient."""
     takes_input: bool | None = None
-    """Does it multiply what comes into its page as it is? Where no row of a page says, its first with parameters does.
+    """Does it multiply its component's raw input? Where no row says, the first with parameters does.
 
     Over pixels or vectors, nothing learned having touched them, its backward pass has no gradient of that to work out.
     """

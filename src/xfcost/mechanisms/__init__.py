@@ -1,4 +1,4 @@
-"""One page per token mixer: fields are its YAML schema, the docstring its formula, methods its pattern and cost."""
+"""The token mixers: fields are their YAML schema, docstrings their formulas, methods their pattern and cost."""
 
 from xfcost.formulas.component import Mixer
 from xfcost.mechanisms.average_pool import AveragePool

@@ -13,7 +13,7 @@ from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Place
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.rows import elementwise, linear, of_input
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -50,13 +50,13 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
         super().check(place)
         grid = place.grid
         if len(grid.sides) not in (2, 3):
-            raise PageError(
+            raise ComponentError(
                 "kind",
                 f"the {grid.shape_text()} tokens here are no grid of 2 or 3 axes; "
                 "lay a sequence out by {kind: fold} in `embed`, or use 'full'",
             )
         if grid.extra:
-            raise PageError("kind", f"lines run on a grid, and {grid.extra} extra token(s) stand outside it here")
+            raise ComponentError("kind", f"lines run on a grid, and {grid.extra} extra token(s) stand outside it here")
         if self.axis != "all":
             check_axis("axis", self.axis, grid)
 
@@ -79,8 +79,8 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """All axes of a volume are lines alike: ∛N."""
-        page, spot = super().in_letters(place)
-        return page, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, even=True))
+        component, spot = super().in_letters(place)
+        return component, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, even=True))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         axes = self.axes(place.grid)

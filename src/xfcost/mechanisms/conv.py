@@ -12,7 +12,7 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, depthwise, elementwise, linear, move, of_input, window
 from xfcost.formulas.taps import Taps
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -97,7 +97,7 @@ class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.form == "depthwise" and self.act == "glu":
-            raise PageError(
+            raise ComponentError(
                 "act", "a gate halves the width, and a depthwise convolution can't double it; use separable"
             )
 

@@ -11,7 +11,7 @@ from xfcost.formulas.conv_kernel import Kernel, centred
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, linear, norm
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -38,7 +38,7 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
 
     def check(self, place: Place) -> None:
         if len(place.grid.sides) != 1 or place.grid.extra:
-            raise PageError(
+            raise ComponentError(
                 "kind",
                 f"'conv_module' convolves along a sequence, and {place.grid.shape_text()} tokens stand here; fold an "
                 "axis of a grid into the width with {kind: fold_axis}, and leave extra tokens out",

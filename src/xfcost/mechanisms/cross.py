@@ -9,7 +9,7 @@ from xfcost.formulas.attention import reading
 from xfcost.formulas.component import MultiHead, Place, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import idle
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -39,7 +39,9 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
 
     def check(self, place: Place) -> None:
         if place.memory is None:
-            raise PageError("kind", "'cross' reads an encoder's output, and there is no `encoder:` here; use 'full'")
+            raise ComponentError(
+                "kind", "'cross' reads an encoder's output, and there is no `encoder:` here; use 'full'"
+            )
         super().check(place)
 
     def label(self) -> str:

@@ -9,7 +9,7 @@ from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.causality import NeverCausal
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.rows import elementwise, linear, of_input
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
@@ -53,7 +53,7 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
 
     def check(self, place: Place) -> None:
         if self.stride > 1 and (len(place.grid.sides) != 1 or place.grid.extra):
-            raise PageError(
+            raise ComponentError(
                 "stride", f"{self.stride} pools a sequence, and {place.grid.shape_text()} tokens stand here; use 1"
             )
         super().check(place)

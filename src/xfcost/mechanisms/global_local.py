@@ -77,8 +77,8 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
         return grid.extra * grid.total + grid.tokens * grid.extra + band_pairs(grid.tokens, self.radius)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        page, spot = super().in_letters(place)
-        return page, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, extra="g"))
+        component, spot = super().in_letters(place)
+        return component, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, extra="g"))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)

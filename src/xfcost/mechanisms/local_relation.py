@@ -13,7 +13,7 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.neighbours import Neighbours, WindowSide
 from xfcost.formulas.rows import elementwise, gradients, linear, move, of_input, product
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
@@ -48,7 +48,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def check(self, place: Place) -> None:
         self.windows(place.grid).check()
         if self.stride >= self.size:
-            raise PageError(
+            raise ComponentError(
                 "stride",
                 f"windows of {self.size} every {self.stride} positions don't overlap; use {self.size - 1} at most",
             )

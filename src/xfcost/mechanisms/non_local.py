@@ -12,7 +12,7 @@ from xfcost.formulas.component import Mixer, NormKind, Place, Side, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
 from xfcost.formulas.rows import linear, norm, of_input
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -52,7 +52,9 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
 
     def check(self, place: Place) -> None:
         if self.width is None and place.dim % 2:
-            raise PageError("width", f"is half the width where it isn't given, and {place.dim} is odd; give a width")
+            raise ComponentError(
+                "width", f"is half the width where it isn't given, and {place.dim} is odd; give a width"
+            )
         self.keys(place.grid).check(place.grid)
 
     def label(self) -> str:

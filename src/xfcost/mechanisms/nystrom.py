@@ -13,7 +13,7 @@ from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, linear, move, product
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
@@ -56,7 +56,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.conv is not None and self.conv % 2 == 0:
-            raise PageError(
+            raise ComponentError(
                 "conv", f"{self.conv} has no middle; an odd size keeps the length: {self.conv - 1} or {self.conv + 1}"
             )
 

@@ -16,7 +16,7 @@ from xfcost.formulas.decomposed import decomposed_rows
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
 from xfcost.formulas.rows import convolution, elementwise, linear, norm, of_input, power
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -67,11 +67,11 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
             value = getattr(self, field)
             if isinstance(value, list) and len(value) != rank:
                 sides = sides_text(place.grid.sides)
-                raise PageError(field, f"expected one number, or {rank} for the grid {sides}; got {value}")
+                raise ComponentError(field, f"expected one number, or {rank} for the grid {sides}; got {value}")
             if field.endswith("size") and any(side % 2 == 0 for side in along(value, rank)):
-                raise PageError(field, f"a kernel stands around its middle; expected odd sizes, got {value}")
+                raise ComponentError(field, f"a kernel stands around its middle; expected odd sizes, got {value}")
         if any(stride > 1 and stride % 2 for stride in along(self.q_stride, rank)):
-            raise PageError(
+            raise ComponentError(
                 "q_stride",
                 "the residual's pool of stride + 1 positions needs a middle too; expected 1 or even, got "
                 f"{self.q_stride}",
@@ -86,7 +86,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
             if self.function != "mean" or kernel is None or len(grid.sides) < 3:  # noqa: PLR2004 - a volume
                 continue
             if any(side < size for side, size in zip(grid.sides, kernel.sides, strict=True)):
-                raise PageError(
+                raise ComponentError(
                     field,
                     f"a mean of {sides_text(kernel.sides)} tokens does not fit the grid {sides_text(grid.sides)}; "
                     "expected a smaller kernel or a larger input",

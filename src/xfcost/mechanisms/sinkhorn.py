@@ -14,7 +14,7 @@ from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import fixed, linear, move, product
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
@@ -60,7 +60,9 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.sortcut is not None and self.causal:
-            raise PageError("sortcut", "the first sorted blocks mix all tokens, later ones too; write causal: false")
+            raise ComponentError(
+                "sortcut", "the first sorted blocks mix all tokens, later ones too; write causal: false"
+            )
 
     def label(self) -> str:
         return "SortCut Sinkhorn attention" if self.sortcut else "Sinkhorn attention"

@@ -14,7 +14,7 @@ from xfcost.formulas.component import Length, Place, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, linear, move, product
 from xfcost.ledger.core import Core
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
@@ -59,13 +59,17 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.pattern == "strided" and self.summary is not None:
-            raise PageError("summary", "the strided pattern has no summary cells; leave `summary` out")
+            raise ComponentError("summary", "the strided pattern has no summary cells; leave `summary` out")
         if self.pattern == "fixed" and self.summary is None:
-            raise PageError("summary", "the fixed pattern needs the number of summary cells; the paper has 8, 16, 32")
+            raise ComponentError(
+                "summary", "the fixed pattern needs the number of summary cells; the paper has 8, 16, 32"
+            )
         if self.summary is not None and self.summary > self.stride:
-            raise PageError("summary", f"{self.summary} cells do not fit a block of {self.stride} tokens (`stride`)")
+            raise ComponentError(
+                "summary", f"{self.summary} cells do not fit a block of {self.stride} tokens (`stride`)"
+            )
         if self.integration == "heads" and self.heads % 2:
-            raise PageError("heads", f"half the heads are local and half are long, and {self.heads} is odd")
+            raise ComponentError("heads", f"half the heads are local and half are long, and {self.heads} is odd")
 
     def label(self) -> str:
         factor = {"local": ", local factor", "long": ", long factor", "merged": ", merged", "heads": ", split heads"}

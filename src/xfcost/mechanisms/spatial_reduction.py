@@ -17,7 +17,7 @@ from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, linear, norm, of_input, power
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -57,17 +57,19 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
         super().check(place)
         field = "reduction" if self.pooled is None else "pooled"
         if self.pooled is not None and self.reduction > 1:
-            raise PageError("pooled", f"the grid is pooled or reduced {self.reduction} times, not both; leave one out")
+            raise ComponentError(
+                "pooled", f"the grid is pooled or reduced {self.reduction} times, not both; leave one out"
+            )
         if not self._reduces:
             return
         if place.grid.extra:
-            raise PageError(
+            raise ComponentError(
                 field,
                 f"a grid is reduced, and {place.grid.extra} extra token(s) stand outside it here; "
                 "use reduction: 1, or leave them out",
             )
         if min(place.grid.sides) < self.reduction:
-            raise PageError(
+            raise ComponentError(
                 "reduction",
                 f"no patch of {self.reduction} along each side fits the grid {sides_text(place.grid.sides)}; "
                 f"it could be at most {min(place.grid.sides)}",
@@ -109,9 +111,9 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """k is all that a grid is pooled to, not a side of it."""
-        page, spot = super().in_letters(place)
+        component, spot = super().in_letters(place)
         pooled = self.pooled and lettered(self.pooled, "k", root=len(place.grid.sides))
-        return msgspec.structs.replace(page, pooled=pooled), spot
+        return msgspec.structs.replace(component, pooled=pooled), spot
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -14,7 +14,7 @@ from xfcost.ledger.operation import Operation
 
 
 def bound_to(place: Place) -> str:
-    """The note of a page whose weights over tokens are for one number of tokens."""
+    """The note of a component whose weights over tokens are for one number of tokens."""
     return f"the weights over tokens are for {place.grid.total} tokens: another N needs new weights"
 
 

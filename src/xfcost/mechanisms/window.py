@@ -16,7 +16,7 @@ from xfcost.formulas.cosine import scaled_cosine
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.position_bias import log_cpb, relative_table
 from xfcost.formulas.rows import linear, move, of_input, power
-from xfcost.ledger.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -56,13 +56,15 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
         if place.grid.extra:
-            raise PageError("kind", f"windows tile a grid, and {place.grid.extra} extra token(s) stand outside it here")
+            raise ComponentError(
+                "kind", f"windows tile a grid, and {place.grid.extra} extra token(s) stand outside it here"
+            )
         if self.shift >= self.size:
-            raise PageError(
+            raise ComponentError(
                 "shift", f"{self.shift} is not below the window's size {self.size}; usual is {self.size // 2}"
             )
         if not self.key_bias and not self.projection_bias:
-            raise PageError("key_bias", "with projection_bias: false no projection has a bias; leave it out")
+            raise ComponentError("key_bias", "with projection_bias: false no projection has a bias; leave it out")
 
     @property
     def biased_output(self) -> bool:

@@ -34,7 +34,7 @@ _BAND: Final = "#fdf1c7"
 
 
 class _Spot(NamedTuple):
-    """A box on the page: its middle, top and bottom, inches from the lower left."""
+    """A box on the component: its middle, top and bottom, inches from the lower left."""
 
     x: float
     top: float

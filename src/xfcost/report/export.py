@@ -41,7 +41,7 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
         if ledger.total("active_params") != ledger.total("params"):
             quantities.insert(1, "active_params")
         totals = ", ".join(f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in quantities)
-        text = f"{ledger.facts.name}: {' '.join(circumstances(ledger.facts).split())}; {totals}"
+        text = f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}"
         lines.append(one_line(text) if form == "latex" else markdown(text))
     lines.append(CONVENTION)
     start, end = ("% ", "\n") if form == "latex" else ("", "  \n")
@@ -54,8 +54,8 @@ def comparison_text(comparison: Comparison, form: Format) -> str:
         return comparison_json(comparison)
     if form == "csv":
         inputs = [
-            {"system": name, "N": ledger.facts.grid_tokens, "image": image_cell(ledger.facts)}
-            | {name: getattr(ledger.facts, name) for name in ("batch", "dtype", "attention", "mode")}
+            {"system": name, "N": ledger.metadata.grid_tokens, "image": image_cell(ledger.metadata)}
+            | {name: getattr(ledger.metadata, name) for name in ("batch", "dtype", "attention", "mode")}
             for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
         ]
         return to_csv([row | comparison.figures[str(row["system"])] for row in inputs])

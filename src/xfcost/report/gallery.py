@@ -25,7 +25,7 @@ def gallery_rows(*, totals: bool) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"family": file.parent.name, "preset": preset}
         if totals:
             ledger = count(place(load(preset), Run()), orders=False)
-            row |= {"name": ledger.facts.name, "tokens": ledger.facts.tokens}
+            row |= {"name": ledger.metadata.name, "tokens": ledger.metadata.tokens}
             row |= {quantity: ledger.total(quantity) for quantity in _QUANTITIES}
         rows.append(row)
     return rows

@@ -122,11 +122,11 @@ def report(ledger: Ledger, by: View | None, width: int) -> Group:
 
 def header(ledger: Ledger) -> Text:
     """Name, tokens, batch, dtype, and the three totals."""
-    facts = ledger.facts
-    text = Text(facts.name, style="bold")
-    if facts.paper:
-        text.append(f"   {facts.paper}", style="not bold dim")
-    text.append(f"\n{circumstances(facts)}\n", style="not bold")
+    metadata = ledger.metadata
+    text = Text(metadata.name, style="bold")
+    if metadata.paper:
+        text.append(f"   {metadata.paper}", style="not bold dim")
+    text.append(f"\n{circumstances(metadata)}\n", style="not bold")
     text.append(
         f"{units.exact(ledger.total('params'))} parameters{_active(ledger)}   "
         f"{units.exact(ledger.total('macs'))} MACs   {units.exact(ledger.total('flops'))} FLOPs",
@@ -170,7 +170,7 @@ def _fitting(ledger: Ledger, width: int) -> list[Column]:
 
 
 def _speaking(ledger: Ledger) -> list[Column]:
-    silent = {"traffic", "tiled"} if ledger.facts.memory_level is None else set()
+    silent = {"traffic", "tiled"} if ledger.metadata.memory_level is None else set()
     if not ledger.total("comparisons"):
         silent.add("compares")
     if not any(row.moved for row in ledger.rows if not row.only_moves):
@@ -235,12 +235,12 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
     """Timing, agreement, what was not counted, what a reader must be told, and the convention."""
     yield from timing_texts(ledger)
     yield from agreement_texts(ledger)
-    if ledger.facts.published_left_out:
+    if ledger.metadata.published_left_out:
         yield Text(
             "note: published figures are left out: they belong to one forward of the spec as it is written, at "
             "its own size and a batch of 1"
         )
-    for note in ledger.facts.notes:
+    for note in ledger.metadata.notes:
         yield Text(f"note: {note}")
     if _active(ledger):
         yield Text(

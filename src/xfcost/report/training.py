@@ -58,7 +58,7 @@ def _work(step: TrainingStep) -> Table:
 
 def _memory(ledger: Ledger, step: TrainingStep) -> Table:
     table = _table("what a step keeps", "bytes")
-    number, dtype = units.exact(ledger.total("params")), ledger.facts.dtype
+    number, dtype = units.exact(ledger.total("params")), ledger.metadata.dtype
     table.add_row("parameters", units.size(step.params_bytes), f"{number}, {dtype}")
     table.add_row("gradients", units.size(step.gradients_bytes), dtype)
     if step.master_bytes:
@@ -82,7 +82,7 @@ def _states(step: TrainingStep) -> str:
 def _activations(ledger: Ledger, step: TrainingStep) -> str:
     if step.kept_bytes is None:
         return "what autograd keeps is walked on the real model: leave out --no-trace (or give --trace)"
-    what = f"kept by autograd, batch {ledger.facts.batch}"
+    what = f"kept by autograd, batch {ledger.metadata.batch}"
     if not step.attention_kept_bytes:
         return what
     return f"{what}; attention matrices are {units.size(step.attention_kept_bytes)} of them"

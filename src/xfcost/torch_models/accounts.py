@@ -37,7 +37,7 @@ def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
         DeviceError: a tensor of the model would be larger than torch can address, even on `meta`.
     """
     check_addressable(ledger)
-    with _within_torch(ledger.facts.name):
+    with _within_torch(ledger.metadata.name):
         live = build(architecture)
         joined = reconciled(_with_versions(ledger), live.model, live.inputs, live.rows)
         return joined if ledger.training is None else walked(live, joined)
@@ -95,10 +95,10 @@ def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable
     check_device(device)
     check_addressable(ledger)
     if ledger.training is not None:
-        with _within_torch(ledger.facts.name):
+        with _within_torch(ledger.metadata.name):
             return timed_step(architecture, _with_versions(ledger), ledger.training.step.optimizer, device, say)
-    predicted, process = _room_for(architecture, ledger.facts.name, device)
-    say(f"building {ledger.facts.name} on {device} …")
+    predicted, process = _room_for(architecture, ledger.metadata.name, device)
+    say(f"building {ledger.metadata.name} on {device} …")
     live = build(architecture, device)
     seconds, timing = time_model(live, device, predicted, say)
     timing = msgspec.structs.replace(timing, process_memory=process)
@@ -131,7 +131,7 @@ def timed_text(
     generation, timing = ledger.generation, alone.timing
     if generation is None or timing is None:
         raise TypeError("a text is timed where its mode is to generate one")
-    _room_for(step, ledger.facts.name, device)
+    _room_for(step, ledger.metadata.name, device)
     positions = range(generation.prompt, generation.prompt + generation.new_tokens - 1)
     say(f"timing {len(positions):,} steps on {device} …")
     seconds = statistics.median(time_steps(build(step, device), device, positions)) if positions else 0.0
@@ -144,5 +144,5 @@ def timed_text(
 def _with_versions(ledger: Ledger) -> Ledger:
     """What ran beside xfcost."""
     versions = {package: version(package) for package in ("torch", "fvcore")}
-    facts = msgspec.structs.replace(ledger.facts, versions=ledger.facts.versions | versions)
-    return msgspec.structs.replace(ledger, facts=facts)
+    metadata = msgspec.structs.replace(ledger.metadata, versions=ledger.metadata.versions | versions)
+    return msgspec.structs.replace(ledger, metadata=metadata)

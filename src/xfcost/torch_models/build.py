@@ -1,4 +1,4 @@
-"""Architecture -> the real torch model, every page's twin at its place, and where each module's row stands.
+"""Architecture -> the real torch model, every config's module at its place, and where each module's row stands.
 
 B batch, N tokens, E extra ones among them, D width.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Mixer, Page, SubLayer, alone
+from xfcost.formulas.component import Component, Mixer, SubLayer, alone
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import UsageError
@@ -25,13 +25,13 @@ from xfcost.torch_models.shared.leaves import Add, Scale, Table, Tables
 from xfcost.torch_models.shared.norms import LayerScale, norm
 from xfcost.torch_models.shared.reversible import ReversibleRun, StreamsJoined
 
-TWINS: dict[type[Page], type[nn.Module]] = mechanisms.TWINS | layers.TWINS | {TwoStreams: StreamsJoined}
+MODULES: dict[type[Component], type[nn.Module]] = mechanisms.MODULES | layers.MODULES | {TwoStreams: StreamsJoined}
 # Blocks of a model that is built: those of the deepest in print are some hundreds.
 MOST_BLOCKS: Final = 10_000
 
 
 class Live(NamedTuple):
-    """A model, example inputs, and the row path of every module that stands for a page."""
+    """A model, example inputs, and the row path of every module that stands for a config."""
 
     model: nn.Module
     inputs: tuple[Tensor, ...]
@@ -75,41 +75,41 @@ def example_input(stream: Stream, architecture: Architecture, dtype: torch.dtype
     return torch.randint(entry.vocabulary, (batch, length))
 
 
-class Twins(NamedTuple):
-    """Makes the torch twins of pages: every one of (page, place, shared tables)."""
+class Modules(NamedTuple):
+    """Makes the torch modules of mechanisms: every one of (config, place, shared tables)."""
 
     tables: Tables
 
     def of(self, part: Part) -> nn.Module:
-        """The twin of all tokens."""
-        make: Any = TWINS[type(part.page)]
-        return make(part.page, part.place, self.tables)
+        """The module of all tokens."""
+        make: Any = MODULES[type(part.component)]
+        return make(part.component, part.place, self.tables)
 
     def reads_memory(self, part: Part) -> bool:
-        """Is the twin handed the other stream's output with every call?"""
-        return isinstance(part.page, SubLayer) and part.page.reads_memory
+        """Is the module handed the other stream's output with every call?"""
+        return isinstance(part.component, SubLayer) and part.component.reads_memory
 
 
-class StepTwins(NamedTuple):
-    """Makes twins of one token more, what they need of the past being kept for a batch."""
+class StepModules(NamedTuple):
+    """Makes modules of one token more, what they need of the past being kept for a batch."""
 
     tables: Tables
     batch: int
 
     def of(self, part: Part) -> nn.Module:
-        """The twin of a token; where it needs nothing of the others, that of all tokens at a place of one."""
-        page, place = part.page, part.place
-        if type(page) in STEPS:
-            step: nn.Module = STEPS[type(page)](page, place, self.batch, self.tables)
+        """The module of a token; where it needs nothing of the others, that of all tokens at a place of one."""
+        config, place = part.component, part.place
+        if type(config) in STEPS:
+            step: nn.Module = STEPS[type(config)](config, place, self.batch, self.tables)
             return step
-        return Twins(self.tables).of(part._replace(place=alone(place)))
+        return Modules(self.tables).of(part._replace(place=alone(place)))
 
     def reads_memory(self, part: Part) -> bool:
         """What it reads of the other stream is kept."""
         return False
 
 
-Maker = Twins | StepTwins
+Maker = Modules | StepModules
 
 
 class Model(nn.Module):
@@ -122,7 +122,7 @@ class Model(nn.Module):
         rows |= {f"shared.{name}": f"shared.{name}" for name in tables}
         steps = architecture.mode == "decode"
         makers = [
-            StepTwins(tables, architecture.batch) if steps and stream in architecture.running else Twins(tables)
+            StepModules(tables, architecture.batch) if steps and stream in architecture.running else Modules(tables)
             for stream in architecture.streams
         ]
         self.streams = nn.ModuleList(
@@ -171,9 +171,9 @@ class StageModel(nn.Module):
         super().__init__()
         self.enter = nn.ModuleList(make.of(part) for part in stage.enter)
         self.reads = {
-            number: part.page.reads_stage - 1
+            number: part.component.reads_stage - 1
             for number, part in enumerate(stage.enter)
-            if isinstance(part.page, Enter) and part.page.reads_stage
+            if isinstance(part.component, Enter) and part.component.reads_stage
         }
         rows |= {f"{path}.enter.{number}": part.path for number, part in enumerate(stage.enter)}
         self.exit = make.of(stage.exit) if stage.exit else None
@@ -207,14 +207,14 @@ class BlockModel(nn.ModuleList):
 
 @runtime_checkable
 class Shortens(Protocol):
-    """A twin that may change the grid: what a residual does to x then (a new leaf), or None where it doesn't."""
+    """A module that may change the grid: what a residual does to x then (a new leaf), or None where it doesn't."""
 
     def residual_pool(self) -> nn.Module | None: ...
 
 
 @runtime_checkable
 class Widens(Protocol):
-    """A twin that may change the width: a projection (a new leaf) of what f takes, in place of x, or None."""
+    """A module that may change the width: a projection (a new leaf) of what f takes, in place of x, or None."""
 
     def residual_projection(self) -> nn.Module | None: ...
 
@@ -243,12 +243,12 @@ class SubLayerModel(nn.Module):
         super().__init__()
         self.crosses = make.reads_memory(part)
         self.inner = make.of(part)
-        alone = isinstance(part.page, SubLayer) and part.page.extra_alone
+        alone = isinstance(part.component, SubLayer) and part.component.extra_alone
         self.residual_rejoin = Rejoin(part.place.grid.extra) if alone else None
-        self.narrow = alone and not isinstance(part.page, Mixer)
+        self.narrow = alone and not isinstance(part.component, Mixer)
         self.joins = part.residual != "none"
         if part.residual != "none":
-            joining, width = part.residual, part.page.out(part.place)[1]
+            joining, width = part.residual, part.component.out(part.place)[1]
             self.place = joining.place
             self.residual_norm = norm(joining.norm, part.place.dim if joining.place == "pre" else width)
             self.residual_projection = self.inner.residual_projection() if isinstance(self.inner, Widens) else None
@@ -257,7 +257,7 @@ class SubLayerModel(nn.Module):
             self.residual_factor = Scale(joining.factor) if joining.factor else None
             self.residual_add = Add()
         # in a tuple: a sub-layer that merely uses a table must not own it
-        self.borrowed = tuple(make.tables[name] for name in part.page.tables(part.place))
+        self.borrowed = tuple(make.tables[name] for name in part.component.tables(part.place))
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None, onto_BND: Tensor | None = None) -> Tensor:
         if self.residual_rejoin is None:

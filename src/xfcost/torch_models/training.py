@@ -27,7 +27,7 @@ from xfcost.torch_models.tracing.rows import row_path
 def walked(live: Live, ledger: Ledger) -> Ledger:
     """`ledger` joined with the backward pass of the real model on `meta`, and with what autograd keeps for it."""
     live.model.train().requires_grad_()
-    with _statistics_of_one_value(ledger.facts.name):
+    with _statistics_of_one_value(ledger.metadata.name):
         found = walk(live.model, live.inputs)
     blocks, kept, loose = by_rows(live, found)
     joined = with_backward(ledger, blocks, kept, loose)
@@ -42,7 +42,7 @@ def timed_step(
     Raises:
         DeviceError: it doesn't fit; nothing was allocated.
     """
-    name, lists = ledger.facts.name, device.startswith("cuda")
+    name, lists = ledger.metadata.name, device.startswith("cuda")
     with _statistics_of_one_value(name):
         predicted = peak_of_steps(build(architecture), optimizer, lists=lists)
         process = of_training(architecture, optimizer) if on_cpu(device) else None

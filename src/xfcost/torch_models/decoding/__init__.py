@@ -1,10 +1,10 @@
-"""Twins for one token more: parameters as in the twins of all N tokens, and what is kept of the past beside them."""
+"""Modules of a decode step: parameters as in the modules of all N tokens, and a KV cache or a state."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from xfcost.formulas.component import Page
+from xfcost.formulas.component import Component
 from xfcost.layers import Context, Position, Shift
 from xfcost.mechanisms.bytenet import ByteNet
 from xfcost.mechanisms.conv import Conv
@@ -28,8 +28,8 @@ from xfcost.torch_models.decoding.retention import RetentionStep
 from xfcost.torch_models.decoding.rwkv import ChannelMixingStep, TimeMixingStep
 from xfcost.torch_models.decoding.state_spaces import Mamba2Step, MambaStep
 
-# Every page whose one token more is not work like any other: made of (page, place, batch, shared tables).
-STEPS: dict[type[Page], Any] = {
+# Every config whose one token more is not work like any other: made of (config, place, batch, shared tables).
+STEPS: dict[type[Component], Any] = {
     ByteNet: ByteNetStep,
     Context: ContextStep,
     Conv: ConvolutionStep,

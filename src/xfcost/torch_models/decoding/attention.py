@@ -1,7 +1,7 @@
 """Attention for one token more, its past cached: `mechanisms/{full,sliding,cross}.py`, `decoding`.
 
 B batch, N tokens with the new one, M tokens that it reads, D width, H heads, G heads of keys and values, K head width,
-V of values. Parameters stand under the names that the twins of all N tokens give them.
+V of values. Parameters stand under the names that the modules of all N tokens give them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class BucketBiasAt(BucketBias, Positioned):
 class StepHeads(GroupedHeads):
     """Projections of one token, at its position among N."""
 
-    def __init__(self, page: Grouped, width: int, tokens: int) -> None:
-        super().__init__(page, width, 1)
-        if page.position == "rope":
-            self.rotary = RotaryAt(tokens, page.inner(width) // page.heads, page.rope_base)
+    def __init__(self, config: Grouped, width: int, tokens: int) -> None:
+        super().__init__(config, width, 1)
+        if config.position == "rope":
+            self.rotary = RotaryAt(tokens, config.inner(width) // config.heads, config.rope_base)
 
 
 class FullStep(StepHeads, Positioned):
@@ -52,17 +52,17 @@ class FullStep(StepHeads, Positioned):
 
     alibi_H1N: Tensor
 
-    def __init__(self, page: Full, place: Place, batch: int, tables: Tables) -> None:
+    def __init__(self, config: Full, place: Place, batch: int, tables: Tables) -> None:
         tokens = place.grid.total
-        super().__init__(page, place.dim, tokens)
-        self.relative_bias = bias_at(page.bias, tokens, page.heads, tables) if page.bias else None
-        self.falls = page.position == "alibi"
+        super().__init__(config, place.dim, tokens)
+        self.relative_bias = bias_at(config.bias, tokens, config.heads, tables) if config.bias else None
+        self.falls = config.position == "alibi"
         if self.falls:
-            self.register_buffer("alibi_H1N", alibi(tokens, page.heads), persistent=False)
+            self.register_buffer("alibi_H1N", alibi(tokens, config.heads), persistent=False)
         self.cache = KeyValueCache(batch, self.heads[1], tokens, self.kept)
-        self.core = one_query(page, place, biased=page.biased, scaled=page.scaled)
-        wide = page.value_inner(place.dim)
-        self.out = Linear(wide, place.dim, bias=page.biased_output) if page.output_projection else None
+        self.core = one_query(config, place, biased=config.biased, scaled=config.scaled)
+        wide = config.value_inner(place.dim)
+        self.out = Linear(wide, place.dim, bias=config.biased_output) if config.output_projection else None
 
     def forward(self, x_B1D: Tensor) -> Tensor:
         q_BH1K, k_BG1K, v_BG1V = self.projected(x_B1D)
@@ -82,15 +82,15 @@ class FullStep(StepHeads, Positioned):
 class SlidingStep(StepHeads):
     """(B, 1, D) -> (B, 1, D)."""
 
-    def __init__(self, page: Sliding, place: Place, batch: int, tables: Tables) -> None:
-        tokens, inner, bias = place.grid.total, page.inner(place.dim), page.projection_bias
-        super().__init__(page, place.dim, tokens)
-        if page.own_projections:  # kept, and unused: global tokens are never causal
+    def __init__(self, config: Sliding, place: Place, batch: int, tables: Tables) -> None:
+        tokens, inner, bias = place.grid.total, config.inner(place.dim), config.projection_bias
+        super().__init__(config, place.dim, tokens)
+        if config.own_projections:  # kept, and unused: global tokens are never causal
             self.global_q = Linear(place.dim, inner, bias=bias)
             self.global_kv = Linear(place.dim, 2 * inner, bias=bias)
-        rows = min(page.window, -(-tokens // page.dilation))
-        self.cache = KeyValueCache(batch, self.heads[1], rows, self.kept, classes=page.dilation)
-        self.core = one_query(page, place)
+        rows = min(config.window, -(-tokens // config.dilation))
+        self.cache = KeyValueCache(batch, self.heads[1], rows, self.kept, classes=config.dilation)
+        self.core = one_query(config, place)
         self.out = Linear(inner, place.dim, bias=bias)
 
     def forward(self, x_B1D: Tensor) -> Tensor:
@@ -101,11 +101,11 @@ class SlidingStep(StepHeads):
 class CrossStep(CrossAttention):
     """(B, 1, D) -> (B, 1, D), the memory's keys and values being there."""
 
-    def __init__(self, page: Cross, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, place, tables)
+    def __init__(self, config: Cross, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, place, tables)
         memory = place.memory or place.grid
-        keys, values = (width // page.heads for width in self.widths)
-        self.cache = Remembered(batch, page.heads, memory.total, keys, value_width=values)
+        keys, values = (width // config.heads for width in self.widths)
+        self.cache = Remembered(batch, config.heads, memory.total, keys, value_width=values)
 
     def remember(self, memory_BME: Tensor) -> None:
         """Work out what every token will read of `memory_BME`."""
@@ -117,12 +117,12 @@ class CrossStep(CrossAttention):
         return read_B1D if self.out is None else self.out(read_B1D)
 
 
-def one_query(page: Grouped, place: Place, *, biased: bool = False, scaled: bool = True) -> Core:
+def one_query(config: Grouped, place: Place, *, biased: bool = False, scaled: bool = True) -> Core:
     """The core where one token asks: all that it reads is there, and nothing is masked."""
-    width = page.inner(place.dim) // page.heads
-    return Core(width, fused=place.fused, biased=biased, scaled=scaled, shared=page.shared)
+    width = config.inner(place.dim) // config.heads
+    return Core(width, fused=place.fused, biased=biased, scaled=scaled, shared=config.shared)
 
 
 def bias_at(buckets: Buckets, tokens: int, heads: int, tables: Tables) -> BucketBiasAt:
-    """The causal twin's table, or the shared one, asked by one token."""
+    """The causal module's table, or the shared one, asked by one token."""
     return BucketBiasAt(buckets, tokens, heads, tables[buckets.share] if buckets.share else None, causal=True)

@@ -19,10 +19,10 @@ from xfcost.torch_models.shared.leaves import Tables
 class ConvolutionStep(ConvolutionLayer):
     """(B, 1, D) -> (B, 1, E)."""
 
-    def __init__(self, page: Conv, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, alone(place), tables)
+    def __init__(self, config: Conv, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, alone(place), tables)
         del self.pad  # the zeros before the first token are kept with all that came after them
-        self.window = window(batch, page.size, place.dim, dilation=page.dilation)
+        self.window = window(batch, config.size, place.dim, dilation=config.dilation)
         for conv in (self.conv, self.depthwise):
             if conv is not None:
                 conv.dilation = 1  # its taps come beside each other
@@ -37,10 +37,10 @@ class ConvolutionStep(ConvolutionLayer):
 class ByteNetStep(ByteNetBlock):
     """(B, 1, D) -> (B, 1, D)."""
 
-    def __init__(self, page: ByteNet, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, alone(place), tables)
+    def __init__(self, config: ByteNet, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, alone(place), tables)
         del self.pad
-        self.window = window(batch, page.size, place.dim // 2, dilation=page.dilation)
+        self.window = window(batch, config.size, place.dim // 2, dilation=config.dilation)
         self.conv.dilation = 1
 
     def forward(self, x_B1D: Tensor) -> Tensor:

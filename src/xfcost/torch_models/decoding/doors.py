@@ -16,8 +16,8 @@ from xfcost.torch_models.shared.leaves import Table, Tables
 class PositionStep(PositionDoor, Positioned):
     """(B, 1, D) -> (B, 1, D): the row of its position."""
 
-    def __init__(self, page: Position, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, place, tables)
+    def __init__(self, config: Position, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, place, tables)
 
     def forward(self, x_B1D: Tensor) -> Tensor:
         return self.add(x_B1D, self._positions()[self.position])
@@ -26,9 +26,9 @@ class PositionStep(PositionDoor, Positioned):
 class ShiftStep(nn.Module):
     """(B, 1, D) -> (B, 1, D): the token before."""
 
-    def __init__(self, page: Shift, place: Place, batch: int, tables: Tables) -> None:
+    def __init__(self, config: Shift, place: Place, batch: int, tables: Tables) -> None:
         super().__init__()
-        self.shift = TokenBefore(batch, place.dim, learned=page.start == "learned")
+        self.shift = TokenBefore(batch, place.dim, learned=config.start == "learned")
 
     def forward(self, x_B1D: Tensor) -> Tensor:
         return self.shift(x_B1D)
@@ -55,8 +55,8 @@ class TokenBefore(Kept):
 class ContextStep(ContextLayer):
     """(B, 1, D) -> (B, 1, D), the memory being there."""
 
-    def __init__(self, page: Context, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, alone(place), tables)
+    def __init__(self, config: Context, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, alone(place), tables)
         self.cache = TokenOfMemory(batch, place.grid.total, place.dim)
 
     def remember(self, memory_BND: Tensor) -> None:

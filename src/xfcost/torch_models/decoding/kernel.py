@@ -17,11 +17,11 @@ from xfcost.torch_models.shared.leaves import Tables
 class KernelStep(KernelAttention):
     """(B, 1, D) -> (B, 1, D)."""
 
-    def __init__(self, page: Kernel, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page.recurrent, alone(place), tables)
-        head_dim = page.inner(place.dim) // page.heads
-        shape = (batch, page.heads, 1, page.features.width(head_dim))
-        self.core = RecurrentStep(page.features.epsilon, shape, head_dim)
+    def __init__(self, config: Kernel, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config.recurrent, alone(place), tables)
+        head_dim = config.inner(place.dim) // config.heads
+        shape = (batch, config.heads, 1, config.features.width(head_dim))
+        self.core = RecurrentStep(config.features.epsilon, shape, head_dim)
 
 
 class RecurrentStep(Recurrent):

@@ -1,7 +1,7 @@
 """Latent attention for one token more: `mechanisms/mla.py`, `decoding`.
 
 B batch, N tokens with the new one, M tokens that it reads, D width, H heads, C the latent's width, R turned columns, K
-and V a head's columns of content and of values. Parameters stand under the names that the twin of all N tokens gives
+and V a head's columns of content and of values. Parameters stand under the names that the module of all N tokens gives
 them.
 """
 
@@ -54,16 +54,16 @@ class Absorbed(Linear):
 class LatentStep(LatentAttention):
     """(B, 1, D) -> (B, 1, D)."""
 
-    def __init__(self, page: Mla, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, alone(place), tables)
+    def __init__(self, config: Mla, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, alone(place), tables)
         tokens, width = place.grid.total, place.dim
-        self.rotary = RotaryAt(tokens, page.rope_dim, page.rope_base)
-        self.cache = LatentCache(batch, tokens, page.latent)
-        self.kv_up = Absorbed(page.heads, page.kv_rank, *self.value_parts)
+        self.rotary = RotaryAt(tokens, config.rope_dim, config.rope_base)
+        self.cache = LatentCache(batch, tokens, config.latent)
+        self.kv_up = Absorbed(config.heads, config.kv_rank, *self.value_parts)
         # the same scale in both forms, though the vectors that meet here are longer
-        self.core = Core(page.key_dim(width), fused=place.fused, shared=page.heads)
+        self.core = Core(config.key_dim(width), fused=place.fused, shared=config.heads)
         if place.fused:
-            self.core.attention = FusedBy(page.key_dim(width) ** -0.5)
+            self.core.attention = FusedBy(config.key_dim(width) ** -0.5)
 
     def forward(self, x_B1D: Tensor) -> Tensor:
         q_BH1K, q_BH1R = split_heads(self._queries(x_B1D), self.heads).split(self.query_parts, dim=-1)

@@ -17,13 +17,13 @@ from xfcost.torch_models.shared.leaves import Tables
 class RecurrentStep(RecurrentLayer):
     """(B, 1, D) -> (B, 1, H)."""
 
-    def __init__(self, page: Recurrent, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, alone(place), tables)
+    def __init__(self, config: Recurrent, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, alone(place), tables)
         self.state: State | None = None
-        if page.attend is None:
-            self.state = first(page, place, batch)
+        if config.attend is None:
+            self.state = first(config, place, batch)
         else:
-            self.core = AttendingStep(page, alone(place), batch)
+            self.core = AttendingStep(config, alone(place), batch)
 
     def remember(self, memory_BME: Tensor) -> None:
         """Work out what every token will read of `memory_BME`, and the state before the first."""
@@ -43,14 +43,14 @@ class RecurrentStep(RecurrentLayer):
 class AttendingStep(Attending):
     """(B, 1, D) -> (B, 1, H), or what is read out; the memory and its keys being there."""
 
-    def __init__(self, page: Recurrent, place: Place, batch: int) -> None:
-        super().__init__(page, place)
-        if page.attend is None or place.memory is None:
+    def __init__(self, config: Recurrent, place: Place, batch: int) -> None:
+        super().__init__(config, place)
+        if config.attend is None or place.memory is None:
             raise TypeError("a recurrent layer without `attend` has nothing to ask")
         self.reads_state_before = self.join.states_before
         del self.join  # a step alone has nothing to be joined to
-        self.cache = Remembered(batch, place.memory.total, page.attend.hidden, value_width=place.memory_dim)
-        self.state = first(page, place, batch)
+        self.cache = Remembered(batch, place.memory.total, config.attend.hidden, value_width=place.memory_dim)
+        self.state = first(config, place, batch)
 
     def remember(self, memory_BME: Tensor) -> None:
         """Keep the memory and its keys, and start."""
@@ -70,6 +70,6 @@ class AttendingStep(Attending):
         return y_B1H
 
 
-def first(page: Recurrent, place: Place, batch: int) -> State:
+def first(config: Recurrent, place: Place, batch: int) -> State:
     """What walks along, from zeros."""
-    return State(*((batch, page.units(place)),) * len(page.states))
+    return State(*((batch, config.units(place)),) * len(config.states))

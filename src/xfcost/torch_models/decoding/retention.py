@@ -19,11 +19,11 @@ from xfcost.torch_models.shared.scans import retention_step
 class RetentionStep(MultiScaleRetention):
     """(B, 1, D) -> (B, 1, D)."""
 
-    def __init__(self, page: Retention, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page.recurrent, alone(place), tables)
-        width, values = place.dim // page.heads, page.values(place.dim) // page.heads
+    def __init__(self, config: Retention, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config.recurrent, alone(place), tables)
+        width, values = place.dim // config.heads, config.values(place.dim) // config.heads
         self.rotary = RotaryAt(place.grid.total, width, ROTARY_BASE)
-        self.core = RecurrentStep(batch, page.heads, width, values)
+        self.core = RecurrentStep(batch, config.heads, width, values)
 
 
 class RecurrentStep(nn.Module):

@@ -17,8 +17,8 @@ class TimeMixingStep(TimeMixing):
 
     shift: State  # type: ignore[assignment]
 
-    def __init__(self, page: RwkvTime, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, alone(place), tables)
+    def __init__(self, config: RwkvTime, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, alone(place), tables)
         self.shift = State((batch, 1, place.dim))
         self.wkv = WkvStep(place.dim)
         self.state = State(*((batch, place.dim),) * 3, starts=(0.0, 0.0, NOTHING_SEEN))
@@ -44,8 +44,8 @@ class ChannelMixingStep(ChannelMixing):
 
     shift: State  # type: ignore[assignment]
 
-    def __init__(self, page: RwkvChannel, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, alone(place), tables)
+    def __init__(self, config: RwkvChannel, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, alone(place), tables)
         self.shift = State((batch, 1, place.dim))
 
     def forward(self, x_B1D: Tensor) -> Tensor:

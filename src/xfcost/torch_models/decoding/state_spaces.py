@@ -23,13 +23,13 @@ from xfcost.torch_models.shared.scans import selective_step
 class MambaStep(MambaBlock):
     """(B, 1, D) -> (B, 1, D)."""
 
-    def __init__(self, page: Mamba, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, alone(place), tables)
-        inner = page.inner(place.dim)
+    def __init__(self, config: Mamba, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, alone(place), tables)
+        inner = config.inner(place.dim)
         self.conv.kernel = without_padding(self.conv.kernel)
-        self.window = window(batch, page.conv, inner)
+        self.window = window(batch, config.conv, inner)
         self.scan = SelectiveStep()
-        self.state = State((batch, inner, page.state))
+        self.state = State((batch, inner, config.state))
 
     def forward(self, x_B1D: Tensor) -> Tensor:
         u_B1E, z_B1E = self.in_proj(x_B1D).chunk(2, dim=-1)
@@ -55,13 +55,13 @@ class SelectiveStep(SelectiveScan):
 class Mamba2Step(Mamba2Block):
     """(B, 1, D) -> (B, 1, D)."""
 
-    def __init__(self, page: Mamba2, place: Place, batch: int, tables: Tables) -> None:
-        super().__init__(page, alone(place), tables)
+    def __init__(self, config: Mamba2, place: Place, batch: int, tables: Tables) -> None:
+        super().__init__(config, alone(place), tables)
         self.chunks = (1, 1)
         self.conv.kernel = without_padding(self.conv.kernel)
-        self.window = window(batch, page.conv, page.convolved(place.dim))
+        self.window = window(batch, config.conv, config.convolved(place.dim))
         del self.pad  # a step fills no chunk
-        self.core = RecurrentStep(batch, self.heads, page.state, page.head_dim)  # type: ignore[assignment]
+        self.core = RecurrentStep(batch, self.heads, config.state, config.head_dim)  # type: ignore[assignment]
 
     def forward(self, x_B1D: Tensor) -> Tensor:
         z_B1E, entering, dt_B1H = self.in_proj(x_B1D).split(self.projected, dim=-1)

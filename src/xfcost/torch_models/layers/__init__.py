@@ -1,8 +1,8 @@
-"""The torch twin of every page of `xfcost.layers`."""
+"""The torch module of every config of `xfcost.layers`."""
 
 from torch import nn
 
-from xfcost.formulas.component import Page
+from xfcost.formulas.component import Component
 from xfcost.layers import (
     AxisPosition,
     Classifier,
@@ -65,7 +65,7 @@ from xfcost.torch_models.layers.pooling_attention import PoolingAttentionDoor
 from xfcost.torch_models.layers.shift import ContextLayer, ShiftDoor
 from xfcost.torch_models.layers.upsample import UpsampleDoor
 
-TWINS: dict[type[Page], type[nn.Module]] = {
+MODULES: dict[type[Component], type[nn.Module]] = {
     Patch: PatchEmbedding,
     Token: TokenEmbedding,
     ClassToken: ClassTokenDoor,

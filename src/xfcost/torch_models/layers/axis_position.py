@@ -1,4 +1,4 @@
-"""Twin of `layers/axis_position.py`. B batch, N tokens on Y×X places, D width."""
+"""Module of `layers/axis_position.py`. B batch, N tokens on Y×X places, D width."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
 class AxisPositionDoor(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: AxisPosition, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: AxisPosition, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         height, width = place.grid.sides
-        shared = tuple(tables[name] for name in page.tables(place))
+        shared = tuple(tables[name] for name in config.tables(place))
         self.tables = RowsAndColumns(height, width, place.dim, shared)
         self.add = Add()
 

@@ -1,4 +1,4 @@
-"""Twins of `layers/{class_token,memory_tokens}.py`: learned tokens outside the grid. B batch, N tokens, D width."""
+"""Modules of `layers/{class_token,memory_tokens}.py`: learned tokens outside the grid. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Prepend(Table):
 class ClassTokenDoor(nn.Module):
     """(B, N, D) -> (B, N+1, D)."""
 
-    def __init__(self, page: ClassToken, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ClassToken, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.prepend = Prepend(1, 1, place.dim)
 
@@ -43,7 +43,7 @@ class Insert(Table):
 class DistillationTokenDoor(nn.Module):
     """(B, N, D) -> (B, N+1, D)."""
 
-    def __init__(self, page: DistillationToken, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: DistillationToken, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.insert = Insert(place.grid.extra, place.dim)
 
@@ -54,9 +54,9 @@ class DistillationTokenDoor(nn.Module):
 class MemoryTokensDoor(nn.Module):
     """(B, N, D) -> (B, m+N, D)."""
 
-    def __init__(self, page: MemoryTokens, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: MemoryTokens, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.prepend = Prepend(1, page.count, place.dim)
+        self.prepend = Prepend(1, config.count, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.prepend(x_BND)

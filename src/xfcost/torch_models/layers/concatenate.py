@@ -1,4 +1,4 @@
-"""Twin of `layers/concatenate.py`. B batch, N tokens, D width, E width of the earlier stage."""
+"""Module of `layers/concatenate.py`. B batch, N tokens, D width, E width of the earlier stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 class ConcatenateDoor(nn.Module):
     """(B, N, D), the earlier stage's output (B, N, E) -> (B, N, E+D)."""
 
-    def __init__(self, page: Concatenate, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Concatenate, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.concatenate = Beside()
 

@@ -1,4 +1,4 @@
-"""Twins of `layers/conv.py`. B batch, N tokens, D width, C channels, Y and X the grid's sides."""
+"""Modules of `layers/conv.py`. B batch, N tokens, D width, C channels, Y and X the grid's sides."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from xfcost.torch_models.shared.norms import norm
 class ConvDoor(nn.Module):
     """(B, C, Y, X) or (B, N, C) -> (B, N', D)."""
 
-    def __init__(self, page: Conv, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Conv, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        width = page.out(place)[1]
+        width = config.out(place)[1]
         self.sides = place.grid.sides
-        self.conv = Convolution(place.dim, width, page.kernel(place), groups=page.groups, bias=page.bias)
-        self.norm = norm(page.norm, width)
-        self.act = None if page.act == "none" else ACTIVATIONS[page.act]()
+        self.conv = Convolution(place.dim, width, config.kernel(place), groups=config.groups, bias=config.bias)
+        self.norm = norm(config.norm, width)
+        self.act = None if config.act == "none" else ACTIVATIONS[config.act]()
 
     def forward(self, x: Tensor) -> Tensor:
         y_BND = in_rows(self.conv(on_grid(x, self.sides)))
@@ -31,10 +31,10 @@ class ConvDoor(nn.Module):
 class PoolDoor(nn.Module):
     """(B, C, Y, X) or (B, N, D) -> (B, N', D)."""
 
-    def __init__(self, page: Pool, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pool, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.sides = place.grid.sides
-        self.pool = Pooling(page.form, page.kernel(place))
+        self.pool = Pooling(config.form, config.kernel(place))
 
     def forward(self, x: Tensor) -> Tensor:
         return in_rows(self.pool(on_grid(x, self.sides)))

@@ -1,4 +1,4 @@
-"""Twin of `layers/dense.py`. B batch, N tokens, D width."""
+"""Module of `layers/dense.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from xfcost.torch_models.shared.norms import norm
 class DenseLayer(nn.Module):
     """(B, N, D) -> (B, N, D')."""
 
-    def __init__(self, page: Dense, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Dense, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        width = page.out(place)[1]
-        self.linear = Linear(place.dim, width, bias=page.bias)
-        self.norm = norm(page.norm, width)
-        self.act = None if page.act == "none" else ACTIVATIONS[page.act]()
+        width = config.out(place)[1]
+        self.linear = Linear(place.dim, width, bias=config.bias)
+        self.norm = norm(config.norm, width)
+        self.act = None if config.act == "none" else ACTIVATIONS[config.act]()
 
     def forward(self, x_BND: Tensor) -> Tensor:
         y_BND = self.linear(x_BND)

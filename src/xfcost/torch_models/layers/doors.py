@@ -1,4 +1,4 @@
-"""Twins of the doors: `layers/{patch,token,position,token_type,norm,fourier,…}.py`.
+"""Modules of the doors: `layers/{patch,token,position,token_type,norm,fourier,…}.py`.
 
 B batch, N tokens, D width, C channels, Y and X the grid's sides.
 """
@@ -43,10 +43,10 @@ class PatchProjection(nn.Conv2d):
 class PatchEmbedding(nn.Module):
     """(B, C, Y, X) -> (B, N, D)."""
 
-    def __init__(self, page: Patch, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Patch, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.projection = PatchProjection(place.dim, place.out_dim, page.size, page.size, bias=page.bias)
-        self.norm = norm(page.norm, place.out_dim)
+        self.projection = PatchProjection(place.dim, place.out_dim, config.size, config.size, bias=config.bias)
+        self.norm = norm(config.norm, place.out_dim)
 
     def forward(self, image_BCYX: Tensor) -> Tensor:
         x_BND = self.projection(image_BCYX)
@@ -56,12 +56,12 @@ class PatchEmbedding(nn.Module):
 class TokenEmbedding(nn.Module):
     """(B, N) token numbers -> (B, N, D)."""
 
-    def __init__(self, page: Token, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Token, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        shared = tables[page.share] if page.share else None
-        width = page.out(place)[1]
+        shared = tables[config.share] if config.share else None
+        width = config.out(place)[1]
         self.lookup = Lookup(place.vocabulary, width, shared)
-        self.scale = Scale(width**0.5) if page.scale == "sqrt_dim" else None
+        self.scale = Scale(width**0.5) if config.scale == "sqrt_dim" else None
 
     def forward(self, numbers_BN: Tensor) -> Tensor:
         x_BND = self.lookup(numbers_BN)
@@ -73,17 +73,17 @@ class PositionDoor(nn.Module):
 
     sinusoids_ND: Tensor
 
-    def __init__(self, page: Position, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Position, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         tokens = place.grid.total
         self.tokens = tokens
-        self.table = Table(page.rows(place), place.dim) if page.form == "learned" else None
-        if page.form == "sinusoidal":
+        self.table = Table(config.rows(place), place.dim) if config.form == "learned" else None
+        if config.form == "sinusoidal":
             self.register_buffer("sinusoids_ND", sinusoids(tokens, place.dim), persistent=False)
-        if page.shape and page.widths:
-            self.axes = nn.ModuleList(Table(*size) for size in zip(page.shape, page.widths, strict=True))
-        self.spread = Spread(page.spread(place)) if page.shape else None
-        self.tables = SeparateTables(place) if page.form == "separate" else None
+        if config.shape and config.widths:
+            self.axes = nn.ModuleList(Table(*size) for size in zip(config.shape, config.widths, strict=True))
+        self.spread = Spread(config.spread(place)) if config.shape else None
+        self.tables = SeparateTables(place) if config.form == "separate" else None
         self.add = Add()
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -139,9 +139,9 @@ def sinusoids(tokens: int, width: int) -> Tensor:
 class TokenTypeDoor(nn.Module):
     """(B, N, D) -> (B, N, D), every token being of type 0."""
 
-    def __init__(self, page: TokenType, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: TokenType, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.lookup = Lookup(page.types, place.dim)
+        self.lookup = Lookup(config.types, place.dim)
         self.add = Add()
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -152,9 +152,9 @@ class TokenTypeDoor(nn.Module):
 class NormDoor(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Norm | NormLayer, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Norm | NormLayer, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.norm = norm(page.norm, place.dim)
+        self.norm = norm(config.norm, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return x_BND if self.norm is None else self.norm(x_BND)
@@ -163,7 +163,7 @@ class NormDoor(nn.Module):
 class FoldDoor(nn.Module):
     """(B, N, D) -> (B, N, D): tokens on a grid stand in raster order, as they stood in the sequence."""
 
-    def __init__(self, page: Fold, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Fold, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.fold = nn.Identity()
 
@@ -181,7 +181,7 @@ class Flatten(nn.Module):
 class PixelsDoor(nn.Module):
     """(B, C, Y, X), or (B, C, T, Y, X) of a video, -> (B, N, C)."""
 
-    def __init__(self, page: Pixels, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pixels, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.flatten = Flatten()
 
@@ -205,9 +205,9 @@ class Concatenate(nn.Module):
 class FourierDoor(nn.Module):
     """(B, N, D) -> (B, N, D+F)."""
 
-    def __init__(self, page: Fourier, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Fourier, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.concatenate = Concatenate(fourier_features(place.grid.sides, page.bands))
+        self.concatenate = Concatenate(fourier_features(place.grid.sides, config.bands))
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.concatenate(x_BND)
@@ -225,9 +225,9 @@ def fourier_features(sides: tuple[int, ...], bands: int) -> Tensor:
 class ProjectionDoor(nn.Module):
     """(B, N, C) -> (B, N, D)."""
 
-    def __init__(self, page: Projection, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Projection, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.projection = Linear(place.dim, place.out_dim, bias=page.bias)
+        self.projection = Linear(place.dim, place.out_dim, bias=config.bias)
 
     def forward(self, x_BNC: Tensor) -> Tensor:
         return self.projection(x_BNC)
@@ -252,11 +252,11 @@ class Gather(nn.Module):
 class PatchMergingDoor(nn.Module):
     """(B, N, D) -> (B, ⌈N/4⌉, D')."""
 
-    def __init__(self, page: PatchMerging, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: PatchMerging, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         height, width = place.grid.sides
         self.gather = Gather((height, width))
-        self.post = page.norm == "post"
+        self.post = config.norm == "post"
         self.norm = LayerNorm(place.out_dim if self.post else 4 * place.dim)
         self.reduction = Linear(4 * place.dim, place.out_dim, bias=False)
 

@@ -1,4 +1,4 @@
-"""Twin of `layers/fold_axis.py`. B batch, N tokens, X length of the folded axis, D width."""
+"""Module of `layers/fold_axis.py`. B batch, N tokens, X length of the folded axis, D width."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 class FoldAxisDoor(nn.Module):
     """(B, N·X, D) -> (B, N, X·D)."""
 
-    def __init__(self, page: FoldAxis, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: FoldAxis, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.fold = SideBySide(place.grid.sides[-1])
 

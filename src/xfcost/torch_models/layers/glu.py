@@ -1,4 +1,4 @@
-"""Twin of `layers/glu.py`. B batch, N tokens, D width."""
+"""Module of `layers/glu.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class GatedFeedForward(nn.Module):
     """(B, N, D) -> (B, N, D). Its maps may be others than `Linear`, and be told more of x than x itself."""
 
     def __init__(
-        self, page: Gated, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
+        self, config: Gated, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
     ) -> None:
         super().__init__()
-        hidden = page.inner(place.dim)
-        self.gate = linear(place.dim, hidden, bias=page.bias)
-        self.act = ACTIVATIONS[page.activation]()
-        self.up = linear(place.dim, hidden, bias=page.bias)
+        hidden = config.inner(place.dim)
+        self.gate = linear(place.dim, hidden, bias=config.bias)
+        self.act = ACTIVATIONS[config.activation]()
+        self.up = linear(place.dim, hidden, bias=config.bias)
         self.glu = Product()
-        self.down = linear(hidden, place.dim, bias=page.bias)
+        self.down = linear(hidden, place.dim, bias=config.bias)
 
     def forward(self, x_BND: Tensor, *more: Tensor) -> Tensor:
         return self.down(self.glu(self.act(self.gate(x_BND, *more)), self.up(x_BND, *more)), *more)

@@ -1,4 +1,4 @@
-"""Twins of `layers/heads.py`. B batch, N tokens, D width, V vocabulary or classes."""
+"""Modules of `layers/heads.py`. B batch, N tokens, D width, V vocabulary or classes."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Average(nn.Module):
 class ClassifierHead(nn.Module):
     """(B, N, D) -> (B, classes), or (B, N, classes) where every token is classified."""
 
-    def __init__(self, page: Classifier, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Classifier, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.norm = norm(page.norm, place.dim)
-        self.norm_after_pool = page.norm_after_pool
-        form = "mean" if page.pool == "mean" else "class_token"
-        self.pool = None if page.pool == "none" else Pool(form)
-        self.linear = Linear(place.dim, page.classes, bias=page.bias)
+        self.norm = norm(config.norm, place.dim)
+        self.norm_after_pool = config.norm_after_pool
+        form = "mean" if config.pool == "mean" else "class_token"
+        self.pool = None if config.pool == "none" else Pool(form)
+        self.linear = Linear(place.dim, config.classes, bias=config.bias)
         self.average = None
-        if page.distilled:
+        if config.distilled:
             self.distillation_pool = Pool("distillation_token", place.grid.extra - 1)
-            self.distillation_linear = Linear(place.dim, page.classes, bias=page.bias)
+            self.distillation_linear = Linear(place.dim, config.classes, bias=config.bias)
             self.average = Average()
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -64,13 +64,13 @@ class Last(nn.Module):
 class LanguageModelHead(nn.Module):
     """(B, N, D) -> (B, N, V), or (B, 1, V) where the last position's logits are all that is computed."""
 
-    def __init__(self, page: LanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: LanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.norm = norm(page.norm, place.dim)
-        self.scale = Scale(place.dim**-0.5) if page.scale == "rsqrt_dim" else None
+        self.norm = norm(config.norm, place.dim)
+        self.scale = Scale(place.dim**-0.5) if config.scale == "rsqrt_dim" else None
         self.last = Last() if place.logits == "last" else None
-        shared = tables[page.share] if page.share else None
-        self.linear = Scoring(place.vocabulary, place.dim, shared, bias=page.bias)
+        shared = tables[config.share] if config.share else None
+        self.linear = Scoring(place.vocabulary, place.dim, shared, bias=config.bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BND = x_BND if self.norm is None else self.norm(x_BND)
@@ -81,14 +81,14 @@ class LanguageModelHead(nn.Module):
 class PoolerHead(nn.Module):
     """(B, N, D) -> (B, D), or (B, classes)."""
 
-    def __init__(self, page: Pooler, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pooler, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        width = page.width or place.dim
-        self.norm = norm(page.norm, place.dim)
+        width = config.width or place.dim
+        self.norm = norm(config.norm, place.dim)
         self.pool = Pool("first")
         self.linear = Linear(place.dim, width)
-        self.act = nn.Tanh() if page.act == "tanh" else ACTIVATIONS[page.act]()
-        self.classify = None if page.classes is None else Linear(width, page.classes)
+        self.act = nn.Tanh() if config.act == "tanh" else ACTIVATIONS[config.act]()
+        self.classify = None if config.classes is None else Linear(width, config.classes)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BND = x_BND if self.norm is None else self.norm(x_BND)
@@ -99,13 +99,13 @@ class PoolerHead(nn.Module):
 class MaskedLanguageModelHead(nn.Module):
     """(B, N, D) -> (B, N, V); where the next sentence is asked for, (B, 2) beside it."""
 
-    def __init__(self, page: MaskedLanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: MaskedLanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.transform = Linear(place.dim, place.dim)
-        self.act = ACTIVATIONS[page.act]()
-        self.core = LanguageModelHead(page.scores, place, tables)
-        self.pooler = PoolerHead(Pooler(), place) if page.next_sentence else None
-        self.next_sentence = Linear(place.dim, 2) if page.next_sentence else None
+        self.act = ACTIVATIONS[config.act]()
+        self.core = LanguageModelHead(config.scores, place, tables)
+        self.pooler = PoolerHead(Pooler(), place) if config.next_sentence else None
+        self.next_sentence = Linear(place.dim, 2) if config.next_sentence else None
 
     def forward(self, x_BND: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         scores_BNV: Tensor = self.core(self.act(self.transform(x_BND)))

@@ -1,4 +1,4 @@
-"""Twin of `layers/local_relation.py`. B batch, N tokens, D width."""
+"""Module of `layers/local_relation.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from xfcost.torch_models.shared.norms import norm
 class LocalRelationStem(nn.Module):
     """(B, N, D) -> (B, N', D)."""
 
-    def __init__(self, page: LocalRelationDoor, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: LocalRelationDoor, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.inner = LocalRelationLayer(page.layer, place)
-        self.norm = norm(page.norm, place.dim)
-        self.act = None if page.act == "none" else ACTIVATIONS[page.act]()
+        self.inner = LocalRelationLayer(config.layer, place)
+        self.norm = norm(config.norm, place.dim)
+        self.act = None if config.act == "none" else ACTIVATIONS[config.act]()
 
     def forward(self, x_BND: Tensor) -> Tensor:
         y_BND = self.inner(x_BND)

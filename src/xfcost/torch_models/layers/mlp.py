@@ -1,4 +1,4 @@
-"""Twin of `layers/mlp.py`. B batch, N tokens, D width, D' the width that comes out."""
+"""Module of `layers/mlp.py`. B batch, N tokens, D width, D' the width that comes out."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class FeedForward(nn.Module):
     """(B, N, D) -> (B, N, D'). Its maps may be others than `Linear`, and be told more of x than x itself."""
 
     def __init__(
-        self, page: Mlp, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
+        self, config: Mlp, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
     ) -> None:
         super().__init__()
-        hidden, width = page.inner(place.dim), page.width(place)
+        hidden, width = config.inner(place.dim), config.width(place)
         self.widths = (place.dim, width)
-        self.fc1 = linear(place.dim, hidden, bias=page.bias)
-        self.act = ACTIVATIONS[page.act]()
-        self.fc2 = linear(hidden, width, bias=page.bias)
-        self.chunks = page.chunks
-        self.join = Join() if page.chunks > 1 else None
+        self.fc1 = linear(place.dim, hidden, bias=config.bias)
+        self.act = ACTIVATIONS[config.act]()
+        self.fc2 = linear(hidden, width, bias=config.bias)
+        self.chunks = config.chunks
+        self.join = Join() if config.chunks > 1 else None
 
     def forward(self, x_BND: Tensor, *more: Tensor) -> Tensor:
         if self.join is None:

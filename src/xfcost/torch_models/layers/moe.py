@@ -1,4 +1,4 @@
-"""Twin of `layers/moe.py`.
+"""Module of `layers/moe.py`.
 
 B batch, N tokens, D width, E experts, A of them per token, G groups, P = B·N·A copies of tokens, S = B·C slots of each
 expert, C of them for a sample.
@@ -24,29 +24,29 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
 class MixtureOfExperts(nn.Module):
     """(B, N, D) -> (B, N, D). Tokens are gathered by expert: none is sent through one that it didn't choose."""
 
-    def __init__(self, page: Moe, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Moe, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.router = Linear(place.dim, page.experts, bias=False)
-        self.probabilities = nn.Softmax(dim=-1) if page.router == "softmax" else nn.Sigmoid()
-        self.correction = Correction(page.experts) if page.correction else None
-        self.choose_groups = ChooseGroups(page.groups) if page.groups else None
-        self.choose = Choose(page.active)
-        self.weights = Weights(page.scale, normalize=page.normalize)
-        packed = page.capacity is None
-        self.arrange = Pack(page.experts) if packed else Fill(page.experts, page.slots(place.grid.total))
+        self.router = Linear(place.dim, config.experts, bias=False)
+        self.probabilities = nn.Softmax(dim=-1) if config.router == "softmax" else nn.Sigmoid()
+        self.correction = Correction(config.experts) if config.correction else None
+        self.choose_groups = ChooseGroups(config.groups) if config.groups else None
+        self.choose = Choose(config.active)
+        self.weights = Weights(config.scale, normalize=config.normalize)
+        packed = config.capacity is None
+        self.arrange = Pack(config.experts) if packed else Fill(config.experts, config.slots(place.grid.total))
         self.gather = Gather()
-        network = FeedForward if isinstance(page.expert, Mlp) else GatedFeedForward
+        network = FeedForward if isinstance(config.expert, Mlp) else GatedFeedForward
         maps = ExpertLinear if packed else SlotLinear
         self.experts = network(
-            page.expert,  # type: ignore[arg-type]
+            config.expert,  # type: ignore[arg-type]
             place,
-            linear=lambda inputs, outputs, *, bias: maps(page.experts, inputs, outputs, bias=bias),
+            linear=lambda inputs, outputs, *, bias: maps(config.experts, inputs, outputs, bias=bias),
         )
         self.scatter = Scatter()
         self.weigh = Weigh()
-        self.sum = Sum() if page.active > 1 else None
-        self.shared = network(page.shared_network(place.dim), place) if page.shared else None  # type: ignore[arg-type]
-        self.shared_add = Add() if page.shared else None
+        self.sum = Sum() if config.active > 1 else None
+        self.shared = network(config.shared_network(place.dim), place) if config.shared else None  # type: ignore[arg-type]
+        self.shared_add = Add() if config.shared else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         probability_BNE = self.probabilities(self.router(x_BND))

@@ -1,4 +1,4 @@
-"""Twin of `layers/pooling_attention.py`. B batch, N tokens, D width, S learned queries, E their width."""
+"""Module of `layers/pooling_attention.py`. B batch, N tokens, D width, S learned queries, E their width."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from xfcost.torch_models.shared.reading import Reading
 class PoolingAttentionDoor(nn.Module):
     """(B, N, D) -> (B, S, E)."""
 
-    def __init__(self, page: PoolingAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: PoolingAttention, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        width, joining = place.out_dim, page.residual
+        width, joining = place.out_dim, config.residual
         self.place = None if joining == "none" else joining.place
         kind = "none" if joining == "none" else joining.norm
-        self.seeds = Table(1, page.count, width)
+        self.seeds = Table(1, config.count, width)
         self.seeds_norm = norm(kind, width) if self.place == "pre" else None
         self.tokens_norm = norm(kind, place.dim) if self.place == "pre" else None
         self.inner = Reading(
             width,
             place.dim,
-            page.inner(place),
-            page.heads,
-            bias=page.projection_bias,
+            config.inner(place),
+            config.heads,
+            bias=config.projection_bias,
             fused=place.fused,
-            output=page.output_projection,
+            output=config.output_projection,
         )
         self.add = None if joining == "none" else Add()
         self.norm = norm(kind, width) if self.place in ("post", "res_post") else None

@@ -1,4 +1,4 @@
-"""Twins of `layers/shift.py`. B batch, N tokens, D width."""
+"""Modules of `layers/shift.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
 class ShiftDoor(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Shift, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Shift, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.shift = Behind(page.axis, place) if page.start == "learned" else ByOne(page.axis, place)
+        self.shift = Behind(config.axis, place) if config.start == "learned" else ByOne(config.axis, place)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.shift(x_BND)
@@ -26,9 +26,9 @@ class ShiftDoor(nn.Module):
 class ContextLayer(nn.Module):
     """(B, N, D), memory (B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Context, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Context, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.shift = ByOne(page.shift, place) if page.shift else None
+        self.shift = ByOne(config.shift, place) if config.shift else None
         self.add = Add()
 
     def forward(self, x_BND: Tensor, memory_BND: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Twin of `layers/upsample.py`. B batch, P tokens that come in, N that go out, D width."""
+"""Module of `layers/upsample.py`. B batch, P tokens that come in, N that go out, D width."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
 class UpsampleDoor(nn.Module):
     """(B, P, D), the earlier stage's output (B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Upsample, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Upsample, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         if place.memory is None:
             raise TypeError("no earlier stage is added here")
-        self.repeat = Repeat(page, place.grid.total, place.memory.total)
+        self.repeat = Repeat(config, place.grid.total, place.memory.total)
         self.add = Add()
 
     def forward(self, x_BPD: Tensor, skip_BND: Tensor) -> Tensor:
@@ -27,10 +27,10 @@ class UpsampleDoor(nn.Module):
 class Repeat(nn.Module):
     """(B, P, D) -> (B, N, D), a separate [CLS] once, zeros where tokens are missing at the end."""
 
-    def __init__(self, page: Upsample, tokens: int, length: int) -> None:
+    def __init__(self, config: Upsample, tokens: int, length: int) -> None:
         super().__init__()
-        self.factor, self.length, self.separate = page.factor, length, page.separate_cls
-        self.missing = length - 1 - (tokens - 1) * page.factor if page.separate_cls else 0
+        self.factor, self.length, self.separate = config.factor, length, config.separate_cls
+        self.missing = length - 1 - (tokens - 1) * config.factor if config.separate_cls else 0
 
     def forward(self, x_BPD: Tensor) -> Tensor:
         if not self.separate:

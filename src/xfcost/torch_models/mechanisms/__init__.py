@@ -1,8 +1,8 @@
-"""The torch twin of every page of `xfcost.mechanisms`, under the same file name."""
+"""The torch module of every config of `xfcost.mechanisms`, under the same file name."""
 
 from torch import nn
 
-from xfcost.formulas.component import Page
+from xfcost.formulas.component import Component
 from xfcost.mechanisms import (
     AveragePool,
     Axial,
@@ -109,7 +109,7 @@ from xfcost.torch_models.mechanisms.unfolded import UnfoldedAttention
 from xfcost.torch_models.mechanisms.window import WindowAttention
 from xfcost.torch_models.mechanisms.window_pooling import WindowPoolingAttention
 
-TWINS: dict[type[Page], type[nn.Module]] = {
+MODULES: dict[type[Component], type[nn.Module]] = {
     Full: FullAttention,
     Mla: LatentAttention,
     ClassAttention: ClassTokenAttention,

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/average_pool.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/average_pool.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 class AveragePooling(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: AveragePool, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: AveragePool, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.sides = place.grid.sides
-        self.pool = Pooling("mean", page.kernel(place.grid), count_padding=False)
+        self.pool = Pooling("mean", config.kernel(place.grid), count_padding=False)
         self.subtract = Subtract()
 
     def forward(self, x_BND: Tensor) -> Tensor:

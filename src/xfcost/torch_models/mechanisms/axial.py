@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/axial.py`.
+"""Module of `mechanisms/axial.py`.
 
 B batch, N tokens, D width, G lines beside each other, L tokens of a line, H heads, K head width.
 """
@@ -20,14 +20,14 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
 class AxialAttention(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, page: Axial, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Axial, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.names = page.axes(place.grid)
+        self.names = config.axes(place.grid)
         if len(self.names) == 1:
-            self.inner = Lines(self.names[0], page, place)
+            self.inner = Lines(self.names[0], config, place)
             return
         for name in self.names:
-            self.add_module(name, Lines(name, page, place))
+            self.add_module(name, Lines(name, config, place))
         self.sum = Sum()
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -39,15 +39,15 @@ class AxialAttention(nn.Module):
 class Lines(nn.Module):
     """Attention within every line along one axis: (B, N, D) -> (B, N, D)."""
 
-    def __init__(self, axis: Axis, page: Axial, place: Place) -> None:
+    def __init__(self, axis: Axis, config: Axial, place: Place) -> None:
         super().__init__()
-        inner = page.inner(place.dim)
-        self.heads, self.sides = page.heads, place.grid.sides
+        inner = config.inner(place.dim)
+        self.heads, self.sides = config.heads, place.grid.sides
         self.axis = 1 + number_of(axis, place.grid)
         self.others = tuple(side for number, side in enumerate(self.sides, 1) if number != self.axis)
-        self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
-        self.core = Core(inner // page.heads, fused=place.fused, causal=bool(page.causal))
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        self.core = Core(inner // config.heads, fused=place.fused, causal=bool(config.causal))
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BGLD = x_BND.unflatten(1, self.sides).movedim(self.axis, -2).flatten(1, -3)

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/basic.py`. B batch, N tokens, D width, Y and X the grid's sides."""
+"""Module of `mechanisms/basic.py`. B batch, N tokens, D width, Y and X the grid's sides."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from xfcost.torch_models.shared.norms import GridNorm
 class BasicBlock(nn.Module):
     """(B, N, D) -> (B, N', D')."""
 
-    def __init__(self, page: Basic, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Basic, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         width = place.out_dim
-        first, second = page.kernels(place.grid)
+        first, second = config.kernels(place.grid)
         self.sides = place.grid.sides
         self.conv1 = Convolution(place.dim, width, first, bias=False)
         self.norm1 = GridNorm(width)
         self.act1 = nn.ReLU()
         self.conv2 = Convolution(width, width, second, bias=False)
         self.norm2 = GridNorm(width)
-        self.shortcut = shortcut(page, place)
+        self.shortcut = shortcut(config, place)
         self.add = Add()
         self.act2 = nn.ReLU()
 

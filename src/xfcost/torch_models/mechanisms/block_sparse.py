@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/block_sparse.py`.
+"""Module of `mechanisms/block_sparse.py`.
 
 B batch, N tokens, D width, H heads, K head width, U blocks of T tokens, G blocks of queries beside each other, X blocks
 of keys that each of them reads, M = X·T keys.
@@ -19,9 +19,9 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, jo
 class BlockSparseAttention(nn.Module):
     """(B, N, D) -> (B, N, D): full attention where there are too few blocks."""
 
-    def __init__(self, page: BlockSparse, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: BlockSparse, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.inner = FullAttention(page.as_full(), place) if page.is_full(place.grid) else Blocks(page, place)
+        self.inner = FullAttention(config.as_full(), place) if config.is_full(place.grid) else Blocks(config, place)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         y_BND: Tensor = self.inner(x_BND)
@@ -34,26 +34,26 @@ class Blocks(nn.Module):
     edge_GX: Tensor
     middle_GX: Tensor
 
-    def __init__(self, page: BlockSparse, place: Place) -> None:
+    def __init__(self, config: BlockSparse, place: Place) -> None:
         super().__init__()
-        inner, blocks = page.inner(place.dim), page.blocks(place.grid)
-        self.heads, self.block, self.tokens, self.last = page.heads, page.block, place.grid.total, blocks - 1
-        self.pad = Pad(blocks * page.block - self.tokens)
-        self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
+        inner, blocks = config.inner(place.dim), config.blocks(place.grid)
+        self.heads, self.block, self.tokens, self.last = config.heads, config.block, place.grid.total, blocks - 1
+        self.pad = Pad(blocks * config.block - self.tokens)
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         self.gather = Gather()
-        read = {"global": torch.arange(blocks)[None], "edge": keys_of_edge(page, blocks)}
-        read["core"] = keys_of_middle(page, blocks)
+        read = {"global": torch.arange(blocks)[None], "edge": keys_of_edge(config, blocks)}
+        read["core"] = keys_of_middle(config, blocks)
         self.register_buffer("edge_GX", read["edge"], persistent=False)
         self.register_buffer("middle_GX", read["core"], persistent=False)
-        masks = {name: PaddingMask(read_GX, page.block, self.tokens) for name, read_GX in read.items()}
+        masks = {name: PaddingMask(read_GX, config.block, self.tokens) for name, read_GX in read.items()}
         self.core = nn.ModuleDict(
             {
-                name: Core(inner // page.heads, fused=place.fused, mask=mask if self.pad.more else None)
+                name: Core(inner // config.heads, fused=place.fused, mask=mask if self.pad.more else None)
                 for name, mask in masks.items()
             }
         )
         self.join = Join()
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         qkv = self.qkv(self.pad(x_BND)).chunk(3, dim=-1)
@@ -70,26 +70,26 @@ class Blocks(nn.Module):
         return self.out(join_heads(y_BHUTK.flatten(2, 3)))[:, : self.tokens]
 
 
-def keys_of_edge(page: BlockSparse, blocks: int) -> Tensor:
+def keys_of_edge(config: BlockSparse, blocks: int) -> Tensor:
     """The blocks that the second block reads, and the one before the last: (2, X), in order but for the drawn ones."""
     last = blocks - 1
     fixed_GX = torch.tensor([[0, 1, 2, last], [0, last - 2, last - 1, last]])
-    return torch.cat([fixed_GX, drawn(page, blocks)[[0, -1]]], dim=1)
+    return torch.cat([fixed_GX, drawn(config, blocks)[[0, -1]]], dim=1)
 
 
-def keys_of_middle(page: BlockSparse, blocks: int) -> Tensor:
+def keys_of_middle(config: BlockSparse, blocks: int) -> Tensor:
     """The blocks that every block between them reads: (U - 4, X), in order but for the drawn ones."""
     own_G1 = torch.arange(2, blocks - 2)[:, None]
     first_G1, last_G1 = torch.zeros_like(own_G1), torch.full_like(own_G1, blocks - 1)
-    return torch.cat([first_G1, own_G1 - 1, own_G1, own_G1 + 1, last_G1, drawn(page, blocks)[1:-1]], dim=1)
+    return torch.cat([first_G1, own_G1 - 1, own_G1, own_G1 + 1, last_G1, drawn(config, blocks)[1:-1]], dim=1)
 
 
-def drawn(page: BlockSparse, blocks: int) -> Tensor:
+def drawn(config: BlockSparse, blocks: int) -> Tensor:
     """The random blocks of every block that is not global: (U - 2, r); on `meta`, shapes alone."""
     if torch.empty(0).is_meta:
-        return torch.empty(blocks - 2, page.random_blocks, dtype=torch.long)
-    rows = [page.drawn(blocks, block) for block in range(1, blocks - 1)]
-    return torch.tensor(rows, dtype=torch.long).reshape(blocks - 2, page.random_blocks)
+        return torch.empty(blocks - 2, config.random_blocks, dtype=torch.long)
+    rows = [config.drawn(blocks, block) for block in range(1, blocks - 1)]
+    return torch.tensor(rows, dtype=torch.long).reshape(blocks - 2, config.random_blocks)
 
 
 class Gather(nn.Module):

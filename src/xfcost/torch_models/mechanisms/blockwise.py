@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/blockwise.py`.
+"""Module of `mechanisms/blockwise.py`.
 
 B batch, N tokens, G blocks of T queries and M memory positions, D width, I = H·K width of all heads, H heads, K head
 width.
@@ -18,16 +18,18 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, split_g
 class BlockwiseAttention(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, page: Blockwise, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Blockwise, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.inner, self.heads = page.inner(place.dim), page.heads
-        blocks = page.blocks(place.grid)
-        self.qkv = Linear(place.dim, 3 * self.inner, bias=page.projection_bias)
+        self.inner, self.heads = config.inner(place.dim), config.heads
+        blocks = config.blocks(place.grid)
+        self.qkv = Linear(place.dim, 3 * self.inner, bias=config.projection_bias)
         self.query_blocks = QueryBlocks(blocks)
         self.memory_blocks = MemoryBlocks(blocks)
-        self.core = Core(self.inner // page.heads, fused=place.fused, mask=block_mask(blocks, causal=bool(page.causal)))
+        self.core = Core(
+            self.inner // config.heads, fused=place.fused, mask=block_mask(blocks, causal=bool(config.causal))
+        )
         self.merge = MergeBlocks(blocks)
-        self.out = Linear(self.inner, place.dim, bias=page.projection_bias)
+        self.out = Linear(self.inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BNI, kv_BN2I = self.qkv(x_BND).split([self.inner, 2 * self.inner], dim=-1)

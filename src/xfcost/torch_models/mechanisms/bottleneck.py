@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/bottleneck.py`. B batch, N tokens, D width, W width inside, Y and X the grid's sides."""
+"""Module of `mechanisms/bottleneck.py`. B batch, N tokens, D width, W width inside, Y and X the grid's sides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
 from xfcost.torch_models.shared.norms import GridNorm
 
-# The twins of what may stand in place of the 3×3 convolution.
+# The modules of what may stand in place of the 3×3 convolution.
 SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
     LocalAttention: LocalSelfAttention,
     LocalRelation: LocalRelationLayer,
@@ -28,24 +28,24 @@ SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
 class BottleneckBlock(nn.Module):
     """(B, N, D) -> (B, N', D')."""
 
-    def __init__(self, page: Bottleneck, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Bottleneck, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        grid, inside, width = place.grid, page.inside(place), page.inner(place)
-        first, second = page.strides
-        self.sides, self.out_sides = grid.sides, page.out(place)[0].sides
+        grid, inside, width = place.grid, config.inside(place), config.inner(place)
+        first, second = config.strides
+        self.sides, self.out_sides = grid.sides, config.out(place)[0].sides
         self.conv1 = Convolution(place.dim, width, ones(grid, first), bias=False)
         self.norm1 = GridNorm(width)
         self.act1 = nn.ReLU()
-        self.spatial = None if page.spatial is None else spatial(page, inside, tables)
+        self.spatial = None if config.spatial is None else spatial(config, inside, tables)
         self.conv2: Any = None  # where something else stands in its place
         if self.spatial is None:
-            self.conv2 = Convolution(width, width, threes(grid, second), groups=page.grouped(place), bias=False)
+            self.conv2 = Convolution(width, width, threes(grid, second), groups=config.grouped(place), bias=False)
         self.norm2 = GridNorm(width)
         self.act2 = nn.ReLU()
-        self.squeeze = None if page.squeeze is None else SqueezeExcitation(width, page.squeezed(place), place)
+        self.squeeze = None if config.squeeze is None else SqueezeExcitation(width, config.squeezed(place), place)
         self.conv3 = Convolution(width, place.out_dim, ones(grid), bias=False)
         self.norm3 = GridNorm(place.out_dim)
-        self.shortcut = shortcut(page, place)
+        self.shortcut = shortcut(config, place)
         self.add = Add()
         self.act3 = nn.ReLU()
 
@@ -67,9 +67,9 @@ class BottleneckBlock(nn.Module):
         return mixed_BWYX
 
 
-def spatial(page: Bottleneck, inside: Place, tables: Tables) -> nn.Module:
-    """The twin of what stands in place of the 3×3: (B, N, W) -> (B, N', W)."""
-    mixer = page.instead
+def spatial(config: Bottleneck, inside: Place, tables: Tables) -> nn.Module:
+    """The module of what stands in place of the 3×3: (B, N, W) -> (B, N', W)."""
+    mixer = config.instead
     make: Any = SPATIAL[type(mixer)]
     made: nn.Module = make(mixer, inside, tables)
     return made

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/class_attention.py`.
+"""Module of `mechanisms/class_attention.py`.
 
 B batch, N tokens, E extra ones among them, D width, H heads, K head width.
 """
@@ -16,15 +16,15 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_he
 class ClassTokenAttention(nn.Module):
     """(B, N, D) -> (B, E, D)."""
 
-    def __init__(self, page: ClassAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ClassAttention, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner = page.inner(place.dim)
-        self.heads, self.extra = page.heads, place.grid.extra
-        self.q = Linear(place.dim, inner, bias=page.projection_bias)
-        self.k = Linear(place.dim, inner, bias=page.projection_bias)
-        self.v = Linear(place.dim, inner, bias=page.projection_bias)
-        self.core = Core(inner // page.heads, fused=place.fused)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        inner = config.inner(place.dim)
+        self.heads, self.extra = config.heads, place.grid.extra
+        self.q = Linear(place.dim, inner, bias=config.projection_bias)
+        self.k = Linear(place.dim, inner, bias=config.projection_bias)
+        self.v = Linear(place.dim, inner, bias=config.projection_bias)
+        self.core = Core(inner // config.heads, fused=place.fused)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BHEK = split_heads(self.q(x_BND[:, : self.extra]), self.heads)

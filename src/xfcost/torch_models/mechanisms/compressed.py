@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/compressed.py`.
+"""Module of `mechanisms/compressed.py`.
 
 B batch, 2 keys and values, N tokens, P padded tokens, M compressed keys, D width, I inner width, H heads, K head width.
 """
@@ -18,19 +18,19 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_he
 class CompressedAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Compressed, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Compressed, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, grid = page.inner(place.dim), place.grid
-        self.heads, self.inner_width = page.heads, inner
-        self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
-        padding = page.padding(grid)
+        inner, grid = config.inner(place.dim), place.grid
+        self.heads, self.inner_width = config.heads, inner
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        padding = config.padding(grid)
         # What stands before the first token is no maximum, and nothing to a sum.
-        self.pad = Pad(padding, float("-inf") if page.function == "max" else 0.0) if padding else None
-        self.compress = Convolution(page, inner) if page.function == "conv" else Pool(page)
-        self.null = Null(inner) if page.null_key else None
-        mask = EndedMask(page, place) if page.causal else None
-        self.compressed = Core(inner // page.heads, fused=place.fused, mask=mask)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.pad = Pad(padding, float("-inf") if config.function == "max" else 0.0) if padding else None
+        self.compress = Convolution(config, inner) if config.function == "conv" else Pool(config)
+        self.null = Null(inner) if config.null_key else None
+        mask = EndedMask(config, place) if config.causal else None
+        self.compressed = Core(inner // config.heads, fused=place.fused, mask=mask)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BNI, kv_BNJ = self.qkv(x_BND).split([self.inner_width, 2 * self.inner_width], dim=-1)
@@ -56,8 +56,8 @@ class Pad(nn.Module):
 class Convolution(nn.Conv1d):
     """A strided convolution along the tokens, the same of keys and of values: (B, 2, P, I) -> (B, 2, M, I)."""
 
-    def __init__(self, page: Compressed, inner: int) -> None:
-        super().__init__(inner, inner, page.span, page.compression, groups=page.groups)
+    def __init__(self, config: Compressed, inner: int) -> None:
+        super().__init__(inner, inner, config.span, config.compression, groups=config.groups)
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
@@ -70,9 +70,9 @@ class Convolution(nn.Conv1d):
 class Pool(nn.Module):
     """The mean or the maximum of κ tokens, every c tokens: (B, 2, P, I) -> (B, 2, M, I)."""
 
-    def __init__(self, page: Compressed) -> None:
+    def __init__(self, config: Compressed) -> None:
         super().__init__()
-        self.span, self.stride, self.function = page.span, page.compression, page.function
+        self.span, self.stride, self.function = config.span, config.compression, config.function
 
     def forward(self, x_B2PI: Tensor) -> Tensor:
         x_B2MIS = x_B2PI.unfold(2, self.span, self.stride)
@@ -96,11 +96,11 @@ class EndedMask(nn.Module):
     token_N1: Tensor
     end_M: Tensor
 
-    def __init__(self, page: Compressed, place: Place) -> None:
+    def __init__(self, config: Compressed, place: Place) -> None:
         super().__init__()
         tokens = place.grid.total
         token_N = torch.arange(tokens)
-        end_M = torch.arange(page.made(place.grid)) * page.compression + (tokens - 1) % page.compression
+        end_M = torch.arange(config.made(place.grid)) * config.compression + (tokens - 1) % config.compression
         self.register_buffer("token_N1", token_N.unsqueeze(1), persistent=False)
         self.register_buffer("end_M", F.pad(end_M, (1, 0), value=-1), persistent=False)
 

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/compressive.py`.
+"""Module of `mechanisms/compressive.py`.
 
 B batch, N tokens of the segment, M keys, P positions of the memory, C of the compressed memory, S newly compressed, D
 width.
@@ -30,11 +30,11 @@ class CompressiveAttention(RelativeAttention):
 
     evicted_1ND: Tensor
 
-    def __init__(self, page: Compressive, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__(page, place, tables)
-        self.slots = page.compressed_memory
-        self.made = page.compressed(place)
-        self.compress = compressor(page, self.made, place.dim)
+    def __init__(self, config: Compressive, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__(config, place, tables)
+        self.slots = config.compressed_memory
+        self.made = config.compressed(place)
+        self.compress = compressor(config, self.made, place.dim)
         self.register_buffer("evicted_1ND", torch.zeros(1, place.grid.total, place.dim), persistent=False)
 
     def forward(self, x_BND: Tensor, past: Past | None = None) -> Tensor:  # type: ignore[override]
@@ -63,11 +63,11 @@ class CompressiveAttention(RelativeAttention):
         return Past(torch.cat(self.compressed(past), dim=1), kept_BXD[:, :tokens], kept_BXD[:, tokens:])
 
 
-def compressor(page: Compressive, made: int, width: int) -> nn.Module:
+def compressor(config: Compressive, made: int, width: int) -> nn.Module:
     """(B, N, D) -> (B, S, D)."""
-    if page.function == "conv":
-        return ConvCompressor(page.compression, made, width)
-    return PoolCompressor(page.compression, made, page.function)
+    if config.function == "conv":
+        return ConvCompressor(config.compression, made, width)
+    return PoolCompressor(config.compression, made, config.function)
 
 
 class ConvCompressor(Linear):

@@ -1,4 +1,4 @@
-"""Twins of `mechanisms/conv.py` and `mechanisms/bytenet.py`. B batch, N tokens, D width, E width that leaves."""
+"""Modules of `mechanisms/conv.py` and `mechanisms/bytenet.py`. B batch, N tokens, D width, E width that leaves."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from xfcost.torch_models.shared.norms import norm
 class ConvolutionLayer(nn.Module):
     """(B, N, D) -> (B, N, E)."""
 
-    def __init__(self, page: Conv, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Conv, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        dim, width = place.dim, page.out(place)[1]
-        wide = 2 * width if page.act == "glu" else width
-        plain = page.form == "plain"
+        dim, width = place.dim, config.out(place)[1]
+        wide = 2 * width if config.act == "glu" else width
+        plain = config.form == "plain"
         self.sides, self.widths = place.grid.sides, (dim, width)
-        self.pad = zeros_before(page, place)
-        self.conv = convolution(page, place, dim, wide, bias=page.bias) if plain else None
-        self.depthwise = None if plain else convolution(page, place, dim, dim, groups=dim, bias=page.bias)
-        self.pointwise = Linear(dim, wide, bias=page.bias) if page.form == "separable" else None
+        self.pad = zeros_before(config, place)
+        self.conv = convolution(config, place, dim, wide, bias=config.bias) if plain else None
+        self.depthwise = None if plain else convolution(config, place, dim, dim, groups=dim, bias=config.bias)
+        self.pointwise = Linear(dim, wide, bias=config.bias) if config.form == "separable" else None
         self.glu: nn.Module | None = None
         self.act: nn.Module | None = None
-        if page.act == "glu":
+        if config.act == "glu":
             self.glu = Glu()
-        elif page.act != "none":
-            self.act = ACTIVATIONS[page.act]()
+        elif config.act != "none":
+            self.act = ACTIVATIONS[config.act]()
 
     def residual_projection(self) -> nn.Module | None:
         """What brings the residual to the new width."""
@@ -49,7 +49,7 @@ class ConvolutionLayer(nn.Module):
 class ByteNetBlock(nn.Module):
     """(B, N, D) -> (B, N, D); H, half of D, inside."""
 
-    def __init__(self, page: ByteNet, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ByteNet, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         half = place.dim // 2
         self.sides = place.grid.sides
@@ -57,8 +57,8 @@ class ByteNetBlock(nn.Module):
         self.pointwise1 = Linear(place.dim, half)
         self.norm1 = norm("layer_norm", half)
         self.act2 = nn.ReLU()
-        self.pad = zeros_before(page, place)
-        self.conv = convolution(page, place, half, half)
+        self.pad = zeros_before(config, place)
+        self.conv = convolution(config, place, half, half)
         self.norm2 = norm("layer_norm", half)
         self.act3 = nn.ReLU()
         self.pointwise2 = Linear(half, place.dim)
@@ -70,16 +70,16 @@ class ByteNetBlock(nn.Module):
 
 
 def convolution(
-    page: Convolve, place: Place, dim: int, width: int, *, groups: int = 1, bias: bool = True
+    config: Convolve, place: Place, dim: int, width: int, *, groups: int = 1, bias: bool = True
 ) -> Convolution:
-    """The page's kernel, dilated."""
-    kernel = page.taps.kernel(place.grid)
-    return Convolution(dim, width, kernel, groups=groups, bias=bias, dilation=page.dilation)
+    """The config's kernel, dilated."""
+    kernel = config.taps.kernel(place.grid)
+    return Convolution(dim, width, kernel, groups=groups, bias=bias, dilation=config.dilation)
 
 
-def zeros_before(page: Convolve, place: Place) -> ZerosBefore | None:
-    """What a causal page puts before the first token, where it does."""
-    return ZerosBefore(page.taps.back) if page.taps.padded(place.grid) else None
+def zeros_before(config: Convolve, place: Place) -> ZerosBefore | None:
+    """What a causal config puts before the first token, where it does."""
+    return ZerosBefore(config.taps.back) if config.taps.padded(place.grid) else None
 
 
 def padded(pad: ZerosBefore | None, x: Tensor) -> Tensor:

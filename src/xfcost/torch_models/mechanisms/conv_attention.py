@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/conv_attention.py`.
+"""Module of `mechanisms/conv_attention.py`.
 
 B batch, N tokens (M of keys), D width, I = H·K the width of H heads of K, Y and X the grid's sides.
 """
@@ -20,16 +20,16 @@ from xfcost.torch_models.shared.norms import BatchNorm
 class ConvolutionalAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: ConvAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ConvAttention, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner = page.inner(place.dim)
-        self.heads = page.heads
-        self.q = ConvolutionalProjection(page, place, page.kernel(place.grid))
-        self.k = ConvolutionalProjection(page, place, page.kernel(place.grid, page.kv_stride))
-        self.v = ConvolutionalProjection(page, place, page.kernel(place.grid, page.kv_stride))
+        inner = config.inner(place.dim)
+        self.heads = config.heads
+        self.q = ConvolutionalProjection(config, place, config.kernel(place.grid))
+        self.k = ConvolutionalProjection(config, place, config.kernel(place.grid, config.kv_stride))
+        self.v = ConvolutionalProjection(config, place, config.kernel(place.grid, config.kv_stride))
         self.scale = Scale(inner**-0.5)
-        self.core = Core(inner // page.heads, fused=place.fused, scaled=False)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.core = Core(inner // config.heads, fused=place.fused, scaled=False)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BNI = self.scale(self.q(x_BND))
@@ -40,13 +40,13 @@ class ConvolutionalAttention(nn.Module):
 class ConvolutionalProjection(nn.Module):
     """The grid's tokens by convolution and norm, the extra ones as they are, all by a linear map: -> (B, M, I)."""
 
-    def __init__(self, page: ConvAttention, place: Place, kernel: Kernel) -> None:
+    def __init__(self, config: ConvAttention, place: Place, kernel: Kernel) -> None:
         super().__init__()
         self.sides, self.extra = place.grid.sides, place.grid.extra
         self.conv = Convolution(place.dim, place.dim, kernel, groups=place.dim, bias=False)
         self.norm = BatchNorm(place.dim)
         self.join = Join(self.extra) if self.extra else None
-        self.linear = Linear(place.dim, page.inner(place.dim), bias=page.projection_bias)
+        self.linear = Linear(place.dim, config.inner(place.dim), bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         y_BMD = self.norm(in_rows(self.conv(on_grid(x_BND[:, self.extra :], self.sides))))

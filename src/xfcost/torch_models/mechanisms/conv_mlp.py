@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/conv_mlp.py`. B batch, N tokens, D width, E hidden units."""
+"""Module of `mechanisms/conv_mlp.py`. B batch, N tokens, D width, E hidden units."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Ta
 class ConvolutionalFeedForward(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: ConvMlp, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ConvMlp, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        hidden = page.inner(place.dim)
+        hidden = config.inner(place.dim)
         self.sides = place.grid.sides
         self.fc1 = Linear(place.dim, hidden)
-        self.hidden_act = None if page.hidden_act == "none" else ACTIVATIONS[page.hidden_act]()
-        self.conv = Convolution(hidden, hidden, page.kernel(place.grid), groups=hidden)
-        self.act = ACTIVATIONS[page.act]()
+        self.hidden_act = None if config.hidden_act == "none" else ACTIVATIONS[config.hidden_act]()
+        self.conv = Convolution(hidden, hidden, config.kernel(place.grid), groups=hidden)
+        self.act = ACTIVATIONS[config.act]()
         self.fc2 = Linear(hidden, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:

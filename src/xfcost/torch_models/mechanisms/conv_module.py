@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/conv_module.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/conv_module.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from xfcost.torch_models.shared.norms import BatchNorm
 class ConvolutionModule(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: ConvModule, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ConvModule, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         dim = place.dim
         self.sides, self.tokens = place.grid.sides, place.grid.tokens
         self.pointwise1 = Linear(dim, 2 * dim)
         self.glu = Glu()
-        self.depthwise = Convolution(dim, dim, page.kernel(place.grid), groups=dim)
+        self.depthwise = Convolution(dim, dim, config.kernel(place.grid), groups=dim)
         self.norm = BatchNorm(dim)
         self.act = nn.SiLU()
         self.pointwise2 = Linear(dim, dim)

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/convnext.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/convnext.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from xfcost.torch_models.shared.norms import norm
 class ConvNextBlock(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: ConvNext, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ConvNext, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        hidden = page.inner(place.dim)
+        hidden = config.inner(place.dim)
         self.sides = place.grid.sides
-        self.conv = Convolution(place.dim, place.dim, page.kernel(place.grid), groups=place.dim)
-        self.norm = norm(page.norm, place.dim)
+        self.conv = Convolution(place.dim, place.dim, config.kernel(place.grid), groups=place.dim)
+        self.norm = norm(config.norm, place.dim)
         self.fc1 = Linear(place.dim, hidden)
-        self.act = ACTIVATIONS[page.act]()
+        self.act = ACTIVATIONS[config.act]()
         self.fc2 = Linear(hidden, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:

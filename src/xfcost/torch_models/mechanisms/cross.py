@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/cross.py`. B batch, N tokens here, M tokens of the memory, D width, E the memory's width."""
+"""Module of `mechanisms/cross.py`. B batch, N tokens here, M tokens of the memory, D width, E the memory's width."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from xfcost.torch_models.shared.reading import Reading
 class CrossAttention(Reading):
     """(B, N, D), memory (B, M, E) -> (B, N, D)."""
 
-    def __init__(self, page: Cross, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Cross, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__(
             place.dim,
             place.memory_dim,
-            page.inner(place.dim),
-            page.heads,
-            values=page.value_inner(place.dim),
-            bias=page.projection_bias,
+            config.inner(place.dim),
+            config.heads,
+            values=config.value_inner(place.dim),
+            bias=config.projection_bias,
             fused=place.fused,
-            scaled=page.scaled,
+            scaled=config.scaled,
         )

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/depthwise_conv.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/depthwise_conv.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 class DepthwiseConvolution(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: DepthwiseConv, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: DepthwiseConv, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.sides = place.grid.sides
-        self.conv = Convolution(place.dim, place.dim, page.kernel(place.grid), groups=place.dim)
+        self.conv = Convolution(place.dim, place.dim, config.kernel(place.grid), groups=place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return in_rows(self.conv(on_grid(x_BND, self.sides)))

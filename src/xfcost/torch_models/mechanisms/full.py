@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/full.py`. B batch, N tokens, D width, H heads, K head width, V of values."""
+"""Module of `mechanisms/full.py`. B batch, N tokens, D width, H heads, K head width, V of values."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ class FullAttention(GroupedHeads):
 
     alibi_H1N: Tensor
 
-    def __init__(self, page: Full, place: Place, tables: Tables = NO_TABLES) -> None:
-        inner, tokens = page.inner(place.dim), place.grid.total
-        super().__init__(page, place.dim, tokens)
+    def __init__(self, config: Full, place: Place, tables: Tables = NO_TABLES) -> None:
+        inner, tokens = config.inner(place.dim), place.grid.total
+        super().__init__(config, place.dim, tokens)
         self.relative_bias = None
-        if page.bias:
-            shared = tables[page.bias.share] if page.bias.share else None
-            self.relative_bias = BucketBias(page.bias, tokens, page.heads, shared, causal=bool(page.causal))
-        self.falls = page.position == "alibi"
+        if config.bias:
+            shared = tables[config.bias.share] if config.bias.share else None
+            self.relative_bias = BucketBias(config.bias, tokens, config.heads, shared, causal=bool(config.causal))
+        self.falls = config.position == "alibi"
         if self.falls:
-            self.register_buffer("alibi_H1N", alibi(tokens, page.heads), persistent=False)
-        talking = page.talking_heads
-        self.core: nn.Module = TalkingCore(inner // page.heads, page.heads) if talking else core(page, place)
-        wide = page.value_inner(place.dim)
-        self.out = Linear(wide, place.dim, bias=page.biased_output) if page.output_projection else None
+            self.register_buffer("alibi_H1N", alibi(tokens, config.heads), persistent=False)
+        talking = config.talking_heads
+        self.core: nn.Module = TalkingCore(inner // config.heads, config.heads) if talking else core(config, place)
+        wide = config.value_inner(place.dim)
+        self.out = Linear(wide, place.dim, bias=config.biased_output) if config.output_projection else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         bias_HNN = self._bias()
@@ -81,14 +81,14 @@ class FullAttention(GroupedHeads):
         return self.alibi_H1N.expand(-1, self.alibi_H1N.shape[-1], -1) if self.falls else None
 
 
-def core(page: Full, place: Place) -> Core:
+def core(config: Full, place: Place) -> Core:
     """What stands between the projections where no heads talk."""
     return Core(
-        page.inner(place.dim) // page.heads,
+        config.inner(place.dim) // config.heads,
         fused=place.fused,
-        causal=bool(page.causal) and not page.biased,
-        biased=page.biased,
-        scaled=page.scaled,
-        shared=page.shared,
-        mask=CausalMask() if page.causal and page.biased else None,  # fused, it masks the bias
+        causal=bool(config.causal) and not config.biased,
+        biased=config.biased,
+        scaled=config.scaled,
+        shared=config.shared,
+        mask=CausalMask() if config.causal and config.biased else None,  # fused, it masks the bias
     )

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/funnel.py`.
+"""Module of `mechanisms/funnel.py`.
 
 B batch, N tokens that come in, P queries, M keys, T encodings of distances, D width, I = H·K the width of H heads of K.
 """
@@ -20,19 +20,19 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Add, HeadBias, Linear, 
 class FunnelAttention(nn.Module):
     """(B, N, D) -> (B, P, D)."""
 
-    def __init__(self, page: Funnel, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Funnel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner = page.inner(place.dim)
-        self.page, self.pools, self.pool_q_only = page, bool(page.pools(place.grid)), page.pool_q_only
+        inner = config.inner(place.dim)
+        self.config, self.pools, self.pool_q_only = config, bool(config.pools(place.grid)), config.pool_q_only
         self.pool = self.residual_pool()
         self.q = Linear(place.dim, inner, bias=False)
-        self.kv = Linear(place.dim, 2 * inner, bias=page.projection_bias)
-        self.core = FunnelCore(page, place, inner)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.kv = Linear(place.dim, 2 * inner, bias=config.projection_bias)
+        self.core = FunnelCore(config, place, inner)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def residual_pool(self) -> nn.Module | None:
         """The same pooling, for the residual."""
-        return Pool(self.page, pools=self.pools) if self.page.stride > 1 else None
+        return Pool(self.config, pools=self.pools) if self.config.stride > 1 else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         pooled_BPD = x_BND if self.pool is None else self.pool(x_BND)
@@ -43,10 +43,10 @@ class FunnelAttention(nn.Module):
 class Pool(nn.Module):
     """Two neighbours to one, a separate [CLS] to itself: (B, N, D) -> (B, P, D)."""
 
-    def __init__(self, page: Funnel, *, pools: bool) -> None:
+    def __init__(self, config: Funnel, *, pools: bool) -> None:
         super().__init__()
-        self.pools, self.separate, self.truncate = pools, page.separate_cls, page.truncate_seq
-        self.run = F.avg_pool1d if page.pool == "mean" else F.max_pool1d
+        self.pools, self.separate, self.truncate = pools, config.separate_cls, config.truncate_seq
+        self.run = F.avg_pool1d if config.pool == "mean" else F.max_pool1d
 
     def forward(self, x_BND: Tensor) -> Tensor:
         if not self.pools:
@@ -60,25 +60,29 @@ class Pool(nn.Module):
 class FunnelCore(RelativeCore):
     """Queries (B, P, I), keys and values (B, M, I) -> (B, P, I): positions, token types, and neither for [CLS]."""
 
-    def __init__(self, page: Funnel, place: Place, inner: int) -> None:
-        queries, keys = page.queries(place.grid), page.keys(place.grid)
+    def __init__(self, config: Funnel, place: Place, inner: int) -> None:
+        queries, keys = config.queries(place.grid), config.keys(place.grid)
         super().__init__(
-            distances(page, place),
+            distances(config, place),
             RelativeShift(
-                queries, keys, page.encodings(place.grid), step=page.shift(place.grid), spare=page.shift(place.grid)
+                queries,
+                keys,
+                config.encodings(place.grid),
+                step=config.shift(place.grid),
+                spare=config.shift(place.grid),
             ),
-            heads=page.heads,
+            heads=config.heads,
             inner=inner,
             fused=place.fused,
         )
         self.types: TypeScores | None = None
-        if page.token_types:
+        if config.token_types:
             self.type_bias = HeadBias(inner)
-            self.type_scale = Scale((inner // page.heads) ** -0.5)
-            self.types = TypeScores(page.heads, inner)
+            self.type_scale = Scale((inner // config.heads) ** -0.5)
+            self.types = TypeScores(config.heads, inner)
             self.type_pick = TypePick(queries, keys)
             self.type_add = Add()
-        self.cls_mask = ClsMask() if page.separate_cls else None
+        self.cls_mask = ClsMask() if config.separate_cls else None
 
     def bias(self, q_BPI: Tensor) -> Tensor:
         bias_BHPM = super().bias(q_BPI)
@@ -88,18 +92,18 @@ class FunnelCore(RelativeCore):
         return bias_BHPM if self.cls_mask is None else self.cls_mask(bias_BHPM)
 
 
-def distances(page: Funnel, place: Place) -> Tensor:
+def distances(config: Funnel, place: Place) -> Tensor:
     """The sinusoids (1, T, D) of the distances between a query and a key, the farthest back first.
 
     A separate [CLS] stands one token before the block of positions that a pooled token covers, so that pooled queries
     are a token further back than the keys.
     """
-    grid, own = place.grid, page.spacing
-    pooled_keys = page.pools(grid) and not page.pool_q_only
-    back = own if page.pools(grid) and page.pool_q_only and page.separate_cls else 0
+    grid, own = place.grid, config.spacing
+    pooled_keys = config.pools(grid) and not config.pool_q_only
+    back = own if config.pools(grid) and config.pool_q_only and config.separate_cls else 0
     spacing = 2 * own if pooled_keys else own
-    first = spacing * page.shift(grid) * page.queries(grid) - back
-    return encodings(first, page.encodings(grid), place.dim, spacing)
+    first = spacing * config.shift(grid) * config.queries(grid) - back
+    return encodings(first, config.encodings(grid), place.dim, spacing)
 
 
 class TypeScores(Table):

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/global_local.py`.
+"""Module of `mechanisms/global_local.py`.
 
 B batch, N tokens, of them G global ones before L long ones, P queries of the text with padding, D width, H heads, K
 head width.
@@ -21,11 +21,11 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, jo
 class GlobalLocalAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: GlobalLocal, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: GlobalLocal, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, bias, dim = page.inner(place.dim), page.projection_bias, place.dim
-        self.heads, self.tokens, self.extra = page.heads, place.grid.tokens, place.grid.extra
-        self.separate = bool(self.extra) and not page.share_projections
+        inner, bias, dim = config.inner(place.dim), config.projection_bias, place.dim
+        self.heads, self.tokens, self.extra = config.heads, place.grid.tokens, place.grid.extra
+        self.separate = bool(self.extra) and not config.share_projections
         if self.separate:
             self.long_qkv = Linear(dim, 3 * inner, bias=bias)
             self.l2g_kv = Linear(dim, 2 * inner, bias=bias)
@@ -34,14 +34,14 @@ class GlobalLocalAttention(nn.Module):
             self.global_kv = Concat()
         else:
             self.qkv = Linear(dim, 3 * inner, bias=bias)
-        padded = page.padded(place.grid)
+        padded = config.padded(place.grid)
         self.pad = Pad(padded - self.tokens)
-        self.core = nn.ModuleDict({"inner": band(page, self.tokens, padded, self.extra, inner // page.heads)})
+        self.core = nn.ModuleDict({"inner": band(config, self.tokens, padded, self.extra, inner // config.heads)})
         if self.extra:
-            self.core["global"] = Core(inner // page.heads, fused=False)
+            self.core["global"] = Core(inner // config.heads, fused=False)
             self.concat = Concat()
         self.out = Linear(inner, dim, bias=bias)
-        self.global_out = Linear(inner, dim, bias=bias) if self.extra and not page.share_output else None
+        self.global_out = Linear(inner, dim, bias=bias) if self.extra and not config.share_output else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         long, beside, of_global = self._projected(x_BND)
@@ -71,10 +71,10 @@ class GlobalLocalAttention(nn.Module):
         return [split_heads(part_BND, self.heads) for part_BND in x_BND.chunk(parts, dim=-1)]
 
 
-def band(page: GlobalLocal, tokens: int, padded: int, extra: int, head_dim: int) -> BandCore:
+def band(config: GlobalLocal, tokens: int, padded: int, extra: int, head_dim: int) -> BandCore:
     """Blocks of radius + 1 queries; the keys of the text, padded by a block before them and up to one behind."""
-    side = page.block
-    mask = BandMask(side, padded // side, range(tokens), (page.radius, page.radius))
+    side = config.block
+    mask = BandMask(side, padded // side, range(tokens), (config.radius, config.radius))
     return BandCore(head_dim, side, extra, mask=mask, around=(side, padded - tokens + side))
 
 

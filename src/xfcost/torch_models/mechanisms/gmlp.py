@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/gmlp.py`. B batch, N tokens, D width, H hidden units, U half of them."""
+"""Module of `mechanisms/gmlp.py`. B batch, N tokens, D width, H hidden units, U half of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from xfcost.torch_models.shared.norms import norm
 class GmlpBlock(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Gmlp, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Gmlp, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        hidden = page.inner(place.dim)
+        hidden = config.inner(place.dim)
         self.fc1 = Linear(place.dim, hidden)
-        self.act = ACTIVATIONS[page.act]()
-        self.gate = SpatialGate(page, place, hidden // 2)
+        self.act = ACTIVATIONS[config.act]()
+        self.gate = SpatialGate(config, place, hidden // 2)
         self.fc2 = Linear(hidden // 2, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -31,9 +31,9 @@ class GmlpBlock(nn.Module):
 class SpatialGate(nn.Module):
     """u ⊙ (W·norm(v) + b): (B, N, U) twice -> (B, N, U)."""
 
-    def __init__(self, page: Gmlp, place: Place, width: int) -> None:
+    def __init__(self, config: Gmlp, place: Place, width: int) -> None:
         super().__init__()
-        self.norm = norm(page.norm, width)
+        self.norm = norm(config.norm, width)
         self.spatial = Spatial(place.grid.total, place.grid.total)
         self.multiply = Multiply()
 

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/hyena.py`.
+"""Module of `mechanisms/hyena.py`.
 
 B batch, N tokens, D width, E all filters' channels, K features of a position, F hidden units, L hidden maps, S = N + 1
 numbers of a spectrum.
@@ -23,16 +23,16 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
 class HyenaOperator(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Hyena, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Hyena, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        dim, self.tokens, self.order = place.dim, place.grid.total, page.order
-        wide, filters = (page.order + 1) * dim, (page.order - 1) * dim
+        dim, self.tokens, self.order = place.dim, place.grid.total, config.order
+        wide, filters = (config.order + 1) * dim, (config.order - 1) * dim
         self.in_proj = Linear(dim, wide)
-        self.short_conv = Convolution(wide, wide, Kernel((page.conv,), (1,), (page.conv - 1,)), groups=wide)
-        self.inner = Filter(page, self.tokens, filters)
+        self.short_conv = Convolution(wide, wide, Kernel((config.conv,), (1,), (config.conv - 1,)), groups=wide)
+        self.inner = Filter(config, self.tokens, filters)
         self.gate = Multiply()
         self.long_conv = LongConvolution(self.tokens)
-        self.skip = Skip(page.order - 1, dim)
+        self.skip = Skip(config.order - 1, dim)
         self.out_proj = Linear(dim, dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -50,21 +50,21 @@ class Filter(nn.Module):
 
     features_NK: Tensor
 
-    def __init__(self, page: Hyena, tokens: int, filters: int) -> None:
+    def __init__(self, config: Hyena, tokens: int, filters: int) -> None:
         super().__init__()
-        features_NK = features(tokens, page.features)
-        if page.positions == "learned":
+        features_NK = features(tokens, config.features)
+        if config.positions == "learned":
             self.positions: Positions | None = Positions(features_NK)
         else:
             self.positions = None
             self.register_buffer("features_NK", features_NK, persistent=False)
-        self.filter_in = Linear(page.features, page.filter_hidden)
-        self.filter_sin = Sine(page.filter_hidden)
-        self.filter_hidden = Hidden(page.filter_layers, page.filter_hidden)
-        self.filter_out = Linear(page.filter_hidden, filters, bias=False)
+        self.filter_in = Linear(config.features, config.filter_hidden)
+        self.filter_sin = Sine(config.filter_hidden)
+        self.filter_hidden = Hidden(config.filter_layers, config.filter_hidden)
+        self.filter_out = Linear(config.filter_hidden, filters, bias=False)
         self.window = Window(tokens, filters)
         self.filter_fft = Spectra(tokens)
-        self.layers = page.filter_layers
+        self.layers = config.filter_layers
 
     def forward(self) -> Tensor:
         h = self.filter_sin(self.filter_in(self.features_NK if self.positions is None else self.positions()))

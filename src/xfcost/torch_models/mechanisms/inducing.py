@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/inducing.py`. B batch, N tokens, S inducing points, D width."""
+"""Module of `mechanisms/inducing.py`. B batch, N tokens, S inducing points, D width."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.reading import Reading
 
 
-def _attention(page: Inducing, place: Place) -> Reading:
+def _attention(config: Inducing, place: Place) -> Reading:
     return Reading(
         place.dim,
         place.dim,
-        page.inner(place.dim),
-        page.heads,
-        bias=page.projection_bias,
+        config.inner(place.dim),
+        config.heads,
+        bias=config.projection_bias,
         fused=place.fused,
-        output=page.output_projection,
+        output=config.output_projection,
     )
 
 
 class Induced(nn.Module):
     """What the points make of the tokens, MAB(I, X) or MH(I, X, X): (1, S, D), (B, N, D) -> (B, S, D)."""
 
-    def __init__(self, page: Inducing, place: Place) -> None:
+    def __init__(self, config: Inducing, place: Place) -> None:
         super().__init__()
         d = place.dim
-        self.inner = _attention(page, place)
-        self.whole = page.induce == "mab"
+        self.inner = _attention(config, place)
+        self.whole = config.induce == "mab"
         if self.whole:
             self.add = Add()
-            self.norm = norm(page.norm, d)
+            self.norm = norm(config.norm, d)
             self.rff = Linear(d, d)
             self.act = nn.ReLU()
             self.rff_add = Add()
-            self.rff_norm = norm(page.norm, d)
+            self.rff_norm = norm(config.norm, d)
 
     def forward(self, points_1SD: Tensor, x_BND: Tensor) -> Tensor:
         read_BSD: Tensor = self.inner(points_1SD, x_BND)
@@ -52,11 +52,11 @@ class Induced(nn.Module):
 class InducedAttention(nn.Module):
     """(B, N, D) -> (B, N, D): every token reads the points, which have read all tokens."""
 
-    def __init__(self, page: Inducing, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Inducing, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.points = Table(1, page.points, place.dim)
-        self.induced = Induced(page, place)
-        self.inner = _attention(page, place)
+        self.points = Table(1, config.points, place.dim)
+        self.induced = Induced(config, place)
+        self.inner = _attention(config, place)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.inner(x_BND, self.induced(self.points(), x_BND))

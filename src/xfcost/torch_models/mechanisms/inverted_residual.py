@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/inverted_residual.py`. B batch, N tokens, D width, H hidden units, Y and X the grid's sides."""
+"""Module of `mechanisms/inverted_residual.py`. B batch, N tokens, D width, H hidden units, Y and X the grid's sides."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from xfcost.torch_models.shared.norms import GridNorm
 class InvertedResidualBlock(nn.Module):
     """(B, N, D) -> (B, N', D')."""
 
-    def __init__(self, page: InvertedResidual, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: InvertedResidual, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        hidden, one = page.inner(place.dim), ones(place.grid)
+        hidden, one = config.inner(place.dim), ones(place.grid)
         self.sides = place.grid.sides
-        self.expand = Expansion(place.dim, hidden, place) if page.expands(place) else None
-        self.conv = Convolution(hidden, hidden, page.kernel(place.grid), groups=hidden, bias=False)
+        self.expand = Expansion(place.dim, hidden, place) if config.expands(place) else None
+        self.conv = Convolution(hidden, hidden, config.kernel(place.grid), groups=hidden, bias=False)
         self.norm = GridNorm(hidden)
         self.act = nn.SiLU()
         self.project_conv = Convolution(hidden, place.out_dim, one, bias=False)
         self.project_norm = GridNorm(place.out_dim)
-        self.add = Add() if page.adds(place) else None
+        self.add = Add() if config.adds(place) else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BDYX = on_grid(x_BND, self.sides)

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/kernel.py`.
+"""Module of `mechanisms/kernel.py`.
 
 B batch, H heads, N tokens, G chunks of C tokens, D width, K head width, F features.
 """
@@ -28,22 +28,22 @@ from xfcost.torch_models.shared.leaves import (
 class KernelAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Kernel, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Kernel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, head_dim = page.inner(place.dim), page.inner(place.dim) // page.heads
-        self.heads, self.tokens = page.heads, place.grid.total
-        self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
+        inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
+        self.heads, self.tokens = config.heads, place.grid.total
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         self.pad: Pad | None = None
-        if page.scheme == "chunked":
-            self.pad = Pad(self.tokens, page.chunks(place.grid))
+        if config.scheme == "chunked":
+            self.pad = Pad(self.tokens, config.chunks(place.grid))
         self.scale: Scale | None = None
-        if isinstance(page.features, RandomFeatures):
+        if isinstance(config.features, RandomFeatures):
             self.scale = Scale(head_dim**-0.25)
-            self.project = Project(orthogonal_features(page.features.count, head_dim))
-        self.q_features = feature_map(page.features, over=(-1,))
-        self.k_features = feature_map(page.features, over=None if page.causal else (-1, -2))
-        self.core = FORMS[page.scheme](page.features.epsilon)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+            self.project = Project(orthogonal_features(config.features.count, head_dim))
+        self.q_features = feature_map(config.features, over=(-1,))
+        self.k_features = feature_map(config.features, over=None if config.causal else (-1, -2))
+        self.core = FORMS[config.scheme](config.features.epsilon)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q, k, v = (split_heads(part, self.heads) for part in self.qkv(x_BND).chunk(3, dim=-1))

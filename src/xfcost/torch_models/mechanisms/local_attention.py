@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/local_attention.py`.
+"""Module of `mechanisms/local_attention.py`.
 
 B batch, N positions, D width, H heads, K head width, W places of a window, R axes.
 """
@@ -22,22 +22,22 @@ from xfcost.torch_models.shared.neighbours import Gather
 class LocalSelfAttention(nn.Module):
     """(B, N, D) -> (B, N', D), N in raster order."""
 
-    def __init__(self, page: LocalAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: LocalAttention, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        windows = page.windows(place.grid)
-        self.page, self.sides, self.heads = page, place.grid.sides, page.heads
+        windows = config.windows(place.grid)
+        self.config, self.sides, self.heads = config, place.grid.sides, config.heads
         self.qkv = Linear(place.dim, 3 * place.dim, bias=False)
-        self.gather_keys = Gather(windows, page.heads)
-        relative = page.position == "relative"
-        self.positions = OffsetEmbeddings(windows, page.heads, place.dim // page.heads) if relative else None
+        self.gather_keys = Gather(windows, config.heads)
+        relative = config.position == "relative"
+        self.positions = OffsetEmbeddings(windows, config.heads, place.dim // config.heads) if relative else None
         self.add_positions = Add() if relative else None
-        self.gather_values = Gather(windows, page.heads)
-        self.core = Core(place.dim // page.heads, fused=place.fused, scaled=False)
+        self.gather_values = Gather(windows, config.heads)
+        self.core = Core(place.dim // config.heads, fused=place.fused, scaled=False)
         self.pool = self.residual_pool()
 
     def residual_pool(self) -> nn.Module | None:
         """The same means, for the residual."""
-        return CellMean(self.page, self.sides) if self.page.stride > 1 else None
+        return CellMean(self.config, self.sides) if self.config.stride > 1 else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BND, k_BND, v_BND = self.qkv(x_BND).chunk(3, dim=-1)
@@ -71,9 +71,9 @@ class OffsetEmbeddings(nn.Module):
 class CellMean(nn.Module):
     """Means of s positions along every axis, of fewer at the far border: (B, N, D) -> (B, N', D)."""
 
-    def __init__(self, page: LocalAttention, sides: tuple[int, ...]) -> None:
+    def __init__(self, config: LocalAttention, sides: tuple[int, ...]) -> None:
         super().__init__()
-        self.sides, self.cell, self.stride = sides, page.cell(Grid(sides)), page.stride
+        self.sides, self.cell, self.stride = sides, config.cell(Grid(sides)), config.stride
 
     def forward(self, x_BND: Tensor) -> Tensor:
         pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(self.sides) - 1]

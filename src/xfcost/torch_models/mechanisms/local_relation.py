@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/local_relation.py`.
+"""Module of `mechanisms/local_relation.py`.
 
 B batch, N positions, P positions that leave, D width, G groups, C channels of a group, W places of a window.
 """
@@ -21,15 +21,15 @@ NO_KEY = -100.0
 class LocalRelationLayer(nn.Module):
     """(B, N, D) -> (B, P, D), N in raster order."""
 
-    def __init__(self, page: LocalRelation, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: LocalRelation, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        windows, groups = page.windows(place.grid), page.groups(place.dim)
+        windows, groups = config.windows(place.grid), config.groups(place.dim)
         self.windows, self.dim = windows, place.dim
         self.q = Linear(place.dim, groups, bias=False)
         self.k = Linear(place.dim, groups, bias=False)
         self.gather_keys = Gather(windows, groups)
-        self.gather_values = Gather(windows, groups, filled=groups * page.share - place.dim)
-        self.prior = GeometryPrior(windows, page.hidden(place.dim), groups)
+        self.gather_values = Gather(windows, groups, filled=groups * config.share - place.dim)
+        self.prior = GeometryPrior(windows, config.hidden(place.dim), groups)
         self.scores = Similarities()
         self.mask = BorderMask(windows)
         self.add_prior = Add()

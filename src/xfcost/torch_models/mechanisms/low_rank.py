@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/low_rank.py`. B batch, N tokens, R rows (rank), D width, H heads, K head width."""
+"""Module of `mechanisms/low_rank.py`. B batch, N tokens, R rows (rank), D width, H heads, K head width."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Table, Tables, 
 class LowRankAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: LowRank, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: LowRank, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, name = page.inner(place.dim), page.table(place)
-        self.heads = page.heads
-        self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
-        shape: tuple[int, ...] = (place.grid.total, page.rank)
+        inner, name = config.inner(place.dim), config.table(place)
+        self.heads = config.heads
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        shape: tuple[int, ...] = (place.grid.total, config.rank)
         self.projection: ProjectTokens | None = None
-        if page.share in ("key_value", "layerwise"):
+        if config.share in ("key_value", "layerwise"):
             self.projection = ProjectTokens(shape, tables[name] if name else None)
         else:
-            shape = (page.heads, *shape) if page.share == "none" else shape
+            shape = (config.heads, *shape) if config.share == "none" else shape
             self.key_projection, self.value_projection = ProjectTokens(shape), ProjectTokens(shape)
-        self.core = Core(inner // page.heads, fused=place.fused)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.core = Core(inner // config.heads, fused=place.fused)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q, k, v = (split_heads(part, self.heads) for part in self.qkv(x_BND).chunk(3, dim=-1))

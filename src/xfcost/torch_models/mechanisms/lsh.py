@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/lsh.py`.
+"""Module of `mechanisms/lsh.py`.
 
 B batch, N tokens, P tokens with padding, R rounds, S = R·P tokens of all rounds, D width, H heads, K head width,
 G = S/C chunks of C tokens beside each other, Q queries and M keys of a chunk.
@@ -32,29 +32,29 @@ MASKED_HALF, ITSELF_HALF = -1e4, -1e3
 class LshAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Lsh, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Lsh, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        grid, inner = place.grid, page.inner(place.dim)
-        self.heads, self.tokens, padded = page.heads, grid.total, page.padded(grid)
+        grid, inner = place.grid, config.inner(place.dim)
+        self.heads, self.tokens, padded = config.heads, grid.total, config.padded(grid)
         self.pad = Pad(padded - grid.total) if padded != grid.total else None
-        self.query_key = Linear(place.dim, inner, bias=page.projection_bias)
-        self.value = Linear(place.dim, inner, bias=page.projection_bias)
-        self.whole = page.whole(grid)
+        self.query_key = Linear(place.dim, inner, bias=config.projection_bias)
+        self.value = Linear(place.dim, inner, bias=config.projection_bias)
+        self.whole = config.whole(grid)
         if not self.whole:
-            factors = page.factors(grid)
-            self.rotate = Rotate(page.heads, inner // page.heads, page.rounds * sum(factors) // 2)
-            self.hash = Hash(page.rounds, factors, grid.total, padded)
+            factors = config.factors(grid)
+            self.rotate = Rotate(config.heads, inner // config.heads, config.rounds * sum(factors) // 2)
+            self.hash = Hash(config.rounds, factors, grid.total, padded)
             self.sort = Sort()
-            self.gather = Gather(page.bucket)
+            self.gather = Gather(config.bucket)
             self.look_back = LookBack()
             self.undo = Undo()
-        self.normalise = Normalise(inner // page.heads)
-        self.core = Core(grid.total, padded=padded != grid.total, causal=bool(page.causal))
-        self.rounds, self.several = page.rounds, page.rounds > 1 and not self.whole
+        self.normalise = Normalise(inner // config.heads)
+        self.core = Core(grid.total, padded=padded != grid.total, causal=bool(config.causal))
+        self.rounds, self.several = config.rounds, config.rounds > 1 and not self.whole
         if self.several:
             self.round_weights = Softmax()
-            self.combine = Combine(page.rounds)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+            self.combine = Combine(config.rounds)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         x_BPD = x_BND if self.pad is None else self.pad(x_BND)

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/mamba.py`. B batch, N tokens, D width, E channels inside, S numbers of state, R rank of Δ."""
+"""Module of `mechanisms/mamba.py`. B batch, N tokens, D width, E channels inside, S numbers of state, R rank of Δ."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
 class MambaBlock(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Mamba, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Mamba, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, rank = page.inner(place.dim), page.step_rank(place.dim)
-        self.tokens, self.parts = place.grid.total, (rank, page.state, page.state)
+        inner, rank = config.inner(place.dim), config.step_rank(place.dim)
+        self.tokens, self.parts = place.grid.total, (rank, config.state, config.state)
         self.in_proj = Linear(place.dim, 2 * inner, bias=False)
-        self.conv = Convolution(inner, inner, Kernel((page.conv,), (1,), (page.conv - 1,)), groups=inner)
+        self.conv = Convolution(inner, inner, Kernel((config.conv,), (1,), (config.conv - 1,)), groups=inner)
         self.act = nn.SiLU()
-        self.x_proj = Linear(inner, rank + 2 * page.state, bias=False)
+        self.x_proj = Linear(inner, rank + 2 * config.state, bias=False)
         self.dt_proj = Linear(rank, inner)
         self.softplus = nn.Softplus()
-        self.decay = Decay(inner, page.state)
+        self.decay = Decay(inner, config.state)
         self.scan = SelectiveScan()
         self.skip = Skip(inner)
         self.gate = Gate()

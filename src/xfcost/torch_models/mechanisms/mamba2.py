@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/mamba2.py`.
+"""Module of `mechanisms/mamba2.py`.
 
 B batch, N tokens, C chunks of Q tokens, D width, E channels inside, H heads of P channels, G groups of heads, S numbers
 of state.
@@ -22,15 +22,17 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Pad, Score
 class Mamba2Block(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Mamba2, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Mamba2, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, heads, convolved = page.inner(place.dim), page.head_count(place.dim), page.convolved(place.dim)
-        mixed = page.groups * page.state
-        self.tokens, self.heads, self.groups = place.grid.total, heads, page.groups
-        self.chunks = (page.chunks(place.grid), page.chunk)
+        inner, heads, convolved = config.inner(place.dim), config.head_count(place.dim), config.convolved(place.dim)
+        mixed = config.groups * config.state
+        self.tokens, self.heads, self.groups = place.grid.total, heads, config.groups
+        self.chunks = (config.chunks(place.grid), config.chunk)
         self.projected, self.parts = (inner, convolved, heads), (inner, mixed, mixed)
         self.in_proj = Linear(place.dim, sum(self.projected), bias=False)
-        self.conv = Convolution(convolved, convolved, Kernel((page.conv,), (1,), (page.conv - 1,)), groups=convolved)
+        self.conv = Convolution(
+            convolved, convolved, Kernel((config.conv,), (1,), (config.conv - 1,)), groups=convolved
+        )
         self.act = nn.SiLU()
         self.step = Step(heads)
         self.decay = Decay(heads)
@@ -38,7 +40,7 @@ class Mamba2Block(nn.Module):
         self.core = Duality()
         self.skip = Skip(heads)
         self.gate = Gate()
-        self.norm = GroupedRms(inner, page.groups)
+        self.norm = GroupedRms(inner, config.groups)
         self.out_proj = Linear(inner, place.dim, bias=False)
 
     def forward(self, x_BND: Tensor) -> Tensor:

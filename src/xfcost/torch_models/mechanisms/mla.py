@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/mla.py`.
+"""Module of `mechanisms/mla.py`.
 
 B batch, N tokens, D width, H heads, C the latent's width, R turned columns, K and V a head's columns of content and of
 values.
@@ -20,26 +20,26 @@ from xfcost.torch_models.shared.positions import Rotary
 class LatentAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Mla, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Mla, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        width, bias, self.heads = place.dim, page.projection_bias, page.heads
-        content, values, keys = page.content(width), page.values(width), page.heads * page.key_dim(width)
-        self.query_parts, self.value_parts = (content, page.rope_dim), (content, values)
-        self.latent_parts = (page.kv_rank, page.rope_dim)
+        width, bias, self.heads = place.dim, config.projection_bias, config.heads
+        content, values, keys = config.content(width), config.values(width), config.heads * config.key_dim(width)
+        self.query_parts, self.value_parts = (content, config.rope_dim), (content, values)
+        self.latent_parts = (config.kv_rank, config.rope_dim)
         self.q, self.q_down, self.q_norm, self.q_up = None, None, None, None
-        if page.q_rank is None:
+        if config.q_rank is None:
             self.q = Linear(width, keys, bias=False)
         else:
-            self.q_down = Linear(width, page.q_rank, bias=bias)
-            self.q_norm = RmsNorm(page.q_rank)
-            self.q_up = Linear(page.q_rank, keys, bias=False)
-        self.kv_down = Linear(width, page.latent, bias=bias)
-        self.kv_norm = RmsNorm(page.kv_rank)
-        self.rotary = Rotary(place.grid.total, page.rope_dim, page.rope_base)
-        self.kv_up = Linear(page.kv_rank, page.heads * sum(self.value_parts), bias=False)
+            self.q_down = Linear(width, config.q_rank, bias=bias)
+            self.q_norm = RmsNorm(config.q_rank)
+            self.q_up = Linear(config.q_rank, keys, bias=False)
+        self.kv_down = Linear(width, config.latent, bias=bias)
+        self.kv_norm = RmsNorm(config.kv_rank)
+        self.rotary = Rotary(place.grid.total, config.rope_dim, config.rope_base)
+        self.kv_up = Linear(config.kv_rank, config.heads * sum(self.value_parts), bias=False)
         self.join = Join()
-        self.core = Core(page.key_dim(width), fused=place.fused, causal=bool(page.causal))
-        self.out = Linear(page.heads * values, width, bias=bias)
+        self.core = Core(config.key_dim(width), fused=place.fused, causal=bool(config.causal))
+        self.out = Linear(config.heads * values, width, bias=bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BHNK, q_BHNR = split_heads(self._queries(x_BND), self.heads).split(self.query_parts, dim=-1)

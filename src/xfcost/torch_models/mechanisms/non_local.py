@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/non_local.py`. B batch, N positions, M (pooled) positions, D width, I inner width."""
+"""Module of `mechanisms/non_local.py`. B batch, N positions, M (pooled) positions, D width, I inner width."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from xfcost.torch_models.shared.pooled_keys import KeyPooling
 class NonLocalBlock(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, page: NonLocal, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: NonLocal, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, keys = page.inner(place.dim), page.keys(place.grid)
-        self.theta = Linear(place.dim, inner, bias=page.projection_bias)
+        inner, keys = config.inner(place.dim), config.keys(place.grid)
+        self.theta = Linear(place.dim, inner, bias=config.projection_bias)
         self.pool = KeyPooling(keys, place.grid.sides) if keys.pools else None
-        self.phi = Linear(place.dim, inner, bias=page.projection_bias)
-        self.g = Linear(place.dim, inner, bias=page.projection_bias)
+        self.phi = Linear(place.dim, inner, bias=config.projection_bias)
+        self.g = Linear(place.dim, inner, bias=config.projection_bias)
         self.core = Core(inner, fused=place.fused)
-        self.w_z = Linear(inner, place.dim, bias=page.projection_bias)
-        self.norm = norm(page.norm, place.dim)
+        self.w_z = Linear(inner, place.dim, bias=config.projection_bias)
+        self.norm = norm(config.norm, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         read_BMD = x_BND if self.pool is None else self.pool(x_BND)

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/nystrom.py`. B batch, N tokens, M landmarks, D width, H heads, K head width."""
+"""Module of `mechanisms/nystrom.py`. B batch, N tokens, M landmarks, D width, H heads, K head width."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from xfcost.torch_models.shared.leaves import (
 class NystromAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Nystrom, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Nystrom, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, head_dim = page.inner(place.dim), page.inner(place.dim) // page.heads
-        self.heads, self.more = page.heads, page.padded(place.grid) - place.grid.total
-        exact = page.exact(place.grid)
+        inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
+        self.heads, self.more = config.heads, config.padded(place.grid) - place.grid.total
+        exact = config.exact(place.grid)
         self.pad = None if exact else PadFront(self.more)
-        self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
-        self.core = Core(head_dim, fused=place.fused) if exact else Landmarks(page, head_dim)
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        self.core = Core(head_dim, fused=place.fused) if exact else Landmarks(config, head_dim)
         self.conv: ValueConvolution | None = None
-        if page.conv is not None:
-            self.conv = ValueConvolution(page.heads, page.conv)
+        if config.conv is not None:
+            self.conv = ValueConvolution(config.heads, config.conv)
             self.add = Add()
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         if self.pad is not None:
@@ -64,12 +64,12 @@ class PadFront(nn.Module):
 class Landmarks(nn.Module):
     """softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺·softmax(Q̃Kᵀ)·V: (B, H, N, K) three times -> (B, H, N, K)."""
 
-    def __init__(self, page: Nystrom, head_dim: int) -> None:
+    def __init__(self, config: Nystrom, head_dim: int) -> None:
         super().__init__()
         self.scale = Scale(head_dim**-0.25)
-        self.landmarks = SegmentMeans(page.landmarks)
+        self.landmarks = SegmentMeans(config.landmarks)
         self.query, self.landmark, self.key = Weights(), Weights(), KeyWeights()
-        self.inverse = PseudoInverse(page.landmarks, page.iterations)
+        self.inverse = PseudoInverse(config.landmarks, config.iterations)
         self.query_inverse = WeightedSum()
         self.weighted_sum = WeightedSum()
 

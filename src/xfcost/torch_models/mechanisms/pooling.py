@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/pooling.py`.
+"""Module of `mechanisms/pooling.py`.
 
 B batch, N tokens, P queries, M keys, D width, H heads, K head width.
 """
@@ -24,28 +24,28 @@ from xfcost.torch_models.shared.norms import norm
 class PoolingAttention(nn.Module):
     """(B, N, D) -> (B, P, D')."""
 
-    def __init__(self, page: Pooling, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pooling, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.page, self.place = page, place
-        grid, width = place.grid, page.width(place)
-        inner = page.inner(width)
-        head_dim = inner // page.heads
-        self.heads = page.heads
-        self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
+        self.config, self.place = config, place
+        grid, width = place.grid, config.width(place)
+        inner = config.inner(width)
+        head_dim = inner // config.heads
+        self.heads = config.heads
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         for name, kernel in (
-            ("q", page.kernel(grid, "q")),
-            ("k", page.kernel(grid, "kv")),
-            ("v", page.kernel(grid, "kv")),
+            ("q", config.kernel(grid, "q")),
+            ("k", config.kernel(grid, "kv")),
+            ("v", config.kernel(grid, "kv")),
         ):
-            self.add_module(f"pool_{name}", head_pool(page, kernel, place, head_dim))
-            normed = kernel is not None and page.function == "conv"
+            self.add_module(f"pool_{name}", head_pool(config, kernel, place, head_dim))
+            normed = kernel is not None and config.function == "conv"
             self.add_module(f"norm_{name}", norm("layer_norm", head_dim) if normed else None)
-        queries, keys, _ = page.windows(grid)
-        biased = page.bias == "decomposed"
+        queries, keys, _ = config.windows(grid)
+        biased = config.bias == "decomposed"
         positions = DecomposedPositions(queries.sides, keys.sides, head_dim, grid.extra) if biased else None
         self.core = CoreWithPositions(positions, Core(head_dim, fused=place.fused, biased=biased))
-        self.add_queries = AddQueries(grid.extra if page.residual_pooling == "grid" else 0) if adds(page) else None
-        self.out = Linear(inner, width, bias=page.projection_bias)
+        self.add_queries = AddQueries(grid.extra if config.residual_pooling == "grid" else 0) if adds(config) else None
+        self.out = Linear(inner, width, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         parts = zip("qkv", self.qkv(x_BND).chunk(3, dim=-1), strict=True)
@@ -67,18 +67,18 @@ class PoolingAttention(nn.Module):
 
     def residual_projection(self) -> nn.Module | None:
         """What brings the residual to the new width."""
-        width = self.page.width(self.place)
+        width = self.config.width(self.place)
         return Linear(self.place.dim, width) if width != self.place.dim else None
 
     def residual_pool(self) -> nn.Module | None:
         """The residual's maximum."""
-        kernel = self.page.skip(self.place.grid)
+        kernel = self.config.skip(self.place.grid)
         return None if kernel is None else ResidualPool("max", kernel, self.place)
 
 
-def adds(page: Pooling) -> bool:
+def adds(config: Pooling) -> bool:
     """Are the queries added to what they read?"""
-    return page.residual_pooling != "none"
+    return config.residual_pooling != "none"
 
 
 class CoreWithPositions(nn.Module):
@@ -92,13 +92,13 @@ class CoreWithPositions(nn.Module):
         return self.core(q_BHPK, k_BHMK, v_BHMK, None if self.inner is None else self.inner(q_BHPK))
 
 
-def head_pool(page: Pooling, kernel: Kernel | None, place: Place, head_dim: int) -> nn.Module | None:
+def head_pool(config: Pooling, kernel: Kernel | None, place: Place, head_dim: int) -> nn.Module | None:
     """The pool of every head, None where there is none."""
     if kernel is None:
         return None
-    if page.function == "conv":
+    if config.function == "conv":
         return HeadConvolution(head_dim, kernel, place)
-    return HeadPool(page.function, kernel, place)
+    return HeadPool(config.function, kernel, place)
 
 
 def over_grid(x_BHNK: Tensor, place: Place, pool: Callable[[Tensor], Tensor]) -> Tensor:

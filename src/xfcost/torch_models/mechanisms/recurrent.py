@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/recurrent.py`. B batch, N tokens, D width, G gates' numbers together, H hidden units."""
+"""Module of `mechanisms/recurrent.py`. B batch, N tokens, D width, G gates' numbers together, H hidden units."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ State = tuple[Tensor, ...]
 class RecurrentLayer(nn.Module):
     """(B, N, D) -> (B, N, H), or (B, N, 2·H) where it reads both ways."""
 
-    def __init__(self, page: Recurrent, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Recurrent, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.starts_from_encoder = page.start == "encoder"
+        self.starts_from_encoder = config.start == "encoder"
         self.giver: tuple[RecurrentLayer, ...] = ()  # in a tuple: the encoder's layer stays the encoder's
         self.gives = False
         self.last: tuple[State, ...] = ()
-        one_way = Direction(page, place) if page.attend is None else Attending(page, place)
-        self.core = None if page.bidirectional else one_way
-        self.forwards = Direction(page, place) if page.bidirectional else None
-        self.backwards = Direction(page, place, reverse=True) if page.bidirectional else None
-        self.join = Join() if page.bidirectional else None
+        one_way = Direction(config, place) if config.attend is None else Attending(config, place)
+        self.core = None if config.bidirectional else one_way
+        self.forwards = Direction(config, place) if config.bidirectional else None
+        self.backwards = Direction(config, place, reverse=True) if config.bidirectional else None
+        self.join = Join() if config.bidirectional else None
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
         """`memory` is there where it is attended to, or the first state is the encoder's: its layer kept that state."""
@@ -61,11 +61,11 @@ def hand_over(encoder: nn.Module, decoder: nn.Module) -> None:
 class Direction(nn.Module):
     """One way along the tokens: (B, N, D) -> (B, N, H) and the last state."""
 
-    def __init__(self, page: Recurrent, place: Place, *, reverse: bool = False) -> None:
+    def __init__(self, config: Recurrent, place: Place, *, reverse: bool = False) -> None:
         super().__init__()
-        units = page.units(place)
-        self.input = Linear(place.dim, page.gates * units, bias=page.bias)
-        self.recurrence = CELLS[type(page)](page, units, reverse=reverse)
+        units = config.units(place)
+        self.input = Linear(place.dim, config.gates * units, bias=config.bias)
+        self.recurrence = CELLS[type(config)](config, units, reverse=reverse)
 
     def forward(self, x_BND: Tensor, start: State = ()) -> tuple[Tensor, State]:
         return self.recurrence(self.input(x_BND), start)
@@ -78,22 +78,22 @@ class Attending(nn.Module):
     has the same: there they stand side by side, N of them at once, whatever their states would be.
     """
 
-    def __init__(self, page: Recurrent, place: Place) -> None:
+    def __init__(self, config: Recurrent, place: Place) -> None:
         super().__init__()
-        if page.attend is None:
+        if config.attend is None:
             raise TypeError("a recurrent layer without `attend` has nothing to ask")
-        units, width = page.units(place), place.memory_dim
-        states, gates = len(page.states), page.gates * units
+        units, width = config.units(place), place.memory_dim
+        states, gates = len(config.states), config.gates * units
         self.tokens, self.units, self.states = place.grid.total, units, states
-        asks = page.start in {"backwards", "mean"}
-        self.start = FirstState(page.start, width, units, states, bias=page.bias) if asks else None
-        self.input = Linear(place.dim, gates, bias=page.bias)
-        self.inner = AdditiveAttention(page.attend, units, width)
+        asks = config.start in {"backwards", "mean"}
+        self.start = FirstState(config.start, width, units, states, bias=config.bias) if asks else None
+        self.input = Linear(place.dim, gates, bias=config.bias)
+        self.inner = AdditiveAttention(config.attend, units, width)
         self.context = Linear(width, gates, bias=False)
         self.add_context = Add()
-        self.recurrence = CELLS[type(page)](page, units, reverse=False)
-        self.join = JoinSteps(page.readout)
-        self.readout = readout(page.readout, (place.dim, units, width), bias=page.bias)
+        self.recurrence = CELLS[type(config)](config, units, reverse=False)
+        self.join = JoinSteps(config.readout)
+        self.readout = readout(config.readout, (place.dim, units, width), bias=config.bias)
 
     def forward(self, x_BND: Tensor, memory_BME: Tensor) -> Tensor:
         keys_BMK = self.inner.keys(memory_BME)
@@ -123,11 +123,11 @@ class Attending(nn.Module):
 class Recurrence(nn.Module):
     """Steps along the tokens: (B, N, G) -> (B, N, H) and the last state; weights (G, H), initialised as torch's own."""
 
-    def __init__(self, page: Recurrent, units: int, *, reverse: bool) -> None:
+    def __init__(self, config: Recurrent, units: int, *, reverse: bool) -> None:
         super().__init__()
         self.reverse = reverse
-        self.weight = nn.Parameter(torch.empty(page.gates * units, units))
-        self.bias = nn.Parameter(torch.empty(page.gates * units)) if page.bias else None
+        self.weight = nn.Parameter(torch.empty(config.gates * units, units))
+        self.bias = nn.Parameter(torch.empty(config.gates * units)) if config.bias else None
         for parameter in self.parameters():
             if not parameter.is_meta:
                 nn.init.uniform_(parameter, -(units**-0.5), units**-0.5)
@@ -140,9 +140,9 @@ class Recurrence(nn.Module):
 class RnnRecurrence(Recurrence):
     """h = act(x + U h + b')."""
 
-    def __init__(self, page: Rnn, units: int, *, reverse: bool) -> None:
-        super().__init__(page, units, reverse=reverse)
-        self.act = page.act
+    def __init__(self, config: Rnn, units: int, *, reverse: bool) -> None:
+        super().__init__(config, units, reverse=reverse)
+        self.act = config.act
 
     def forward(self, x_BNG: Tensor, start: State) -> tuple[Tensor, State]:
         run = torch.ops.xfcost.rnn_tanh if self.act == "tanh" else torch.ops.xfcost.rnn_relu
@@ -161,9 +161,9 @@ class LstmRecurrence(Recurrence):
 class GruRecurrence(Recurrence):
     """The state is reset after its map, or before it."""
 
-    def __init__(self, page: Gru, units: int, *, reverse: bool) -> None:
-        super().__init__(page, units, reverse=reverse)
-        self.reset = page.reset
+    def __init__(self, config: Gru, units: int, *, reverse: bool) -> None:
+        super().__init__(config, units, reverse=reverse)
+        self.reset = config.reset
 
     def forward(self, x_BNG: Tensor, start: State) -> tuple[Tensor, State]:
         run = torch.ops.xfcost.gru_reset_after if self.reset == "after" else torch.ops.xfcost.gru_reset_before

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/relative.py`.
+"""Module of `mechanisms/relative.py`.
 
 B batch, N query tokens, M keys (the memory's and the segment's), T encodings of distances, D width, I = H·K the width
 of H heads of K.
@@ -31,24 +31,24 @@ class RelativeAttention(nn.Module):
 
     memory_1PD: Tensor
 
-    def __init__(self, page: Relative, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Relative, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, tokens = page.inner(place.dim), place.grid.total
-        self.past, self.memory_queries = page.past, page.memory_queries
-        self.register_buffer("memory_1PD", torch.zeros(1, page.past, place.dim), persistent=False)
-        self.recall = Recall() if page.past else None
-        self.q = Linear(place.dim, inner, bias=page.projection_bias)
-        self.kv = Linear(place.dim, 2 * inner, bias=page.projection_bias)
+        inner, tokens = config.inner(place.dim), place.grid.total
+        self.past, self.memory_queries = config.past, config.memory_queries
+        self.register_buffer("memory_1PD", torch.zeros(1, config.past, place.dim), persistent=False)
+        self.recall = Recall() if config.past else None
+        self.q = Linear(place.dim, inner, bias=config.projection_bias)
+        self.kv = Linear(place.dim, 2 * inner, bias=config.projection_bias)
         self.core = RelativeCore(
-            encodings(tokens + page.past - 1, page.encodings(place), place.dim),
-            RelativeShift(tokens, tokens + page.past, page.encodings(place)),
-            heads=page.heads,
+            encodings(tokens + config.past - 1, config.encodings(place), place.dim),
+            RelativeShift(tokens, tokens + config.past, config.encodings(place)),
+            heads=config.heads,
             inner=inner,
             fused=place.fused,
-            mask=CausalMask(page.past) if page.causal else None,
-            shared=tables[page.share] if page.share else None,
+            mask=CausalMask(config.past) if config.causal else None,
+            shared=tables[config.share] if config.share else None,
         )
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor, memory_BPD: Tensor | None = None) -> Tensor:
         memory = self.memory_1PD if memory_BPD is None else memory_BPD

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/retention.py`.
+"""Module of `mechanisms/retention.py`.
 
 B batch, N tokens, C chunks of T tokens, D width, H heads, K width of a head's keys, V of its values.
 """
@@ -38,15 +38,15 @@ ROTARY_BASE: Final = 10000.0
 class MultiScaleRetention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Retention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Retention, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        dim, values, self.heads = place.dim, page.values(place.dim), page.heads
+        dim, values, self.heads = place.dim, config.values(place.dim), config.heads
         self.parts = (dim, dim, values)
         self.qkv = Linear(dim, sum(self.parts), bias=False)
-        self.scale = Scale((dim // page.heads) ** -0.5)
-        self.rotary = Rotary(place.grid.total, dim // page.heads, ROTARY_BASE)
-        self.core = _core(page, place)
-        self.norm = HeadNorm(page.norm)
+        self.scale = Scale((dim // config.heads) ** -0.5)
+        self.rotary = Rotary(place.grid.total, dim // config.heads, ROTARY_BASE)
+        self.core = _core(config, place)
+        self.norm = HeadNorm(config.norm)
         self.gate_proj = Linear(dim, values, bias=False)
         self.gate = Gate()
         self.out = Linear(values, dim, bias=False)
@@ -58,10 +58,10 @@ class MultiScaleRetention(nn.Module):
         return self.out(self.gate(y_BNE, self.gate_proj(x_BND)))
 
 
-def _core(page: Retention, place: Place) -> nn.Module:
-    if page.form == "recurrent":
-        return Recurrent(page.heads)
-    return Parallel(page.heads) if page.form == "parallel" else Chunkwise(page, place)
+def _core(config: Retention, place: Place) -> nn.Module:
+    if config.form == "recurrent":
+        return Recurrent(config.heads)
+    return Parallel(config.heads) if config.form == "parallel" else Chunkwise(config, place)
 
 
 def decay(heads: int) -> Tensor:
@@ -139,11 +139,11 @@ class Parallel(Within):
 class Chunkwise(nn.Module):
     """The products of a chunk, and what all earlier ones left in a state: as Parallel."""
 
-    def __init__(self, page: Retention, place: Place) -> None:
+    def __init__(self, config: Retention, place: Place) -> None:
         super().__init__()
-        self.tokens, self.chunks = place.grid.total, page.chunks(place.grid)
+        self.tokens, self.chunks = place.grid.total, config.chunks(place.grid)
         self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens)
-        self.decays = ChunkDecays(page.heads)
+        self.decays = ChunkDecays(config.heads)
         self.local = Within()
         self.fade = ByDecay()
         self.state = State()

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/routing.py`.
+"""Module of `mechanisms/routing.py`.
 
 B batch, N tokens, D width, H heads, K head width, C clusters of W queries and M keys (memory keys included), P = C·W
 places in clusters. Local heads: G blocks of T tokens, each reading R keys, blocks beside it included.
@@ -24,12 +24,12 @@ DECAY: Final = 0.999
 class RoutingAttention(nn.Module):
     """(B, N, D) -> (B, N, D). In training its centroids move; in evaluation they stay."""
 
-    def __init__(self, page: Routing, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Routing, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        width, bias = page.head_width(place.dim), page.projection_bias
-        self.page, self.heads = page, page.heads - page.local_heads
-        count, window, *_ = page.sizes(place.grid)
-        shared = page.shared_qk
+        width, bias = config.head_width(place.dim), config.projection_bias
+        self.config, self.heads = config, config.heads - config.local_heads
+        count, window, *_ = config.sizes(place.grid)
+        shared = config.shared_qk
         self.parts = 2 if shared else 3
         self.projection = "qv" if shared else "qkv"
         self.add_module(self.projection, Linear(place.dim, self.parts * self.heads * width, bias=bias))
@@ -38,19 +38,19 @@ class RoutingAttention(nn.Module):
         self.choose = Choose(window)
         self.choose_keys = None if shared else Choose(window)
         self.gather = Gather()
-        memories = page.memories()
+        memories = config.memories()
         self.memory_keys = Memory(self.heads, count, memories, width) if memories else None
         self.memory_values = Memory(self.heads, count, memories, width) if memories else None
-        masked = bool(page.causal) or shared
-        mask = ClusterMask(memories, causal=bool(page.causal), shared=shared) if masked else None
+        masked = bool(config.causal) or shared
+        mask = ClusterMask(memories, causal=bool(config.causal), shared=shared) if masked else None
         self.core = ClusterCore(width, fused=place.fused, mask=mask)
         self.average = Average(place.grid.total)
         self.local_qkv, self.local, self.join = None, None, None
-        if page.local_heads:
-            self.local_qkv = Linear(place.dim, 3 * page.local_heads * width, bias=bias)
-            self.local = Local(page, place, width)
+        if config.local_heads:
+            self.local_qkv = Linear(place.dim, 3 * config.local_heads * width, bias=bias)
+            self.local = Local(config, place, width)
             self.join = Join()
-        self.out = Linear(page.heads * width, place.dim, bias=bias)
+        self.out = Linear(config.heads * width, place.dim, bias=bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         parts = self.get_submodule(self.projection)(x_BND).chunk(self.parts, dim=-1)
@@ -214,13 +214,13 @@ class Join(nn.Module):
 class Local(nn.Module):
     """Attention of every block over itself and its neighbours: (B, N, 3·H·K) -> (B, H, N, K)."""
 
-    def __init__(self, page: Routing, place: Place, width: int) -> None:
+    def __init__(self, config: Routing, place: Place, width: int) -> None:
         super().__init__()
-        self.heads, self.tokens, block = page.local_heads, place.grid.total, page.block()
-        more, after = -self.tokens % block, 0 if page.causal else 1
+        self.heads, self.tokens, block = config.local_heads, place.grid.total, config.block()
+        more, after = -self.tokens % block, 0 if config.causal else 1
         self.cut = Cut(block, 0, more, 0)
         self.look = Cut(block, 1, more, after)
-        mask = LocalMask(self.tokens, block, after, causal=bool(page.causal))
+        mask = LocalMask(self.tokens, block, after, causal=bool(config.causal))
         self.core = Core(width, fused=place.fused, mask=mask)
 
     def forward(self, qkv_BNI: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Twins of `mechanisms/rwkv.py`. B batch, N tokens, D width, H hidden units."""
+"""Modules of `mechanisms/rwkv.py`. B batch, N tokens, D width, H hidden units."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
 class TimeMixing(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: RwkvTime, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: RwkvTime, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         dim = place.dim
         self.shift = TokenShift()
@@ -35,9 +35,9 @@ class TimeMixing(nn.Module):
 class ChannelMixing(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: RwkvChannel, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: RwkvChannel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        dim, hidden = place.dim, page.inner(place.dim)
+        dim, hidden = place.dim, config.inner(place.dim)
         self.shift = TokenShift()
         self.mix = Mixtures(2, dim)
         self.key = Linear(dim, hidden, bias=False)

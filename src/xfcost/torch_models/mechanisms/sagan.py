@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/sagan.py`. B batch, N positions, M (pooled) positions, D width, K key width, V value width."""
+"""Module of `mechanisms/sagan.py`. B batch, N positions, M (pooled) positions, D width, K key width, V value width."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from xfcost.torch_models.shared.pooled_keys import KeyPooling
 class SaganAttention(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, page: Sagan, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Sagan, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        dim, keys = place.dim, page.keys(place.grid)
-        inner, values = dim // page.reduction, dim // page.value_reduction
+        dim, keys = place.dim, config.keys(place.grid)
+        inner, values = dim // config.reduction, dim // config.value_reduction
         self.f = Linear(dim, inner, bias=False)
         self.g = Linear(dim, inner, bias=False)
         self.h = Linear(dim, values, bias=False)
         self.pool_keys = KeyPooling(keys, place.grid.sides) if keys.pools else None
         self.pool_values = KeyPooling(keys, place.grid.sides) if keys.pools else None
         self.core = Core(inner, fused=place.fused, scaled=False)
-        self.v = Linear(values, dim, bias=False) if page.output_projection else None
+        self.v = Linear(values, dim, bias=False) if config.output_projection else None
         self.gamma = Gamma()
 
     def forward(self, x_BND: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/sinkhorn.py`.
+"""Module of `mechanisms/sinkhorn.py`.
 
 B batch, N tokens, P tokens with padding, D width, H heads, K head width, U blocks of T tokens (V of them to be sorted:
 U, and a null block where it is causal), I = H·K.
@@ -24,27 +24,27 @@ EPSILON: Final = 1e-6
 class SinkhornAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Sinkhorn, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Sinkhorn, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, self.tokens, self.block = page.inner(place.dim), place.grid.total, page.block
-        self.heads, self.blocks, width = page.heads, page.blocks(place.grid), inner // page.heads
-        self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
+        inner, self.tokens, self.block = config.inner(place.dim), place.grid.total, config.block
+        self.heads, self.blocks, width = config.heads, config.blocks(place.grid), inner // config.heads
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         self.pad = Pad(self.blocks * self.block - self.tokens)
         self.pool = Pool()
-        causal = bool(page.causal)
+        causal = bool(config.causal)
         self.pool_queries = PoolQueries(self.blocks, self.block) if causal else None
         self.null_keys = Null(self.heads, width, self.block) if causal else None
         self.null_values = Null(self.heads, width, self.block) if causal else None
         self.sort_scores = Scores()
         factor = width**-0.5
-        self.sort_logits = CausalLogits(factor / page.temperature) if causal else Logits(factor, page.temperature)
-        self.balance = Softmax() if causal else Balance(page.iterations)
-        self.reorder = Reorder(None if page.sortcut is None else page.sorted_blocks(place.grid))
-        self.beside = Beside() if page.sortcut is None else None
-        masked = self.beside is not None and (causal or page.padded(place.grid))
+        self.sort_logits = CausalLogits(factor / config.temperature) if causal else Logits(factor, config.temperature)
+        self.balance = Softmax() if causal else Balance(config.iterations)
+        self.reorder = Reorder(None if config.sortcut is None else config.sorted_blocks(place.grid))
+        self.beside = Beside() if config.sortcut is None else None
+        masked = self.beside is not None and (causal or config.padded(place.grid))
         mask = BesideMask(self.tokens, self.blocks, self.block, causal=causal) if masked else None
         self.core = Core(width, fused=place.fused, mask=mask)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         parts = self.pad(self.qkv(x_BND)).chunk(3, dim=-1)

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/sliding.py`.
+"""Module of `mechanisms/sliding.py`.
 
 B batch, N tokens, P tokens with padding, D width, H heads, K head width, G global tokens, R residue classes (the
 dilation), T = P/R tokens of a class.
@@ -20,17 +20,17 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, jo
 class SlidingAttention(GroupedHeads):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Sliding, place: Place, tables: Tables = NO_TABLES) -> None:
-        inner, bias, padded = page.inner(place.dim), page.projection_bias, page.padded(place.grid)
-        super().__init__(page, place.dim, padded)
-        self.page, self.tokens = page, place.grid.total
+    def __init__(self, config: Sliding, place: Place, tables: Tables = NO_TABLES) -> None:
+        inner, bias, padded = config.inner(place.dim), config.projection_bias, config.padded(place.grid)
+        super().__init__(config, place.dim, padded)
+        self.config, self.tokens = config, place.grid.total
         self.pad = Pad(padded - self.tokens)
-        if page.own_projections:
+        if config.own_projections:
             self.global_q = Linear(place.dim, inner, bias=bias)
             self.global_kv = Linear(place.dim, 2 * inner, bias=bias)
-        self.core = nn.ModuleDict({"inner": band(page, self.tokens, padded, inner // page.heads)})
-        if page.global_tokens:
-            rows = Core(inner // page.heads, fused=False, mask=PaddingMask(self.tokens, padded))
+        self.core = nn.ModuleDict({"inner": band(config, self.tokens, padded, inner // config.heads)})
+        if config.global_tokens:
+            rows = Core(inner // config.heads, fused=False, mask=PaddingMask(self.tokens, padded))
             self.core["global"] = rows
             self.overwrite = Overwrite()
         self.out = Linear(inner, place.dim, bias=bias)
@@ -39,13 +39,13 @@ class SlidingAttention(GroupedHeads):
         x_BPD = self.pad(x_BND)
         q, k, v = self.projected(x_BPD)
         y_BPD = join_heads(self._local(q, k, v))
-        if self.page.global_tokens:
+        if self.config.global_tokens:
             y_BPD = self.overwrite(join_heads(self._global(x_BPD, q, k, v)), y_BPD)
         return self.out(y_BPD)[:, : self.tokens]
 
     def _local(self, q_BHPK: Tensor, k_BHPK: Tensor, v_BHPK: Tensor) -> Tensor:
         """Every token's own row: its band of three half windows, and the global tokens: -> (B, H, P, K)."""
-        classes, g = self.page.dilation, self.page.global_tokens
+        classes, g = self.config.dilation, self.config.global_tokens
         # token p = t·R + r stands in class r at t
         parts = (part.unflatten(2, (-1, classes)).transpose(2, 3) for part in (q_BHPK, k_BHPK, v_BHPK))
         of_global = (part[:, :, None, :g] for part in (k_BHPK, v_BHPK))  # (B, H, 1, G, K), none with fewer heads
@@ -54,24 +54,24 @@ class SlidingAttention(GroupedHeads):
 
     def _global(self, x_BPD: Tensor, q_BHPK: Tensor, k_BHPK: Tensor, v_BHPK: Tensor) -> Tensor:
         """The global tokens' rows: -> (B, H, G, K)."""
-        g, heads = self.page.global_tokens, self.page.heads
+        g, heads = self.config.global_tokens, self.config.heads
         q_BHGK = q_BHPK[:, :, :g]
-        if self.page.own_projections:
+        if self.config.own_projections:
             q_BHGK = split_heads(self.global_q(x_BPD[:, :g]), heads)
             k_BHPK, v_BHPK = (split_heads(part, heads) for part in self.global_kv(x_BPD).chunk(2, dim=-1))
         y_BHGK: Tensor = self.core["global"](q_BHGK, k_BHPK, v_BHPK)
         return y_BHGK
 
 
-def band(page: Sliding, tokens: int, padded: int, head_dim: int) -> BandCore:
+def band(config: Sliding, tokens: int, padded: int, head_dim: int) -> BandCore:
     """Half a window is a block: causal, of blocks before the query's; else of one on each side, in chunks."""
-    side, classes, causal = page.half, page.dilation, bool(page.causal)
-    reach = (page.window - 1, 0) if causal else (side, side)
-    blocks, among, shared = padded // classes // side, range(page.global_tokens, tokens), page.shared
+    side, classes, causal = config.half, config.dilation, bool(config.causal)
+    reach = (config.window - 1, 0) if causal else (side, side)
+    blocks, among, shared = padded // classes // side, range(config.global_tokens, tokens), config.shared
     return BandCore(
         head_dim,
         side,
-        page.global_tokens,
+        config.global_tokens,
         mask=BandMask(side, blocks, among, reach, classes, shared=shared),
         around=(2 * side, 0) if causal else (side, side),
         scores=None if causal else ChunkScores(side),

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/sparse.py`: factors, each of which cuts queries and keys in its own way.
+"""Module of `mechanisms/sparse.py`: factors, each of which cuts queries and keys in its own way.
 
 B batch, N tokens, P tokens with their padding, U blocks of L (the stride), D width, I width of all heads, Q and S width
 of one factor's queries and values, H heads, K head width; G groups of T queries and M keys; X several of them.
@@ -31,17 +31,17 @@ from xfcost.torch_models.shared.sparse_masks import Rows, join_groups, local_mas
 class SparseAttention(nn.Module):
     """(B, N, D) -> (B, N, D). Projections stand factor after factor: Q, K, V of the first, then of the second."""
 
-    def __init__(self, page: Sparse, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Sparse, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, keys, self.tokens = page.inner(place.dim), page.key_inner(place.dim), place.grid.total
-        self.qkv = Linear(place.dim, 2 * keys + inner, bias=page.projection_bias)
-        self.pad = Pad(page.blocks(place.grid).padded - self.tokens)
-        self.factors = {"heads": ("local", "long"), "merged": ("core",)}.get(page.integration, (page.integration,))
+        inner, keys, self.tokens = config.inner(place.dim), config.key_inner(place.dim), place.grid.total
+        self.qkv = Linear(place.dim, 2 * keys + inner, bias=config.projection_bias)
+        self.pad = Pad(config.blocks(place.grid).padded - self.tokens)
+        self.factors = {"heads": ("local", "long"), "merged": ("core",)}.get(config.integration, (config.integration,))
         made = {"local": LocalFactor, "long": LongFactor, "core": MergedFactors}
         for name in self.factors:
-            self.add_module(name, made[name](page, place, page.heads // len(self.factors)))
+            self.add_module(name, made[name](config, place, config.heads // len(self.factors)))
         self.join_heads = JoinHeads() if len(self.factors) > 1 else None
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         parts = self.pad(self.qkv(x_BND)).chunk(len(self.factors), dim=-1)
@@ -60,12 +60,12 @@ class JoinHeads(nn.Module):
 class LocalFactor(nn.Module):
     """A⁽¹⁾: blocks of queries against themselves and, strided, their neighbours. (B, P, Q + Q + S) -> (B, P, S)."""
 
-    def __init__(self, page: Sparse, place: Place, heads: int) -> None:
+    def __init__(self, config: Sparse, place: Place, heads: int) -> None:
         super().__init__()
-        blocks = page.blocks(place.grid)
-        self.heads, self.rows, self.widths = heads, Rows(blocks.groups, page.stride), widths(page, place, heads)
+        blocks = config.blocks(place.grid)
+        self.heads, self.rows, self.widths = heads, Rows(blocks.groups, config.stride), widths(config, place, heads)
         self.memory_blocks = MemoryBlocks(blocks._replace(sides=(1, blocks.padded)))
-        self.core = Core(self.widths[0] // heads, fused=place.fused, mask=local_mask(page, place.grid))
+        self.core = Core(self.widths[0] // heads, fused=place.fused, mask=local_mask(config, place.grid))
 
     def forward(self, qkv_BPX: Tensor) -> Tensor:
         keys, _, values = self.widths
@@ -78,12 +78,12 @@ class LocalFactor(nn.Module):
 class LongFactor(nn.Module):
     """A⁽²⁾: columns of the sequence laid out in rows of l, or its summary cells. (B, P, Q + Q + S) -> (B, P, S)."""
 
-    def __init__(self, page: Sparse, place: Place, heads: int) -> None:
+    def __init__(self, config: Sparse, place: Place, heads: int) -> None:
         super().__init__()
-        self.heads, self.layout, self.widths = heads, long_layout(page, place.grid), widths(page, place, heads)
-        mask = long_mask(page, place.grid, merged=False)
+        self.heads, self.layout, self.widths = heads, long_layout(config, place.grid), widths(config, place, heads)
+        mask = long_mask(config, place.grid, merged=False)
         self.core = Core(self.widths[0] // heads, fused=place.fused, mask=mask)
-        self.silence = Silence(lonely(page, place.grid)) if page.summary is not None else None
+        self.silence = Silence(lonely(config, place.grid)) if config.summary is not None else None
 
     def forward(self, qkv_BPX: Tensor) -> Tensor:
         q_BPQ, k_BPQ, v_BPS = qkv_BPX.split(self.widths, dim=-1)
@@ -93,9 +93,9 @@ class LongFactor(nn.Module):
         return y_BPS if self.silence is None else self.silence(y_BPS)
 
 
-def widths(page: Sparse, place: Place, heads: int) -> list[int]:
+def widths(config: Sparse, place: Place, heads: int) -> list[int]:
     """Q, Q, S: of queries, keys and values of so many heads."""
-    keys, values = (inner(place.dim) // page.heads * heads for inner in (page.key_inner, page.inner))
+    keys, values = (inner(place.dim) // config.heads * heads for inner in (config.key_inner, config.inner))
     return [keys, keys, values]
 
 
@@ -118,17 +118,17 @@ class MergedFactors(nn.Module):
     Scores of the long factor come out in its own layout, and are viewed block by block to stand beside the local ones.
     """
 
-    def __init__(self, page: Sparse, place: Place, heads: int) -> None:
+    def __init__(self, config: Sparse, place: Place, heads: int) -> None:
         super().__init__()
-        blocks = page.blocks(place.grid)
-        self.heads, self.widths = heads, widths(page, place, heads)
-        self.keys = [page.products(factor, blocks)[2] for factor in ("local", "long")]
-        self.rows, self.layout = Rows(blocks.groups, page.stride), long_layout(page, place.grid)
+        blocks = config.blocks(place.grid)
+        self.heads, self.widths = heads, widths(config, place, heads)
+        self.keys = [config.products(factor, blocks)[2] for factor in ("local", "long")]
+        self.rows, self.layout = Rows(blocks.groups, config.stride), long_layout(config, place.grid)
         self.memory_blocks = MemoryBlocks(blocks._replace(sides=(1, blocks.padded)))
         self.scale = Scale((self.widths[0] // heads) ** -0.5)
         self.local_scores, self.long_scores = Scores(), Scores()
-        self.local_mask = local_mask(page, place.grid)
-        self.long_mask = long_mask(page, place.grid, merged=True)
+        self.local_mask = local_mask(config, place.grid)
+        self.long_mask = long_mask(config, place.grid, merged=True)
         self.join = JoinScores()
         self.softmax = Softmax()
         self.local_weighted_sum, self.long_weighted_sum = WeightedSum(), WeightedSum()

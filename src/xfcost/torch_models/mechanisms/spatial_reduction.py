@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/spatial_reduction.py`.
+"""Module of `mechanisms/spatial_reduction.py`.
 
 B batch, N tokens, M reduced ones, D width, H heads, K head width, Y and X the grid's sides, P the pooled grid's.
 """
@@ -21,20 +21,20 @@ from xfcost.torch_models.shared.norms import LayerNorm
 class SpatialReductionAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: SpatialReduction, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: SpatialReduction, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, width = page.inner(place.dim), place.dim
-        self.heads, self.sides = page.heads, place.grid.sides
-        self.q = Linear(width, inner, bias=page.projection_bias)
-        self.pool = AdaptivePool(page.reduced(place.grid).sides) if page.pooled else None
+        inner, width = config.inner(place.dim), place.dim
+        self.heads, self.sides = config.heads, place.grid.sides
+        self.q = Linear(width, inner, bias=config.projection_bias)
+        self.pool = AdaptivePool(config.reduced(place.grid).sides) if config.pooled else None
         self.reduce: nn.Module | None = None
-        if page.pooled:
+        if config.pooled:
             self.reduce, self.norm, self.act = Linear(width, width), LayerNorm(width), nn.GELU()
-        elif page.reduction > 1:
-            self.reduce, self.norm = Convolution(width, width, page.kernel(place.grid)), LayerNorm(width)
-        self.kv = Linear(width, 2 * inner, bias=page.projection_bias)
-        self.core = Core(inner // page.heads, fused=place.fused)
-        self.out = Linear(inner, width, bias=page.projection_bias)
+        elif config.reduction > 1:
+            self.reduce, self.norm = Convolution(width, width, config.kernel(place.grid)), LayerNorm(width)
+        self.kv = Linear(width, 2 * inner, bias=config.projection_bias)
+        self.core = Core(inner // config.heads, fused=place.fused)
+        self.out = Linear(inner, width, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         k_BMD, v_BMD = self.kv(self._reduced(x_BND)).chunk(2, dim=-1)

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/synthesizer.py`. B batch, N tokens, D width, H heads, K head width, R rank, P and Q factors."""
+"""Module of `mechanisms/synthesizer.py`. B batch, N tokens, D width, H heads, K head width, R rank, P and Q factors."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from xfcost.torch_models.shared.leaves import (
 class SynthesizerAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: Synthesizer, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Synthesizer, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner = page.inner(place.dim)
-        self.heads = page.heads
-        self.value = Linear(place.dim, inner, bias=page.projection_bias)
-        self.core = DenseLogits(page, place) if "dense" in page.form else TableLogits(page, place)
-        self.mask = CausalMask() if page.causal else None
+        inner = config.inner(place.dim)
+        self.heads = config.heads
+        self.value = Linear(place.dim, inner, bias=config.projection_bias)
+        self.core = DenseLogits(config, place) if "dense" in config.form else TableLogits(config, place)
+        self.mask = CausalMask() if config.causal else None
         self.softmax = Softmax()
         self.weighted_sum = WeightedSum()
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         v_BHNK = split_heads(self.value(x_BND), self.heads)
@@ -45,21 +45,21 @@ class SynthesizerAttention(nn.Module):
 class DenseLogits(nn.Module):
     """Out of every token alone: (B, N, D) -> (B, H, N, N)."""
 
-    def __init__(self, page: Synthesizer, place: Place) -> None:
+    def __init__(self, config: Synthesizer, place: Place) -> None:
         super().__init__()
-        inner, n, bias = page.inner(place.dim), place.grid.total, page.projection_bias
-        self.heads = page.heads
+        inner, n, bias = config.inner(place.dim), place.grid.total, config.projection_bias
+        self.heads = config.heads
         self.hidden = Linear(place.dim, inner, bias=bias)
         self.relu = nn.ReLU()
-        self.factorized = page.form == "factorized_dense"
-        width = inner // page.heads
+        self.factorized = config.form == "factorized_dense"
+        width = inner // config.heads
         if self.factorized:
-            a, b = page.factors(place.grid)
-            self.factor_a = PerHead(page.heads, width, a, bias=bias)
-            self.factor_b = PerHead(page.heads, width, b, bias=bias)
+            a, b = config.factors(place.grid)
+            self.factor_a = PerHead(config.heads, width, a, bias=bias)
+            self.factor_b = PerHead(config.heads, width, b, bias=bias)
             self.synthesis: nn.Module = Products()
         else:
-            self.synthesis = PerHead(page.heads, width, n, bias=bias)
+            self.synthesis = PerHead(config.heads, width, n, bias=bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         hidden_BHNK = split_heads(self.relu(self.hidden(x_BND)), self.heads)
@@ -94,13 +94,13 @@ class Products(nn.Module):
 class TableLogits(nn.Module):
     """Learned or drawn, whatever the input: -> (H, N, N)."""
 
-    def __init__(self, page: Synthesizer, place: Place) -> None:
+    def __init__(self, config: Synthesizer, place: Place) -> None:
         super().__init__()
         n = place.grid.total
-        if page.form == "factorized_random":
-            self.synthesis: nn.Module = FactorTables(page.heads, n, page.rank or RANK)
+        if config.form == "factorized_random":
+            self.synthesis: nn.Module = FactorTables(config.heads, n, config.rank or RANK)
         else:
-            self.synthesis = Table(page.heads, n, n) if page.trainable else Drawn(page.heads, n, n)
+            self.synthesis = Table(config.heads, n, n) if config.trainable else Drawn(config.heads, n, n)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.synthesis()

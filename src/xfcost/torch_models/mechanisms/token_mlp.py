@@ -1,4 +1,4 @@
-"""Twins of `mechanisms/token_mlp.py`. B batch, N tokens, M what the map makes of them, D width, K hidden units."""
+"""Modules of `mechanisms/token_mlp.py`. B batch, N tokens, M what the map makes of them, D width, K hidden units."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class OverTokens(Linear):
 class TokenMixingMlp(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: TokenMlp, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: TokenMlp, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         tokens = place.grid.total
-        self.fc1 = OverTokens(tokens, page.hidden, bias=page.bias)
-        self.act = ACTIVATIONS[page.act]()
-        self.fc2 = OverTokens(page.hidden, tokens, bias=page.bias)
+        self.fc1 = OverTokens(tokens, config.hidden, bias=config.bias)
+        self.act = ACTIVATIONS[config.act]()
+        self.fc2 = OverTokens(config.hidden, tokens, bias=config.bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         hidden_BKD = self.act(self.fc1(x_BND))
@@ -34,9 +34,9 @@ class TokenMixingMlp(nn.Module):
 class TokenMixingLinear(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, page: TokenLinear, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: TokenLinear, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.linear = OverTokens(place.grid.total, place.grid.total, bias=page.bias)
+        self.linear = OverTokens(place.grid.total, place.grid.total, bias=config.bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.linear(x_BND)

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/unfolded.py`.
+"""Module of `mechanisms/unfolded.py`.
 
 B batch, N tokens, D width, G groups (places of a patch), T tokens of a group, H heads, K head width.
 """
@@ -16,15 +16,15 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
 class UnfoldedAttention(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, page: Unfolded, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Unfolded, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        inner, patch = page.inner(place.dim), page.patch
-        self.heads, self.rank = page.heads, len(place.grid.sides)
+        inner, patch = config.inner(place.dim), config.patch
+        self.heads, self.rank = config.heads, len(place.grid.sides)
         self.patches = tuple(side // patch for side in place.grid.sides)
         self.places = (patch,) * self.rank
-        self.qkv = Linear(place.dim, 3 * inner, bias=page.projection_bias)
-        self.core = Core(inner // page.heads, fused=place.fused)
-        self.out = Linear(inner, place.dim, bias=page.projection_bias)
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        self.core = Core(inner // config.heads, fused=place.fused)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BGHTK, k_BGHTK, v_BGHTK = (

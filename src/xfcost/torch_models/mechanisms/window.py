@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/window.py`. B batch, N tokens, G windows of T tokens, D width, H heads, K head width."""
+"""Module of `mechanisms/window.py`. B batch, N tokens, G windows of T tokens, D width, H heads, K head width."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from xfcost.torch_models.shared.position_bias import LogCpb, RelativeBias
 class WindowAttention(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, page: Window, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Window, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        sides, window = place.grid.sides, page.window(place.grid)
-        padded, shifts = page.padded(place.grid).sides, page.shifts(place.grid)
-        self.heads = page.heads
+        sides, window = place.grid.sides, config.window(place.grid)
+        padded, shifts = config.padded(place.grid).sides, config.shifts(place.grid)
+        self.heads = config.heads
         self.partition = Partition(sides, padded, window, shifts)
-        whole = page.key_bias
-        self.qkv = Linear(place.dim, 3 * place.dim, bias=page.projection_bias) if whole else None
+        whole = config.key_bias
+        self.qkv = Linear(place.dim, 3 * place.dim, bias=config.projection_bias) if whole else None
         self.qv = None if whole else Linear(place.dim, 2 * place.dim)
         self.k = None if whole else Linear(place.dim, place.dim, bias=False)
-        self.relative_bias = RelativeBias(window, page.heads) if page.bias == "relative" else None
-        self.cpb = LogCpb(window, page.heads) if page.bias == "log_cpb" else None
-        self.cosine = ScaledCosine(page.heads) if page.score == "cosine" else None
+        self.relative_bias = RelativeBias(window, config.heads) if config.bias == "relative" else None
+        self.cpb = LogCpb(window, config.heads) if config.bias == "log_cpb" else None
+        self.cosine = ScaledCosine(config.heads) if config.score == "cosine" else None
         self.core = Core(
-            place.dim // page.heads,
+            place.dim // config.heads,
             fused=place.fused,
-            biased=page.bias != "none",
+            biased=config.bias != "none",
             scaled=self.cosine is None,
-            mask=ShiftMask(padded, window, shifts) if page.shift else None,
+            mask=ShiftMask(padded, window, shifts) if config.shift else None,
         )
-        self.out = Linear(place.dim, place.dim, bias=page.biased_output)
+        self.out = Linear(place.dim, place.dim, bias=config.biased_output)
         self.merge = Merge(sides, padded, window, shifts)
 
     def forward(self, x_BND: Tensor) -> Tensor:

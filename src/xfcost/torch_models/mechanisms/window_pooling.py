@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/window_pooling.py`.
+"""Module of `mechanisms/window_pooling.py`.
 
 B batch, P queries, M keys, H heads, K head width, G windows of T tokens.
 """
@@ -19,14 +19,14 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 class WindowPoolingAttention(PoolingAttention):
     """(B, N, D) -> (B, P, D')."""
 
-    def __init__(self, page: WindowPooling, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__(page, place, tables)
+    def __init__(self, config: WindowPooling, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__(config, place, tables)
         grid, still = place.grid, (0,) * len(place.grid.sides)
-        mine, theirs, counts = page.windows(grid)
+        mine, theirs, counts = config.windows(grid)
         self.windows = prod(counts)
-        padded, padded_keys = page.padded(grid)
-        queries = (page.queries(grid), padded, mine.sides, still)
-        keys = (page.keys(grid), padded_keys, theirs.sides, still)
+        padded, padded_keys = config.padded(grid)
+        queries = (config.queries(grid), padded, mine.sides, still)
+        keys = (config.keys(grid), padded_keys, theirs.sides, still)
         self.partition_q, self.partition_k = HeadPartition(*queries), HeadPartition(*keys)
         self.partition_v = HeadPartition(*keys)
         self.merge = HeadMerge(*queries)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import psutil
 
-# A cgroup of version 1 without a limit has one of nearly 2⁶³ bytes, down to a page.
+# A cgroup of version 1 without a limit has one of nearly 2⁶³ bytes, down to a config.
 _NO_LIMIT: Final = 2**62
 
 Read = Callable[[str], str | None]
@@ -28,7 +28,7 @@ class _Files(NamedTuple):
     limit: str
     usage: str
     reclaimable: str
-    """The line of memory.stat with the page cache that the system drops before it refuses."""
+    """The line of memory.stat with the config cache that the system drops before it refuses."""
 
 
 _VERSION_1: Final = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -69,7 +69,7 @@ def address_space_left() -> Limit | None:
 def cgroup_limits(read: Read) -> Iterator[Limit]:
     """What the memory limits of this process's cgroup and of its ancestors leave; `read` gives a file's text or None.
 
-    Page cache that nothing uses counts as free, as the kernel drops it before it refuses.
+    Component cache that nothing uses counts as free, as the kernel drops it before it refuses.
     Kernel documentation: admin-guide/cgroup-v2 (memory.max, memory.current) and cgroup-v1/memory.
     """
     mounts = [line.split() for line in (read("/proc/self/mounts") or "").splitlines()]

@@ -125,7 +125,7 @@ def check_addressable(ledger: Ledger) -> None:
     needed = largest * ledger.bytes_per_element
     if needed >= _MOST_BYTES:
         raise DeviceError(
-            f"{ledger.facts.name} has a tensor of about {largest:,} elements ({needed:,} bytes), "
+            f"{ledger.metadata.name} has a tensor of about {largest:,} elements ({needed:,} bytes), "
             "and torch numbers bytes up to 2⁶³; --no-trace counts it all the same"
         )
 

@@ -36,9 +36,9 @@ _ASKED: Final = re.compile(r"(?:allocate|alloc) (\d+) bytes")
 # A process that loads torch under the limit that is left here, and starts its threads.
 _REHEARSAL: Final = """
 import os, resource, sys
-pages = int(open("/proc/self/statm").read().split()[0]) if os.path.exists("/proc/self/statm") else 0
+mechanisms = int(open("/proc/self/statm").read().split()[0]) if os.path.exists("/proc/self/statm") else 0
 _, hard = resource.getrlimit(resource.RLIMIT_AS)
-resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + int(sys.argv[1]), hard))
+resource.setrlimit(resource.RLIMIT_AS, (mechanisms * resource.getpagesize() + int(sys.argv[1]), hard))
 import torch
 import xfcost.torch_models.accounts
 import xfcost.torch_models.probing.probe

@@ -1,6 +1,6 @@
 """The probed account: which tokens an operation really reads, found by changing one token and looking at what changes.
 
-It takes any nn.Module with example inputs, and knows nothing of specs, pages or formulas.
+It takes any nn.Module with example inputs, and knows nothing of specs, mechanisms or formulas.
 """
 
 from __future__ import annotations

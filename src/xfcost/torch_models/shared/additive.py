@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/additive.py`: what a recurrent decoder asks the encoder's tokens, and what it reads out.
+"""Module of `mechanisms/additive.py`: what a recurrent decoder asks the encoder's tokens, and what it reads out.
 
 B batch, T steps side by side, M tokens of the memory of width E, H hidden units, K of the alignment, D width.
 """
@@ -15,16 +15,16 @@ from xfcost.torch_models.shared.leaves import Add, Linear, Softmax, WeightedSum
 class AdditiveAttention(nn.Module):
     """States (B, T, H), keys (B, M, K), memory (B, M, E) -> contexts (B, T, E)."""
 
-    def __init__(self, page: Additive, units: int, memory_dim: int) -> None:
+    def __init__(self, config: Additive, units: int, memory_dim: int) -> None:
         super().__init__()
-        self.keys = Linear(memory_dim, page.hidden, bias=page.bias)
-        self.query = Linear(units, page.hidden, bias=False)
+        self.keys = Linear(memory_dim, config.hidden, bias=config.bias)
+        self.query = Linear(units, config.hidden, bias=False)
         self.add = Add()
         self.tanh = nn.Tanh()
-        self.energies = Linear(page.hidden, 1, bias=page.bias)
+        self.energies = Linear(config.hidden, 1, bias=config.bias)
         self.softmax = Softmax()
         self.weighted_sum = WeightedSum()
-        self.gate = Gate(units) if page.gate else None
+        self.gate = Gate(units) if config.gate else None
 
     def forward(self, state_BTH: Tensor, keys_BMK: Tensor, memory_BME: Tensor) -> Tensor:
         asked_BTMK = self.add(self.query(state_BTH).unsqueeze(2), keys_BMK.unsqueeze(1))
@@ -93,12 +93,12 @@ class AddThree(nn.Module):
 class MaxoutReadout(nn.Module):
     """States before each step (B, N, H), inputs (B, N, D), contexts (B, N, E) -> (B, N, L)."""
 
-    def __init__(self, page: Maxout, widths: tuple[int, int, int], *, bias: bool) -> None:
+    def __init__(self, config: Maxout, widths: tuple[int, int, int], *, bias: bool) -> None:
         super().__init__()
         dim, units, memory_dim = widths
-        self.state = Linear(units, 2 * page.hidden, bias=bias)
-        self.input = Linear(dim, 2 * page.hidden, bias=False)
-        self.context = Linear(memory_dim, 2 * page.hidden, bias=False)
+        self.state = Linear(units, 2 * config.hidden, bias=bias)
+        self.input = Linear(dim, 2 * config.hidden, bias=False)
+        self.context = Linear(memory_dim, 2 * config.hidden, bias=False)
         self.add = AddThree()
         self.maxout = LargerOfTwo()
 
@@ -116,7 +116,7 @@ class LargerOfTwo(nn.Module):
 class SumReadout(nn.Module):
     """Inputs (B, N, D), states (B, N, H), contexts (B, N, E) -> (B, N, D)."""
 
-    def __init__(self, page: Sum, widths: tuple[int, int, int], *, bias: bool) -> None:
+    def __init__(self, config: Sum, widths: tuple[int, int, int], *, bias: bool) -> None:
         super().__init__()
         dim, units, memory_dim = widths
         self.state = Linear(units, dim, bias=bias)
@@ -128,11 +128,15 @@ class SumReadout(nn.Module):
         return self.tanh(self.add(x_BND, self.state(state_BNH), self.context(context_BNE)))
 
 
-def readout(page: Readout | None, widths: tuple[int, int, int], *, bias: bool) -> MaxoutReadout | SumReadout | None:
-    """The twin of a readout of inputs, states and contexts of these widths, where there is one."""
-    if page is None:
+def readout(config: Readout | None, widths: tuple[int, int, int], *, bias: bool) -> MaxoutReadout | SumReadout | None:
+    """The module of a readout of inputs, states and contexts of these widths, where there is one."""
+    if config is None:
         return None
-    return MaxoutReadout(page, widths, bias=bias) if isinstance(page, Maxout) else SumReadout(page, widths, bias=bias)
+    return (
+        MaxoutReadout(config, widths, bias=bias)
+        if isinstance(config, Maxout)
+        else SumReadout(config, widths, bias=bias)
+    )
 
 
 class JoinSteps(nn.Module):
@@ -141,9 +145,9 @@ class JoinSteps(nn.Module):
     A maxout reads the state before each step: the last state then stands behind those that it reads.
     """
 
-    def __init__(self, page: Readout | None) -> None:
+    def __init__(self, config: Readout | None) -> None:
         super().__init__()
-        self.states_before, self.contexts_too = isinstance(page, Maxout), page is not None
+        self.states_before, self.contexts_too = isinstance(config, Maxout), config is not None
 
     def forward(self, states: list[Tensor], contexts: list[Tensor]) -> tuple[Tensor, Tensor | None]:
         state_BNH = torch.cat(states, dim=1)[:, :-1] if self.states_before else torch.cat(states[1:], dim=1)

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/attention.attention_core`: softmax(QKᵀ/√K + bias)V, eager or fused.
+"""Module of `mechanisms/attention.attention_core`: softmax(QKᵀ/√K + bias)V, eager or fused.
 
 B batch, G groups (windows) beside each other, H heads, N query tokens, M key tokens, K head width, V of values.
 """

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/band.Band`: queries in blocks, a band of three blocks of keys each, and keys beside it.
+"""Module of `mechanisms/band.Band`: queries in blocks, a band of three blocks of keys each, and keys beside it.
 
 B batch, H heads, R rows (residue classes of a dilated window) beside each other, T queries of a row, S tokens of a
 block, C = T/S blocks, L keys of a row, G keys beside the band, K head width.

@@ -1,4 +1,4 @@
-"""What the twins of residual networks' blocks share. B batch, D width, Y and X the grid's sides."""
+"""What the modules of residual networks' blocks share. B batch, D width, Y and X the grid's sides."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from xfcost.torch_models.shared.norms import GridNorm
 class Shortcut(nn.Module):
     """A 1×1 convolution and its norm: (B, D, Y, X) -> (B, D', Y', X')."""
 
-    def __init__(self, page: ConvBlock, place: Place) -> None:
+    def __init__(self, config: ConvBlock, place: Place) -> None:
         super().__init__()
-        self.conv = Convolution(place.dim, place.out_dim, ones(place.grid, page.stride), bias=False)
+        self.conv = Convolution(place.dim, place.out_dim, ones(place.grid, config.stride), bias=False)
         self.norm = GridNorm(place.out_dim)
 
     def forward(self, x_BDYX: Tensor) -> Tensor:
         return self.norm(self.conv(x_BDYX))
 
 
-def shortcut(page: ConvBlock, place: Place) -> Shortcut | None:
+def shortcut(config: ConvBlock, place: Place) -> Shortcut | None:
     """The shortcut's convolution, None where x itself is added."""
-    return Shortcut(page, place) if page.projects(place) else None
+    return Shortcut(config, place) if config.projects(place) else None

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/cosine.py`. B batch, G windows of T tokens, H heads, K head width."""
+"""Module of `mechanisms/cosine.py`. B batch, G windows of T tokens, H heads, K head width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/grouped.py`.
+"""Module of `mechanisms/grouped.py`.
 
 B batch, N tokens, D width, H heads of queries, G of keys and values, K head width, V of values.
 """
@@ -13,15 +13,15 @@ from xfcost.torch_models.shared.positions import Rotary
 
 
 class GroupedHeads(nn.Module):
-    """What a twin whose page is `Grouped` begins with: projections, and rotary positions."""
+    """What a module whose config is `Grouped` begins with: projections, and rotary positions."""
 
-    def __init__(self, page: Grouped, width: int, tokens: int) -> None:
+    def __init__(self, config: Grouped, width: int, tokens: int) -> None:
         super().__init__()
-        inner, kv_inner, kv_width = page.inner(width), page.kv_inner(width), page.kv_width(width)
-        self.heads = (page.heads, page.kv_heads or page.heads, page.kv_heads or page.heads)
+        inner, kv_inner, kv_width = config.inner(width), config.kv_inner(width), config.kv_width(width)
+        self.heads = (config.heads, config.kv_heads or config.heads, config.kv_heads or config.heads)
         self.widths = (inner, kv_inner, kv_width - kv_inner)
-        self.qkv = Linear(width, inner + kv_width, bias=page.projection_bias)
-        self.rotary = Rotary(tokens, inner // page.heads, page.rope_base) if page.position == "rope" else None
+        self.qkv = Linear(width, inner + kv_width, bias=config.projection_bias)
+        self.rotary = Rotary(tokens, inner // config.heads, config.rope_base) if config.position == "rope" else None
 
     @property
     def kept(self) -> tuple[int, int]:

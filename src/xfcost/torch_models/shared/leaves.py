@@ -1,4 +1,4 @@
-"""The leaves of every twin: one small module per named operation. No FLOP happens outside a leaf.
+"""The leaves of every module: one small module per named operation. No FLOP happens outside a leaf.
 
 Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G groups (windows) beside each other.
 """
@@ -36,7 +36,7 @@ class Table(nn.Module):
         return self.weight
 
 
-# Shared tables by name; every twin is handed them, whether or not its page shares one.
+# Shared tables by name; every module is handed them, whether or not its config shares one.
 Tables = Mapping[str, Table]
 NO_TABLES: Final[Tables] = {}
 

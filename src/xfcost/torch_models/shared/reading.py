@@ -1,4 +1,4 @@
-"""Twin of `mechanisms/attention.reading`: multi-head attention of some tokens to others.
+"""Module of `mechanisms/attention.reading`: multi-head attention of some tokens to others.
 
 B batch, N query tokens, M key tokens, D width, E width of the key tokens, H heads, K head width,
 V of values.

@@ -101,11 +101,11 @@ class Join(nn.Module):
 
 
 class StreamsJoined(nn.Module):
-    """Twin of `layers/residual.TwoStreams`."""
+    """Module of `layers/residual.TwoStreams`."""
 
-    def __init__(self, page: TwoStreams, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: TwoStreams, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        self.join = Join(page.join)
+        self.join = Join(config.join)
 
     def forward(self, y1_BND: Tensor, y2_BND: Tensor) -> Tensor:
         return self.join(y1_BND, y2_BND)

@@ -88,10 +88,10 @@ class Cells(NamedTuple):
         return z_BUHLX.transpose(1, 2).flatten(2, 3).unsqueeze(1)
 
 
-def long_layout(page: Sparse, grid: Grid) -> Columns | Cells:
+def long_layout(config: Sparse, grid: Grid) -> Columns | Cells:
     """How the long factor lays the sequence out."""
-    blocks = page.blocks(grid).groups
-    return Columns(blocks, page.stride) if page.summary is None else Cells(blocks, page.stride, page.summary)
+    blocks = config.blocks(grid).groups
+    return Columns(blocks, config.stride) if config.summary is None else Cells(blocks, config.stride, config.summary)
 
 
 def join_groups(y_BGHTK: Tensor) -> Tensor:
@@ -99,55 +99,55 @@ def join_groups(y_BGHTK: Tensor) -> Tensor:
     return y_BGHTK.transpose(2, 3).flatten(3)
 
 
-def local_mask(page: Sparse, grid: Grid) -> IntervalMask:
+def local_mask(config: Sparse, grid: Grid) -> IntervalMask:
     """A⁽¹⁾ in blocks: the l positions before (and, both ways, after) a query, or its own block."""
-    blocks = page.blocks(grid)
-    queries_P, keys_P = _positions(page, grid)
-    queries_GT = queries_P.unflatten(0, (blocks.groups, page.stride))
+    blocks = config.blocks(grid)
+    queries_P, keys_P = _positions(config, grid)
+    queries_GT = queries_P.unflatten(0, (blocks.groups, config.stride))
     frame = blocks._replace(sides=(1, blocks.padded))
     keys_HW = F.pad(keys_P.unsqueeze(0), padding(frame, around=True)[2:], value=NOWHERE)
     keys_GM = cut_memory(keys_HW[None, :, :, None], reach(blocks), blocks.block)[0, ..., 0]
-    first_GT, last_GT = _opened(*_near(page, queries_GT), queries_GT >= grid.total, blocks.padded)
+    first_GT, last_GT = _opened(*_near(config, queries_GT), queries_GT >= grid.total, blocks.padded)
     return IntervalMask(keys_GM, first_GT, last_GT)
 
 
-def long_mask(page: Sparse, grid: Grid, *, merged: bool) -> IntervalMask:
+def long_mask(config: Sparse, grid: Grid, *, merged: bool) -> IntervalMask:
     """A⁽²⁾ in its layout: all of its keys, causal those up to the query; `merged`, without those of A⁽¹⁾.
 
     By itself, a query that has no cell to read yet reads everything, and is silenced afterwards.
     """
-    layout, padded = long_layout(page, grid), page.blocks(grid).padded
-    queries_P, keys_P = _positions(page, grid)
+    layout, padded = long_layout(config, grid), config.blocks(grid).padded
+    queries_P, keys_P = _positions(config, grid)
     queries_GT = layout.queries(queries_P[None, :, None])[0, ..., 0]
     keys_GM = layout.keys(keys_P[None, :, None])[0, ..., 0]
-    last_GT = queries_GT if page.causal else torch.full_like(queries_GT, padded)
-    free_P = queries_P >= grid.total if merged else (queries_P >= grid.total) | lonely(page, grid)
+    last_GT = queries_GT if config.causal else torch.full_like(queries_GT, padded)
+    free_P = queries_P >= grid.total if merged else (queries_P >= grid.total) | lonely(config, grid)
     free_GT = layout.queries(free_P[None, :, None])[0, ..., 0]
     first_GT, last_GT = _opened(torch.zeros_like(queries_GT), last_GT, free_GT, padded)
-    hole = _near(page, queries_GT) if merged else None
+    hole = _near(config, queries_GT) if merged else None
     return IntervalMask(keys_GM, first_GT, last_GT, hole)
 
 
-def lonely(page: Sparse, grid: Grid) -> Tensor:
+def lonely(config: Sparse, grid: Grid) -> Tensor:
     """(P,): may a token read nothing by the long factor alone? So it is before the first summary cell."""
-    queries_P, _ = _positions(page, grid)
-    last_P = queries_P.clamp(max=grid.total - 1) if page.causal else torch.full_like(queries_P, grid.total - 1)
-    return last_P < page.stride - (page.summary or page.stride)
+    queries_P, _ = _positions(config, grid)
+    last_P = queries_P.clamp(max=grid.total - 1) if config.causal else torch.full_like(queries_P, grid.total - 1)
+    return last_P < config.stride - (config.summary or config.stride)
 
 
-def _positions(page: Sparse, grid: Grid) -> tuple[Tensor, Tensor]:
+def _positions(config: Sparse, grid: Grid) -> tuple[Tensor, Tensor]:
     """(P,) twice: where queries and keys stand; keys that are padding stand nowhere."""
-    queries_P = torch.arange(page.blocks(grid).padded)
+    queries_P = torch.arange(config.blocks(grid).padded)
     return queries_P, queries_P.where(queries_P < grid.total, NOWHERE)
 
 
-def _near(page: Sparse, queries: Tensor) -> tuple[Tensor, Tensor]:
+def _near(config: Sparse, queries: Tensor) -> tuple[Tensor, Tensor]:
     """The first and last position of A⁽¹⁾."""
-    start = queries // page.stride * page.stride
-    first, last = start, start + page.stride - 1
-    if page.pattern == "strided":
-        first, last = (queries - page.stride).clamp(min=0), queries + page.stride
-    return first, queries if page.causal else last
+    start = queries // config.stride * config.stride
+    first, last = start, start + config.stride - 1
+    if config.pattern == "strided":
+        first, last = (queries - config.stride).clamp(min=0), queries + config.stride
+    return first, queries if config.causal else last
 
 
 def _opened(first: Tensor, last: Tensor, free: Tensor, far: int) -> tuple[Tensor, Tensor]:

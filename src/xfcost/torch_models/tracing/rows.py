@@ -39,12 +39,12 @@ def _row(path: str, repeated: list[Mapping[str, int]]) -> Operation:
     return Operation(path=path, title=path.rpartition(".")[2], times=len(repeated), **costs)
 
 
-# Modules inside a page's twin whose names say nothing of an operation.
+# Modules inside a config's module whose names say nothing of an operation.
 _TRANSPARENT: Final = frozenset(("inner", "core"))
 
 
 def row_path(module: str, rows: Mapping[str, str]) -> str | None:
-    """The row of a leaf: the row of the nearest page around it, then the leaf's own name; None for no page's module.
+    """The row of a leaf: the row of the nearest component around it, then the leaf's own name; None outside all.
 
     Modules between the two give their names to it, `inner` and `core` apart: `….inner.local.scores` is `local_scores`.
     """
