@@ -130,7 +130,7 @@ def kinds() -> None:
     }
     for title, components in places.items():
         cog.outl(f"\n### {title}\n")
-        for component in components:
+        for component in components.values():
             cog.outl(f"**`kind: {tag_of(component)}`** — {(component.__doc__ or '').strip().splitlines()[0]}\n")
             for info in msgspec.structs.fields(component):
                 needed = info.default is msgspec.NODEFAULT and info.default_factory is msgspec.NODEFAULT

@@ -173,6 +173,8 @@ class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""
 
     memory_letter: ClassVar[str] = "M"
+    takes_state: ClassVar[bool] = False
+    """Can it start from the last state of an encoder's layer?"""
     chooses: ClassVar[bool] = False
     """Does content decide which tokens are read (hashing, clusters, sorting)? `reads` then lists those that may be."""
 

@@ -29,6 +29,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     2·h wide, twice the cost. Every token reads all before it (or all) through a state of constant size.
     """
 
+    takes_state: ClassVar[bool] = True
+
     gates: ClassVar[int]
     states: ClassVar[str] = "h"
     """What walks along: the hidden state, and an LSTM's cells."""
