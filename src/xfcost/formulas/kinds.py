@@ -18,10 +18,12 @@ class Kinds(Mapping[str, type[ComponentT]]):
 
     def __init__(self, package: str, names: Mapping[str, Names]) -> None:
         self.package, self.names = package, dict(names)
+        self._loaded: dict[str, type[ComponentT]] = {}
 
     def __getitem__(self, kind: str) -> type[ComponentT]:
-        found: type[ComponentT] = getattr(import_module(f"{self.package}.{kind}"), self.names[kind][0])
-        return found
+        if kind not in self._loaded:
+            self._loaded[kind] = getattr(import_module(f"{self.package}.{kind}"), self.names[kind][0])
+        return self._loaded[kind]
 
     def __contains__(self, kind: object) -> bool:
         return kind in self.names

@@ -26,8 +26,10 @@ class OneOf(type):
 
     def component(cls, kind: object) -> type[Component] | None:
         """The class of `kind`; None where no such kind may stand there."""
-        named = [known for known in cls.lists if isinstance(kind, str) and kind in known]
-        return named[0][str(kind)] if named else None
+        for known in cls.lists if isinstance(kind, str) else ():
+            if kind in known:
+                return known[kind]
+        return None
 
     def components(cls) -> list[type[Component]]:
         """All classes that may stand there."""
