@@ -27,11 +27,11 @@ class Convolve(Mixer, frozen=True, kw_only=True):
     """What mixes by taps along a sequence, or around a token of any grid."""
 
     size: Annotated[Side, Letter("W")] = 3
-    """W, odd unless it is causal."""
+    """Kernel side W, odd unless it is causal."""
     dilation: Dilation = 1
-    """δ: how far apart the taps stand."""
+    """Dilation δ: the distance between the kernel's taps, in tokens."""
     causal: bool | None = None
-    """Does a token read only tokens up to itself? Where it isn't given: as the stream (a decoder is causal)."""
+    """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
 
     def in_stream(self, *, decoder: bool) -> Self:
         return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
@@ -87,8 +87,11 @@ class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
     """
 
     form: Literal["plain", "depthwise", "separable"] = "plain"
+    """`plain`, `depthwise`, or `separable`: depthwise, then pointwise."""
     bias: bool = True
+    """Whether the convolution has a bias."""
     act: ActKind | Literal["glu", "none"] = "none"
+    """Activation function after the convolution; `glu` gates one half of the channels by the other."""
 
     @property
     def widens(self) -> bool:

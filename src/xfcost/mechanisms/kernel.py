@@ -55,7 +55,9 @@ class RandomFeatures(Features, frozen=True, kw_only=True, tag="random"):
     """
 
     count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")] = 256
+    """Number of random features m."""
     function: Literal["softmax", "relu"] = "softmax"
+    """Kernel that the features estimate: `softmax`, or `relu`."""
 
     def width(self, head_dim: Number) -> Number:
         return self.count
@@ -84,10 +86,12 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
     """
 
     features: EluPlusOne | RandomFeatures = EluPlusOne()
+    """Feature map φ of queries and keys."""
     form: Form | None = None
-    """How the causal form is computed; chunked where it isn't given."""
+    """How the causal form is computed: `parallel`, `chunked` (the default) or `recurrent`; all give the same numbers.
+    """
     chunk: Annotated[Length | None, Letter("b")] = None
-    """Tokens of a chunk c; 64 where it isn't given."""
+    """Tokens of a chunk, c, in the chunked form; 64 by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)
