@@ -66,33 +66,12 @@ def families() -> None:
 
 
 def kinds() -> None:
-    """Every component of the grammar: its kind, its fields with their defaults, and what it says of itself."""
-    import msgspec
+    """Every struct of the grammar with a table of its keys."""
+    from grammar_tables import sections
 
-    from xfcost.formulas.component import tag_of
-    from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
-    from xfcost.mechanisms import MECHANISMS
-
-    places = {
-        "in a block: mixers": MECHANISMS,
-        "in a block: per token": SUBLAYERS,
-        "`embed`": EMBEDS,
-        "`enter`": ENTERS,
-        "`head`": HEADS,
-    }
-    for title, components in places.items():
+    for title, structs in sections():
         cog.outl(f"\n### {title}\n")
-        for component in components:
-            cog.outl(f"**`kind: {tag_of(component)}`** — {(component.__doc__ or '').strip().splitlines()[0]}\n")
-            for info in msgspec.structs.fields(component):
-                needed = info.default is msgspec.NODEFAULT and info.default_factory is msgspec.NODEFAULT
-                default = "required" if needed else f"default `{_yaml(info.default)}`"
-                cog.outl(f"- `{info.name}`: {default}")
-            cog.outl("")
-
-
-def _yaml(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        cog.outl("\n".join(structs))
 
 
 def survey() -> None:

@@ -1,4 +1,4 @@
-"""What the fields of a spec mean: the docstring under each field of the grammar, read from the source when asked for."""
+"""What the fields of a spec mean: the docstring under each field of the grammar, read from the source on demand."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import inspect
 import sys
 from functools import cache
+from itertools import pairwise
 
 import msgspec
 
@@ -48,7 +49,7 @@ def _documented(body: list[ast.stmt]) -> list[tuple[str, str]]:
     """(field, docstring) of every annotated name that a string follows."""
     return [
         (field.target.id, " ".join(below.value.value.split()))
-        for field, below in zip(body, body[1:], strict=False)
+        for field, below in pairwise(body)
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
         and isinstance(below, ast.Expr)

@@ -16,7 +16,7 @@ from xfcost.spec.reader import YamlPath
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a spec file, for editors, every property with its meaning."""
-    structs = list(_structs_in(_types_of(Spec)))
+    structs = list(structs_in(_types_of(Spec)))
     references, definitions = msgspec.json.schema_components(structs, ref_template="#/$defs/{name}")
     for struct, reference in zip(structs, references, strict=True):
         properties = definitions[reference["$ref"].rpartition("/")[2]]["properties"]
@@ -80,7 +80,7 @@ def _standing(types: list[Type], value: Any) -> list[StructType]:
     return [one for one in types if isinstance(one, StructType) and kind in (None, one.tag)]
 
 
-def _structs_in(type_: Type) -> Iterator[type[msgspec.Struct]]:
+def structs_in(type_: Type) -> Iterator[type[msgspec.Struct]]:
     """`type_` and the structs that stand in it at any depth, each once."""
     seen: set[type[msgspec.Struct]] = set()
     left = [type_]
