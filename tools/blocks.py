@@ -66,9 +66,10 @@ def families() -> None:
 
 
 def kinds() -> None:
-    """Every struct of the grammar with a table of its keys."""
-    from grammar_tables import sections
+    """Every struct of the grammar with a table of its keys, after links to all of them."""
+    from grammar_tables import index, sections
 
+    cog.outl(f"\n{index()}")
     for title, structs in sections():
         cog.outl(f"\n### {title}\n")
         cog.outl("\n".join(structs))

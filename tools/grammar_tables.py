@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -47,6 +48,24 @@ def sections() -> Iterator[tuple[str, list[str]]]:
         shown |= set(structs)
     rest = [one for one in structs_in(inspect.type_info(grammar.Spec)) if one not in shown]
     yield "Inside other keys", [described(one) for one in rest]
+
+
+def index() -> str:
+    """A line per section, with a link to every kind in it; headings of one name are numbered as Markdown does."""
+    headings: dict[str, int] = {}
+    lines = []
+    for title, texts in sections():
+        links = []
+        for text in texts:
+            if not text.startswith("#### "):
+                continue
+            heading = text.partition("\n")[0].removeprefix("#### ")
+            anchor = re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-")
+            number = headings[anchor] = headings.get(anchor, -1) + 1
+            words = heading.replace("`", "").removeprefix("kind: ")
+            links.append(f"[{words}](#{anchor}{f'-{number}' if number else ''})")
+        lines.append(f"- {title}: {', '.join(links)}")
+    return "\n".join(lines)
 
 
 def described(struct: type[msgspec.Struct]) -> str:

@@ -74,7 +74,7 @@ class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     vocabulary: Rows
     """Number of vocabulary entries V."""
     length: Length = 512
-    """Sequence length N, where `--N` does not set it."""
+    """Sequence length N, unless `--N` sets it."""
 
     @property
     def sides(self) -> tuple[int]:
@@ -97,7 +97,7 @@ class VectorInput(
     channels: Width
     """Numbers in a vector."""
     length: Length = 512
-    """Number of vectors N, where `--N` does not set it."""
+    """Number of vectors N, unless `--N` sets it."""
 
     @property
     def sides(self) -> tuple[int]:
@@ -144,7 +144,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An encoder or a decoder: its own door and stages."""
+    """An encoder or a decoder: its own embedding layers and stages."""
 
     embed: list[AnyEmbed] = []
     """Stem and embedding of the stream, in order."""
