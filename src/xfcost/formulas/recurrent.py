@@ -40,8 +40,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     bias: bool = True
     """Whether both linear maps have biases."""
     start: Start = "zeros"
-    """First state: zeros, the encoder's last (`encoder`), or a map of its backward state or mean (Bahdanau et al.
-    2015)."""
+    """First state: zeros, the encoder's last (`encoder`), or a map of its backward state (`backwards`) or of its mean
+    (`mean`)."""
     attend: Additive | None = None
     """Attention over the encoder's tokens in every step, whose context joins the input; none by default."""
     readout: Readout | None = None

@@ -44,6 +44,8 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
     writing N tokens' keys and values out again would take N·c·h·(d_h + d_v).
     """
 
+    head_dim: Annotated[Width | None, Letter("dₖ")] = None
+    """Width d_h of a head's content columns; d/h by default."""
     kv_rank: Annotated[Width, Letter("k")]
     """Width c of the latent from which keys and values are computed."""
     rope_dim: Annotated[Width, Letter("dₖ")]
