@@ -13,7 +13,7 @@ from xfcost.errors import PageError, SpecError, UsageError, nearest, printable
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.importing.family import Family, as_written, configured
 from xfcost.importing.file import ConfigFile, read_config
-from xfcost.importing.writer import spec_text
+from xfcost.spec.writer import spec_text
 from xfcost.spec.explain import explained
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded

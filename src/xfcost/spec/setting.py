@@ -194,7 +194,8 @@ def _steps(here: Any, word: str, path: YamlPath, *, new: bool) -> list[str | int
             raise _AstrayError(f"'*' is every item of a list, and {path_text(path) or 'the spec'} is a mapping")
         if word in here or (new and word):
             return [word]
-        raise _AstrayError(f"{path_text(path) or 'the spec'} has no {shown_value(word)}; {nearest(word, here)}")
+        known = [key for key in here if path or key not in _OF_A_FILE]
+        raise _AstrayError(f"{path_text(path) or 'the spec'} has no {shown_value(word)}; {nearest(word, known)}")
     raise _AstrayError(f"{path_text(path)} is {shown_value(here)} and holds no {shown_value(word)}")
 
 
