@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 
-from xfcost.counted import count
+from xfcost.counting.forward import count
 from xfcost.spec.load import expanded, load
 from xfcost.spec.walk import Run, place
 

@@ -28,8 +28,8 @@ MODELS = {
 STEP = """
 import json, statistics, sys, time
 import torch
-from xfcost.counted import count
-from xfcost.live.build import build
+from xfcost.counting.forward import count
+from xfcost.torch_models.build import build
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
@@ -55,8 +55,8 @@ print(json.dumps([short, long / short, macs[1] / macs[0], read[1] / read[0]]))
 TEXT = """
 import json, sys, time
 import torch
-from xfcost.live.build import build
-from xfcost.live.decoding.kept import stand_at
+from xfcost.torch_models.build import build
+from xfcost.torch_models.shared.cache import stand_at
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 

@@ -17,7 +17,7 @@ import platform
 import subprocess
 import sys
 
-from xfcost import units
+from xfcost.ledger import units
 from xfcost.spec.load import expanded, load
 
 SMALL, LARGE = 4096, 16384
@@ -27,9 +27,9 @@ FULL = "common-full"
 MEASURE = """
 import json, sys, time
 import torch
-from xfcost.counted import count
-from xfcost.live.build import build
-from xfcost.live.memory import peak_bytes
+from xfcost.counting.forward import count
+from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.spec.walk import Run, place
 from xfcost.spec.load import load
 

@@ -17,7 +17,7 @@ TURNS = int(sys.argv[1]) if len(sys.argv) > 1 else 11
 BOTH = """
 import sys
 from pathlib import Path
-from xfcost.counted import count
+from xfcost.counting.forward import count
 from xfcost.importing import imported
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place

@@ -22,7 +22,7 @@ CASES = [("forward", 1), ("forward", 8), ("train", 1), ("train", 8)]
 # Of each family one or two, from the small to what fits.
 # fmt: off
 PRESETS = [
-    "vit-ti32", "deit-s", "cait-xs36", "vit-s32-384", "swin-t", "swinv2-s-w8-256", "twins-pcpvt-b", "pvt-v2-b2",
+    "vit-ti32", "deit-s", "cait-xs36", "vit-s32-384", "swin-t", "swinv2-s-w8-256", "modules-pcpvt-b", "pvt-v2-b2",
     "mvit-b-16", "cvt-21", "mixer-s16", "gmlp-s", "resmlp-s24", "poolformer-s24", "convnext-t", "resnet-18",
     "resnet-50-v1", "resnext-101-32x4d", "regnety-1.6gf", "mobilevit-xs", "wide-resnet-50-2", "non-local-res3",
     "lr-net-50", "sagan-64", "conformer-m", "rnnsearch", "transformer-xl-wt103", "set-transformer",
@@ -37,10 +37,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from xfcost.counted import count
-from xfcost.live.build import build
-from xfcost.live.process_memory import of_forward, of_training
-from xfcost.live.updates import Stepping
+from xfcost.counting.forward import count
+from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.process import of_forward, of_training
+from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 from fvcore.nn import FlopCountAnalysis
 
-from xfcost.live.build import build
-from xfcost.live.trace import traced_rows
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
+from xfcost.torch_models.tracing.trace import traced_rows
 
 logging.getLogger("fvcore").setLevel(logging.ERROR)
 TURNS = int(sys.argv[1]) if len(sys.argv) > 1 else 9

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from test_against_transformers import put, take
-from xfcost.counted import count
-from xfcost.live.build import Live
+from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
+from xfcost.torch_models.build import Live
 
 
 def put_joined(module: nn.Module, weights: dict[str, Tensor], *names: str) -> None:

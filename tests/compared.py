@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cases import CASES
 from cases.base import Case
 from references.plain import Options, Place, Weights
-from xfcost.mechanisms.base import Mixer, tag_of
+from xfcost.formulas.component import Mixer, tag_of
 
 # Buffers that hold drawn or remembered numbers; all others are geometry, which a reference works out by itself.
 GIVEN = {
@@ -34,11 +34,11 @@ def reference_of(mechanism: type[Mixer]) -> Callable[..., Tensor]:
     return getattr(file, tag_of(mechanism), None) or file.reference
 
 
-def options_of(page: msgspec.Struct, **more: Any) -> Options:
+def options_of(component: msgspec.Struct, **more: Any) -> Options:
     """What a spec may say of it, as plain data."""
-    fields = {field: getattr(page, field) for field in page.__struct_fields__}
+    fields = {field: getattr(component, field) for field in component.__struct_fields__}
     nested = {name: options_of(value) for name, value in fields.items() if isinstance(value, msgspec.Struct)}
-    return Options(fields | nested | more | {"kind": tag_of(type(page))})
+    return Options(fields | nested | more | {"kind": tag_of(type(component))})
 
 
 def given(module: nn.Module) -> Weights:
@@ -69,9 +69,9 @@ def scattered(module: nn.Module) -> nn.Module:
 
 def referred(case: Case, weights: Weights, *inputs: Tensor) -> Tensor:
     """What the reference says at the case's place, with these weights."""
-    grid, drawn = case.place.grid, CASES[type(case.page)].drawn(case.page, case.place)
+    grid, drawn = case.place.grid, CASES[type(case.component)].drawn(case.component, case.place)
     where = Place(grid.sides, grid.extra, case.place.dim, case.place.out_dim)
-    return reference_of(type(case.page))(options_of(case.page, **drawn), where, weights, *inputs)
+    return reference_of(type(case.component))(options_of(case.component, **drawn), where, weights, *inputs)
 
 
 def answers_of(

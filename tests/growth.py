@@ -1,18 +1,18 @@
-"""Orders of a page's rows, and the power of N that one says."""
+"""Orders of a component's rows, and the power of N that one says."""
 
 from __future__ import annotations
 
 import re
 
-from xfcost.layers.residual import wrapped
-from xfcost.mechanisms.base import Page, Place, SubLayer
-from xfcost.orders import orders
+from xfcost.formulas.component import Component, Place, SubLayer
+from xfcost.formulas.orders import orders
+from xfcost.formulas.residual import wrapped
 
 
-def orders_at(page: Page, place: Place) -> dict[str, str]:
+def orders_at(component: Component, place: Place) -> dict[str, str]:
     """Row -> order; of a sub-layer, with what joins the stream where it changes its shape."""
-    page, place = page.in_letters(place)
-    return orders(wrapped(page, "none", place) if isinstance(page, SubLayer) else page.operations(place))
+    component, place = component.in_letters(place)
+    return orders(wrapped(component, "none", place) if isinstance(component, SubLayer) else component.operations(place))
 
 
 def exponent(order: str) -> float:

@@ -18,24 +18,24 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from xfcost.live.build import TWINS
-from xfcost.live.kernels import KernelOnMeta
-from xfcost.live.leaves import Fused
-from xfcost.live.rows import row_path
-from xfcost.mechanisms.base import Mixer, Place
+from xfcost.formulas.component import Mixer, Place
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.shared.leaves import Fused
+from xfcost.torch_models.tracing.kernels import KernelOnMeta
+from xfcost.torch_models.tracing.rows import row_path
 
 KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
 def made(
-    page: Mixer, place: Place, dtype: torch.dtype, batch: int, device: str = "cpu"
+    component: Mixer, place: Place, dtype: torch.dtype, batch: int, device: str = "cpu"
 ) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The module of a mechanism at its place, and its inputs."""
     torch.manual_seed(0)
     shapes = [(batch, place.grid.total, place.dim)]
     shapes += [(batch, place.memory.total, place.memory_dim)] if place.memory else []
     with torch.device(device):
-        module = TWINS[type(page)](page, place).to(dtype).eval()
+        module = MODULES[type(component)](component, place).to(dtype).eval()
         return module, tuple(torch.randn(shape).to(dtype) for shape in shapes)
 
 

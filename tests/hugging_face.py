@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from test_against_transformers import transformers
-from xfcost.counted import count
+from xfcost.counting.forward import count
 from xfcost.importing import Imported, imported
-from xfcost.ledger import Ledger
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 from xfcost.spec.walk import Architecture, Run, place
 

@@ -1,4 +1,4 @@
-"""What the contract is tried on: every example of every mechanism at its places, and whole specs around a page."""
+"""What the contract is tried on: every example of every mechanism at its places, and whole specs around a component."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ import yaml
 
 from cases import CASES
 from cases.base import DIM, MEMORY, SPEC_DIM, Case
-from xfcost.counted import count
-from xfcost.grid import Grid
-from xfcost.ledger import Ledger
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Mixer, Place, SubLayer
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Mixer, Place, SubLayer
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
 
-def place_for(page: SubLayer, grid: Grid, *, fused: bool = False, dim: int | None = None) -> Place:
-    """A place for `page`: only what reads another stream is given a memory, a mixer one of another size and width."""
+def place_for(component: SubLayer, grid: Grid, *, fused: bool = False, dim: int | None = None) -> Place:
+    """A place for `component`: only what reads another stream is given a memory, of another size and width."""
     if dim is None:
-        dim = CASES[type(page)].dim if isinstance(page, Mixer) else DIM
+        dim = CASES[type(component)].dim if isinstance(component, Mixer) else DIM
     memory = {}
-    if page.reads_memory:
-        mixes = isinstance(page, Mixer)
+    if component.reads_memory:
+        mixes = isinstance(component, Mixer)
         memory = {"memory": MEMORY if mixes else grid, "memory_dim": dim + 2 if mixes else dim}
-    widened = CASES[type(page)].out_dim if isinstance(page, Mixer) else None
-    return Place(grid=grid, dim=dim, out_dim=widened(page) if widened else dim, fused=fused, **memory)
+    widened = CASES[type(component)].out_dim if isinstance(component, Mixer) else None
+    return Place(grid=grid, dim=dim, out_dim=widened(component) if widened else dim, fused=fused, **memory)
 
 
 def cases(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[Case]:
     """Every example of every mechanism on every grid; fused too where that changes something."""
     for mechanism in MECHANISMS:
         known = CASES[mechanism]
-        for page in known.examples:
+        for component in known.examples:
             for grid in known.grids:
                 for way in fused:
                     if known.fused or not way:
-                        yield Case(page, place_for(page, grid, fused=way))
+                        yield Case(component, place_for(component, grid, fused=way))
 
 
 def examples(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[tuple[Mixer, bool]]:
     """Every example, eager and (where that changes something) fused."""
     for mechanism in MECHANISMS:
-        for page in CASES[mechanism].examples:
+        for component in CASES[mechanism].examples:
             for way in fused:
                 if CASES[mechanism].fused or not way:
-                    yield page, way
+                    yield component, way
 
 
-def answers(page: SubLayer, place: Place) -> int:
-    """How many tokens its twin gives: those that leave, or the extra ones where it changes those alone."""
-    grid = page.out(place)[0]
-    return grid.extra if page.extra_alone else grid.total
+def answers(component: SubLayer, place: Place) -> int:
+    """How many tokens its module gives: those that leave, or the extra ones where it changes those alone."""
+    grid = component.out(place)[0]
+    return grid.extra if component.extra_alone else grid.total
 
 
-def spec_of(page: Mixer) -> dict[str, Any]:
-    """A whole spec around `page`, as plain data: of two streams where the page needs a memory."""
-    case = CASES[type(page)]
+def spec_of(component: Mixer) -> dict[str, Any]:
+    """A whole spec around `component`, as plain data: of two streams where the component needs a memory."""
+    case = CASES[type(component)]
     entry = (
         {"kind": "image", "size": [10, 10]}
         if case.image
@@ -68,9 +68,9 @@ def spec_of(page: Mixer) -> dict[str, Any]:
     )
     embed = [{"kind": "patch", "size": 1} if case.image else {"kind": "token"}]
     embed += [{"kind": "class_token"}] if case.class_token else []
-    spec: dict[str, Any] = {"name": f"one {type(page).__name__}", "input": entry}
-    around = {"embed": embed, "stages": [{"dim": SPEC_DIM, "depth": 2, "block": [msgspec.to_builtins(page)]}]}
-    if not page.reads_memory:
+    spec: dict[str, Any] = {"name": f"one {type(component).__name__}", "input": entry}
+    around = {"embed": embed, "stages": [{"dim": SPEC_DIM, "depth": 2, "block": [msgspec.to_builtins(component)]}]}
+    if not component.reads_memory:
         return spec | around
     before = {"embed": embed, "stages": [{"dim": SPEC_DIM, "depth": 1, "block": [{"kind": "mlp"}]}]}
     return spec | {"encoder": before, "decoder": around}

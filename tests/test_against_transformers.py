@@ -1,4 +1,4 @@
-"""Our twins beside somebody else's code: parameters to the unit, MACs, and outputs with the same weights.
+"""Our modules beside somebody else's code: parameters to the unit, MACs, and outputs with the same weights.
 
 transformers' models run eager, for its default attention is one that counters miss.
 """
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.live.build import Live, build
+from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import Live, build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

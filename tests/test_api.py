@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import xfcost
-from xfcost.asked import token_numbers
-from xfcost.errors import UsageError, XfcostError
+from xfcost.counting.run_options import token_numbers
+from xfcost.ledger.errors import UsageError, XfcostError
 from xfcost.report.table import ledger_plain
 
 
@@ -91,12 +91,12 @@ def test_bad_arguments_are_xfcost_errors(more):
 
 def test_a_spec_can_be_a_path(tmp_path):
     (tmp_path / "mine.yaml").write_text("extends: vit-ti16\nname: Mine\n")
-    assert xfcost.analyze(tmp_path / "mine.yaml", trace=False).facts.name == "Mine"
+    assert xfcost.analyze(tmp_path / "mine.yaml", trace=False).metadata.name == "Mine"
 
 
 def test_torch_dtypes_and_numpy_numbers_are_taken():
-    facts = xfcost.analyze("vit", dtype=torch.float16, batch=np.int64(2), settings=None, trace=False).facts
-    assert (facts.dtype, facts.batch) == ("float16", 2)
+    metadata = xfcost.analyze("vit", dtype=torch.float16, batch=np.int64(2), settings=None, trace=False).metadata
+    assert (metadata.dtype, metadata.batch) == ("float16", 2)
 
 
 @pytest.mark.parametrize("spec", [5, None, {"name": "x"}, b"vit"])
@@ -106,7 +106,7 @@ def test_a_spec_that_is_neither_name_nor_path(spec):
 
 
 def test_a_device_that_is_not_there_is_refused_before_the_trace(monkeypatch):
-    monkeypatch.setattr("xfcost.live.account.traced", lambda *given: pytest.fail("traced first"))
+    monkeypatch.setattr("xfcost.torch_models.accounts.traced", lambda *given: pytest.fail("traced first"))
     with pytest.raises(XfcostError, match="this machine has"):
         xfcost.analyze("vit", device="tpu")
 
@@ -120,7 +120,7 @@ def test_published_figures_belong_to_the_spec_as_it_is_written():
     assert at_own_size.published_beside_ours()
     assert not smaller.published_beside_ours()
     assert not other.published_beside_ours()
-    assert other.facts.settings == ("stages.0.depth=1",)
-    assert (as_written.facts.published_left_out, other.facts.published_left_out) == (0, 2)
+    assert other.metadata.settings == ("stages.0.depth=1",)
+    assert (as_written.metadata.published_left_out, other.metadata.published_left_out) == (0, 2)
     assert "published figures are left out" in ledger_plain(other)
     assert "published figures are left out" not in ledger_plain(as_written)

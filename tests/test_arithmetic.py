@@ -7,7 +7,7 @@ import math
 import pytest
 import sympy
 
-from xfcost.arithmetic import ceil_div, ceil_log2, greater, lesser, round_up
+from xfcost.formulas.arithmetic import ceil_div, ceil_log2, greater, lesser, round_up
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,20 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.additive import Additive, Maxout, Sum
+from xfcost.formulas.component import Place
 from xfcost.layers import Token
-from xfcost.ledger import Operation
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
-from xfcost.live.trace import trace
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Gru, Lstm
-from xfcost.mechanisms.additive import Additive, Maxout, Sum
-from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.tracing.trace import trace
 
 SEARCH = Gru(
     hidden=5,
@@ -40,8 +40,8 @@ def spot(tokens: int = 7, memory: int = 4, dim: int = 6, memory_dim: int = 8) ->
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, memory=Grid((memory,)), memory_dim=memory_dim)
 
 
-def rows_of(page: Recurrent, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in page.operations(where)}
+def rows_of(component: Recurrent, where: Place) -> dict[str, Operation]:
+    return {row.path: row for row in component.operations(where)}
 
 
 def test_the_alignment_by_hand() -> None:
@@ -111,33 +111,33 @@ def test_n_takes_both_lengths() -> None:
 # As it runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("page", [SEARCH, TELL, Gru(attend=Additive(hidden=3))], ids=str)
-def test_steps_side_by_side_cost_what_they_cost_one_by_one(page: Recurrent) -> None:
+@pytest.mark.parametrize("component", [SEARCH, TELL, Gru(attend=Additive(hidden=3))], ids=str)
+def test_steps_side_by_side_cost_what_they_cost_one_by_one(component: Recurrent) -> None:
     # On `meta` a trace lets all steps stand beside each other; on the CPU it walks them.
     traces = []
     for device in ("meta", "cpu"):
         with torch.device(device):
-            twin = TWINS[type(page)](page, spot()).requires_grad_(requires_grad=False)
-            traced = trace(twin, (torch.randn(2, 7, 6), torch.randn(2, 4, 8)))
+            module = MODULES[type(component)](component, spot()).requires_grad_(requires_grad=False)
+            traced = trace(module, (torch.randn(2, 7, 6), torch.randn(2, 4, 8)))
         assert traced.unsupported == {}
         traces.append(traced.modules)
     assert traces[0] == traces[1]
-    assert sum(costs.macs for costs in traces[0].values()) == 2 * sum(row.macs for row in page.operations(spot()))
+    assert sum(costs.macs for costs in traces[0].values()) == 2 * sum(row.macs for row in component.operations(spot()))
 
 
 def test_torch_s_counter_walks_the_steps() -> None:
     with torch.device("meta"):
-        twin, x, memory = TWINS[Gru](SEARCH, spot()), torch.randn(1, 7, 6), torch.randn(1, 4, 8)
+        module, x, memory = MODULES[Gru](SEARCH, spot()), torch.randn(1, 7, 6), torch.randn(1, 4, 8)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        twin(x, memory)
+        module(x, memory)
     assert counter.get_total_flops() == 2 * sum(row.macs for row in SEARCH.operations(spot()))
     assert counter.get_total_flops() > 0
 
 
 def test_a_step_reads_earlier_inputs_through_its_state_too() -> None:
     inputs = (torch.randn(1, 7, 6), torch.randn(1, 4, 8))
-    assert probe(TWINS[Lstm](TELL, spot()), inputs).reads == tuple(frozenset(range(token + 1)) for token in range(7))
-    assert probe(TWINS[Lstm](TELL, spot()), inputs, which=1).reads == (frozenset(range(4)),) * 7
+    assert probe(MODULES[Lstm](TELL, spot()), inputs).reads == tuple(frozenset(range(token + 1)) for token in range(7))
+    assert probe(MODULES[Lstm](TELL, spot()), inputs, which=1).reads == (frozenset(range(4)),) * 7
 
 
 def test_the_whole_model_runs_and_its_decoder_sees_no_later_word() -> None:
@@ -158,7 +158,7 @@ def test_the_whole_model_runs_and_its_decoder_sees_no_later_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "changes", "expected"),
+    ("component", "changes", "expected"),
     [
         (SEARCH, {"memory": None}, "attend: it reads an encoder's output, and there is no `encoder:` here"),
         (SEARCH, {"memory_dim": 7}, "start: half of the encoder's width is its backward direction, and 7 is odd"),
@@ -173,9 +173,9 @@ def test_the_whole_model_runs_and_its_decoder_sees_no_later_word() -> None:
         (Gru(start="mean"), {}, "start: it needs what is attended to; give `attend`"),
     ],
 )
-def test_what_can_not_attend_is_refused(page: Recurrent, changes: dict[str, Any], expected: str) -> None:
-    with pytest.raises(PageError) as refused:
-        page.check(msgspec.structs.replace(spot(), **changes))
+def test_what_can_not_attend_is_refused(component: Recurrent, changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ComponentError) as refused:
+        component.check(msgspec.structs.replace(spot(), **changes))
     assert f"{refused.value.field}: {refused.value.message}".startswith(expected)
 
 

@@ -13,16 +13,16 @@ from cases.base import Case
 from held import NoKernel, Returned, Saved, Statistics, made, watched
 from strategies import cases, examples, place_for
 from xfcost.api import analyze
-from xfcost.counted import batched, count
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.build import build
-from xfcost.matrices import Matrix
-from xfcost.mechanisms.base import Mixer, Place, tag_of
+from xfcost.counting.forward import batched, count
+from xfcost.formulas.component import Mixer, Place, tag_of
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.relative import Relative
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
 
 BATCH = 2
 DTYPES = (torch.float32, torch.bfloat16)
@@ -32,13 +32,13 @@ every_fused_case = pytest.mark.parametrize("case", [case for case in cases() if 
 
 def of_batch(case: Case) -> dict[str, Operation]:
     """The rows of two samples by their paths."""
-    return {row.path: batched(row, BATCH) for row in case.page.operations(case.place)}
+    return {row.path: batched(row, BATCH) for row in case.component.operations(case.place)}
 
 
 def called(case: Case, dtype: torch.dtype) -> list[Returned]:
     """The calls of all leaves on the CPU; on `meta` where the CPU has no such operation in this dtype."""
     for device in ("cpu", "meta"):
-        module, inputs = made(case.page, case.place, dtype, BATCH, device)
+        module, inputs = made(case.component, case.place, dtype, BATCH, device)
         try:
             with watched(module) as calls, torch.no_grad():
                 module(*inputs)
@@ -77,7 +77,7 @@ def test_matrices_are_as_large_and_as_many_at_once_as_the_leaves_return_them(cas
 @every_case
 def test_autograd_keeps_those_matrices_that_are_declared_as_kept(case: Case) -> None:
     rows = of_batch(case)
-    saved = Saved(*made(case.page, case.place, torch.bfloat16, BATCH, "meta"))
+    saved = Saved(*made(case.component, case.place, torch.bfloat16, BATCH, "meta"))
     for path, row in rows.items():
         if row.matrix_entries:
             assert saved.of(path) == row.matrix_kept, path
@@ -86,7 +86,7 @@ def test_autograd_keeps_those_matrices_that_are_declared_as_kept(case: Case) -> 
 
 def statistics_of(case: Case, dtype: torch.dtype) -> tuple[list[tuple[int, int]], int] | None:
     """What the CPU's kernels handed out, and the queries that met none; None where it can't run this dtype."""
-    module, inputs = made(case.page, case.place, dtype, BATCH)
+    module, inputs = made(case.component, case.place, dtype, BATCH)
     try:
         with Statistics() as seen, NoKernel() as none, torch.no_grad():
             module(*inputs)
@@ -111,9 +111,9 @@ def test_statistics_are_those_that_the_kernel_hands_out(case: Case) -> None:
 def test_most_mechanisms_meet_the_kernel_on_the_cpu() -> None:
     met = set()
     for case in cases():
-        if case.place.fused and type(case.page) not in met:
+        if case.place.fused and type(case.component) not in met:
             found, _ = statistics_of(case, torch.bfloat16) or ([], 0)
-            met |= {type(case.page)} if found else set()
+            met |= {type(case.component)} if found else set()
     fused = {mechanism for mechanism, known in CASES.items() if known.fused}
     assert len(met) > len(fused) / 2, {tag_of(mechanism) for mechanism in fused - met}
 
@@ -141,22 +141,22 @@ def test_the_peak_of_a_whole_model_is_what_is_alive_in_it(preset: str, run: Run,
 # Operations that mix, and give arrays whose size does not follow the width: none of them a matrix, and why.
 NO_MATRICES = {
     "one number per query, or per key": {"logsumexp", "normaliser", "local_normaliser", "key_sum", "sums"},
-    "features, of a number that the page fixes": {"k_features"},
-    "values or contexts, of a width that the page fixes": {
+    "features, of a number that the component fixes": {"k_features"},
+    "values or contexts, of a width that the component fixes": {
         "weighted_sum", "attention", "spatial_weighted_sum", "recurrence", "fade",
     },
     "a hidden layer over pairs, l times as large as their energies": {"add", "tanh"},
     "keys of every window with their positions": {"spatial_add_positions"},
-    "channels, of a width that the page fixes": {
+    "channels, of a width that the component fixes": {
         "conv", "conv1", "conv2", "gate_spatial", "pool_q", "pool_k", "pool_v", "spatial_pool", "squeeze_pool",
         "squeeze_scale",
     },
 }  # fmt: skip
 
 
-def returned_sizes(page: Mixer, place: Place, batch: int) -> dict[str, int]:
+def returned_sizes(component: Mixer, place: Place, batch: int) -> dict[str, int]:
     """Elements that the leaves of every row return in storages of their own."""
-    module, inputs = made(page, place, torch.float32, batch, "meta")
+    module, inputs = made(component, place, torch.float32, batch, "meta")
     with watched(module) as calls, torch.no_grad():
         module(*inputs)
     found: Counter[str] = Counter()
@@ -165,24 +165,30 @@ def returned_sizes(page: Mixer, place: Place, batch: int) -> dict[str, int]:
     return found
 
 
-def wider(page: Mixer) -> Mixer:
-    """`page` with every width of its own doubled."""
-    fields = [name for name in page.__struct_fields__ if name.endswith("_dim") and isinstance(getattr(page, name), int)]
-    return msgspec.structs.replace(page, **{name: 2 * getattr(page, name) for name in fields})
+def wider(component: Mixer) -> Mixer:
+    """`component` with every width of its own doubled."""
+    fields = [
+        name
+        for name in component.__struct_fields__
+        if name.endswith("_dim") and isinstance(getattr(component, name), int)
+    ]
+    return msgspec.structs.replace(component, **{name: 2 * getattr(component, name) for name in fields})
 
 
 @pytest.mark.parametrize(
-    ("page", "fused"), list(examples()), ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}"
+    ("component", "fused"),
+    list(examples()),
+    ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
-def test_no_matrix_stays_undeclared(page: Mixer, *, fused: bool) -> None:
+def test_no_matrix_stays_undeclared(component: Mixer, *, fused: bool) -> None:
     """What an operation that mixes gives, twice as much for two samples and as much at twice the width."""
-    grid = min((grid for grid in CASES[type(page)].grids if grid.total > 5), key=lambda grid: grid.total)
-    place = place_for(page, grid, fused=fused)
-    broad = place_for(page, grid, fused=fused, dim=2 * place.dim)
-    one, two = (returned_sizes(page, place, batch) for batch in (1, 2))
-    wide = returned_sizes(wider(page), broad, 1)
+    grid = min((grid for grid in CASES[type(component)].grids if grid.total > 5), key=lambda grid: grid.total)
+    place = place_for(component, grid, fused=fused)
+    broad = place_for(component, grid, fused=fused, dim=2 * place.dim)
+    one, two = (returned_sizes(component, place, batch) for batch in (1, 2))
+    wide = returned_sizes(wider(component), broad, 1)
     like_matrices = {path for path, size in one.items() if size and (two[path], wide[path]) == (2 * size, size)}
-    rows = {row.path: row for row in page.operations(place)}
+    rows = {row.path: row for row in component.operations(place)}
     declared = {path for path, row in rows.items() if row.matrix_entries}
     mixing = {path for path in like_matrices if rows[path].mixes}
     assert mixing - declared <= set().union(*NO_MATRICES.values())

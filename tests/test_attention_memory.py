@@ -10,7 +10,7 @@ import json
 import pytest
 
 from helpers import xf
-from xfcost.counted import count
+from xfcost.counting.forward import count
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
@@ -47,7 +47,7 @@ def test_a_class_token_is_no_part_of_the_example():
     for patches, image in ((14, 224), (16, 256)):
         loaded = load(f"patches-{image}", ["embed.1={kind: class_token}", "head.pool=class_token"])
         ledger = count(place(loaded, Run()))
-        assert ledger.facts.tokens == f"{patches**2} ({patches}×{patches}) + 1"
+        assert ledger.metadata.tokens == f"{patches**2} ({patches}×{patches}) + 1"
         kept.append(ledger.attention_memory()["all_layers"])
     assert kept == [4 * 768 * 197**2, 4 * 768 * 257**2]
     assert [round(bytes_ / MIB, 2) for bytes_ in kept] == [113.70, 193.50]

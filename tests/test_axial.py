@@ -12,18 +12,18 @@ from cases.base import DIM, VOLUME, Case
 from compared import given, referred
 from strategies import place_for
 from test_every_mechanism import example, joined, make
-from xfcost.comparison import compared
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.comparison import compared
+from xfcost.counting.forward import count
+from xfcost.counting.sweep import slope, sweep
+from xfcost.formulas.component import Place
 from xfcost.layers import Fold
-from xfcost.live.build import build
-from xfcost.live.probe import probe
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Axial
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.sweep import slope, sweep
+from xfcost.torch_models.build import build
+from xfcost.torch_models.probing.probe import probe
 
 GRID = """\
 name: on a grid
@@ -39,8 +39,8 @@ def at(sides: tuple[int, ...], extra: int = 0) -> Place:
     return Place(grid=Grid(sides, extra), dim=DIM, out_dim=DIM)
 
 
-def total(page: Axial, spot: Place, quantity: str) -> int:
-    return sum(getattr(row, quantity) for row in page.operations(spot))
+def total(component: Axial, spot: Place, quantity: str) -> int:
+    return sum(getattr(row, quantity) for row in component.operations(spot))
 
 
 # Lines -------------------------------------------------------------------------------------------------------------
@@ -72,21 +72,21 @@ def test_in_a_volume_depth_is_the_first_axis():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("fused", [False, True])
 def test_attention_along_depth(causal, fused):
-    page = Axial(axis="depth", heads=2, causal=causal)
-    case = Case(page, place_for(page, VOLUME, fused=fused))
-    twin, inputs = make(case), example(case.place, 2)
-    torch.testing.assert_close(twin(*inputs), referred(case, given(twin), *inputs), rtol=1e-11, atol=1e-12)
-    seen = probe(twin, inputs)
-    assert seen.reads == tuple(frozenset(page.reads(VOLUME, token)) for token in range(24))
-    assert seen.pairs == page.pairs(VOLUME)
-    assert joined(page, case.place, 2, "none").agreement.exact
+    component = Axial(axis="depth", heads=2, causal=causal)
+    case = Case(component, place_for(component, VOLUME, fused=fused))
+    module, inputs = make(case), example(case.place, 2)
+    torch.testing.assert_close(module(*inputs), referred(case, given(module), *inputs), rtol=1e-11, atol=1e-12)
+    seen = probe(module, inputs)
+    assert seen.reads == tuple(frozenset(component.reads(VOLUME, token)) for token in range(24))
+    assert seen.pairs == component.pairs(VOLUME)
+    assert joined(component, case.place, 2, "none").agreement.exact
 
 
 def test_all_axes_beside_each_other_read_one_row_and_one_column():
     # 8×16: 8 + 16 - 1 = 23 of 128 tokens.
-    page = Axial(axis="all", heads=1)
-    assert {len(page.reads(Grid((8, 16)), token)) for token in range(128)} == {23}
-    assert page.pairs(Grid((8, 16))) == 128 * 23
+    component = Axial(axis="all", heads=1)
+    assert {len(component.reads(Grid((8, 16)), token)) for token in range(128)} == {23}
+    assert component.pairs(Grid((8, 16))) == 128 * 23
 
 
 def test_a_row_and_then_a_column_read_the_whole_grid(tmp_path):
@@ -108,10 +108,10 @@ def test_a_row_and_then_a_column_read_the_whole_grid(tmp_path):
 @pytest.mark.parametrize(("axis", "side", "projections"), [("row", 7, 4), ("column", 5, 4), ("all", 5 + 7, 8)])
 def test_macs_are_the_published_closed_form(axis, side, projections):
     # Per axis 4·N·D² + 2·N·L·D; side by side the axes keep projections of their own, 8·N·D².
-    page, n = Axial(axis=axis, heads=2), 35
-    assert total(page, at((5, 7)), "macs") == projections * n * DIM**2 + 2 * n * side * DIM
-    assert total(page, at((5, 7)), "attention_entries") == 2 * n * side
-    assert total(page, at((5, 7)), "params") == projections * (DIM**2 + DIM)
+    component, n = Axial(axis=axis, heads=2), 35
+    assert total(component, at((5, 7)), "macs") == projections * n * DIM**2 + 2 * n * side * DIM
+    assert total(component, at((5, 7)), "attention_entries") == 2 * n * side
+    assert total(component, at((5, 7)), "params") == projections * (DIM**2 + DIM)
 
 
 def test_the_public_image_transformer_s_attention_layers():
@@ -122,22 +122,22 @@ def test_the_public_image_transformer_s_attention_layers():
     forward_macs = 1024 * 2 * (128 * 512 * 9)
     theirs = (9_971_712 - 8 * forward_params, 10_267_656_192 - 8 * forward_macs)
     spot = Place(grid=Grid((32, 32)), dim=128, out_dim=128)
-    pages = [Axial(axis=axis, heads=8, projection_bias=False) for axis in ("row", "column")]
-    params = sum(total(page, spot, "params") + 2 * 128 + 128 for page in pages)
-    assert (4 * params, 4 * sum(total(page, spot, "macs") for page in pages)) == theirs
+    components = [Axial(axis=axis, heads=8, projection_bias=False) for axis in ("row", "column")]
+    params = sum(total(component, spot, "params") + 2 * 128 + 128 for component in components)
+    assert (4 * params, 4 * sum(total(component, spot, "macs") for component in components)) == theirs
 
 
 def test_scores_are_n_sqrt_n_and_not_n_squared():
     # 64×64: 4096·64 of 4096², a 64th.
-    page = Axial(axis="row", heads=1)
-    assert total(page, at((64, 64)), "attention_entries") * 64 == 4096**2
+    component = Axial(axis="row", heads=1)
+    assert total(component, at((64, 64)), "attention_entries") * 64 == 4096**2
 
 
 # Places ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("page", "spot", "field", "text"),
+    ("component", "spot", "field", "text"),
     [
         (Axial(axis="row", heads=1), at((5,)), "kind", "the 5 tokens here are no grid of 2 or 3 axes; lay a sequence"),
         (Axial(axis="all", heads=1), at((2, 2), 1), "kind", "1 extra token"),
@@ -147,16 +147,16 @@ def test_scores_are_n_sqrt_n_and_not_n_squared():
         (Fold(), at((4, 5)), "kind", "on a grid already"),
     ],
 )
-def test_places_that_can_not_be(page, spot, field, text):
-    with pytest.raises(PageError, match=text) as refused:
-        page.check(spot)
+def test_places_that_can_not_be(component, spot, field, text):
+    with pytest.raises(ComponentError, match=text) as refused:
+        component.check(spot)
     assert refused.value.field == field
 
 
 def test_an_oblong_grid_is_told():
-    page = Axial(axis="row", heads=1)
-    assert list(page.notes(at((8, 16)))) == []
-    assert "far from square" in next(page.notes(at((2, 32))))
+    component = Axial(axis="row", heads=1)
+    assert list(component.notes(at((8, 16)))) == []
+    assert "far from square" in next(component.notes(at((2, 32))))
 
 
 # Sequences ---------------------------------------------------------------------------------------------------------

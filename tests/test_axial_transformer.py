@@ -6,16 +6,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import AxisPosition, Context, Shift
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.probing.probe import probe
 
 # Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,
 # its output goes down by a row; the inner one reads the pixels, shifted right, to the left in their row.
@@ -123,16 +123,16 @@ def numbered(count: int) -> Tensor:
     ],
 )
 def test_a_shift_moves_every_line_by_one(axis, sides, expected):
-    page = Shift(axis=axis)
+    component = Shift(axis=axis)
     spot = at(*sides)
-    page.check(spot)
-    shifted = TWINS[Shift](page, spot)(numbered(spot.grid.tokens))
+    component.check(spot)
+    shifted = MODULES[Shift](component, spot)(numbered(spot.grid.tokens))
     assert shifted[0, :, 0].tolist() == expected
     assert shifted[0, :, 1].tolist() == [-number for number in expected]
 
 
 def test_positions_are_a_row_s_vector_plus_a_column_s():
-    door = TWINS[AxisPosition](AxisPosition(), at(2, 3))
+    door = MODULES[AxisPosition](AxisPosition(), at(2, 3))
     rows, columns = door.tables.rows, door.tables.columns
     added = door(torch.zeros(1, 6, 2))
     torch.testing.assert_close(added[0, 5], rows[1] + columns[2])
@@ -143,7 +143,7 @@ MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
 
 
 @pytest.mark.parametrize(
-    ("page", "spot", "field", "text"),
+    ("component", "spot", "field", "text"),
     [
         (Shift(axis="column"), at(5), "axis", "'column' is no axis of the 5 tokens here; it could be 'row'"),
         (Shift(axis="row"), at(2, 2, extra=1), "axis", "1 extra token"),
@@ -155,9 +155,9 @@ MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
         (AxisPosition(), at(2, 2, extra=1), "kind", r"not 4 \(2×2\) \+ 1"),
     ],
 )
-def test_places_that_can_not_be(page, spot, field, text):
-    with pytest.raises(PageError, match=text) as refused:
-        page.check(spot)
+def test_places_that_can_not_be(component, spot, field, text):
+    with pytest.raises(ComponentError, match=text) as refused:
+        component.check(spot)
     assert refused.value.field == field
 
 
@@ -188,4 +188,4 @@ def test_the_two_decoders_of_the_imagenet_model_are_the_paper_s():
     assert [(row.times, row.reads_tokens) for row in scores] == [(4, 64), (4, 64), (1, 64), (7, 64)]
     full, causal = 4096 * 64, 4096 * 65 // 2
     assert [row.pairs for row in scores] == [full, causal, causal, causal]
-    assert ledger.facts.tokens == "encoder 4,096 (64×64) + decoder 4,096 (64×64)"
+    assert ledger.metadata.tokens == "encoder 4,096 (64×64) + decoder 4,096 (64×64)"

@@ -18,10 +18,10 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from xfcost.counted import count
-from xfcost.errors import SpecError, UsageError, XfcostError
+from xfcost.counting.forward import count
 from xfcost.importing import imported
-from xfcost.ledger import Ledger
+from xfcost.ledger.errors import SpecError, UsageError, XfcostError
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec import schema
 from xfcost.spec.explain import explained
 from xfcost.spec.load import load, preset_files

@@ -10,10 +10,10 @@ from torch import nn
 
 from bert import assert_alike, put_embeddings, put_layer
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
-from xfcost.counted import count
-from xfcost.live.account import reconciled
-from xfcost.live.build import Live
+from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live
 
 VOCABULARY, POSITIONS, DIM, LENGTH = 29, 16, 12, 11
 

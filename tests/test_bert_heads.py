@@ -12,15 +12,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_layer
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import MaskedLanguageModel
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 VOCABULARY, DIM, LENGTH = 29, 12, 11
 
@@ -56,7 +56,7 @@ def test_rows_by_hand() -> None:
 
 
 def test_what_can_not_stand_is_refused() -> None:
-    with pytest.raises(PageError, match="scores a vocabulary, and the input here has none; use 'classifier'"):
+    with pytest.raises(ComponentError, match="scores a vocabulary, and the input here has none; use 'classifier'"):
         MaskedLanguageModel().check(Place(grid=Grid((7,)), dim=4, out_dim=4))
 
 

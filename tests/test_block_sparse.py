@@ -15,24 +15,24 @@ from bert import put_embeddings, put_layer
 from growth import orders_at
 from strategies import as_yaml
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import Live
-from xfcost.live.mechanisms.block_sparse import BlockSparseAttention
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import BlockSparse, Full
-from xfcost.mechanisms.base import Place
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import Live
+from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
 
 
 def at(tokens: int, **more: Any) -> Place:
     return Place(grid=Grid((tokens,)), dim=8, out_dim=8, **more)
 
 
-def rows(page: BlockSparse, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in page.operations(spot)}
+def rows(component: BlockSparse, spot: Place) -> dict[str, Any]:
+    return {row.path: row for row in component.operations(spot)}
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -56,21 +56,21 @@ def test_rows_by_hand() -> None:
 
 
 def test_pairs_by_hand() -> None:
-    page = BlockSparse(heads=1, block=2, random_blocks=1)
+    component = BlockSparse(heads=1, block=2, random_blocks=1)
     # 16 tokens, u = 8: 4 rows of 16, 4 of 10, 8 of 12
-    assert page.pairs(Grid((16,))) == 64 + 40 + 96
+    assert component.pairs(Grid((16,))) == 64 + 40 + 96
     # 15 tokens: the last block holds one; 3 rows of 15, and every other row reads one key less
-    assert page.pairs(Grid((15,))) == 45 + 36 + 88
+    assert component.pairs(Grid((15,))) == 45 + 36 + 88
     # 14 tokens are full
-    assert page.pairs(Grid((14,))) == 196
+    assert component.pairs(Grid((14,))) == 196
 
 
 @pytest.mark.parametrize("r", [0, 1, 3, 5])
 @pytest.mark.parametrize("more", [0, 1, 40])
 def test_drawn_blocks_are_new_to_the_block(r: int, more: int) -> None:
-    page, blocks = BlockSparse(heads=1, block=1, random_blocks=r), 6 + 2 * r + more
+    component, blocks = BlockSparse(heads=1, block=1, random_blocks=r), 6 + 2 * r + more
     for block in range(1, blocks - 1):
-        drawn = page.drawn(blocks, block)
+        drawn = component.drawn(blocks, block)
         assert len(drawn) == len(set(drawn)) == r
         assert not set(drawn) & {0, block - 1, block, block + 1, blocks - 1}
         assert set(drawn) <= set(range(blocks))
@@ -89,7 +89,9 @@ def test_all_blocks_are_drawn_about_equally_often() -> None:
 
 def test_the_seed_decides() -> None:
     first, again, other = (BlockSparse(heads=1, block=1, seed=seed) for seed in (1, 1, 2))
-    patterns = [[list(page.reads(Grid((40,)), token)) for token in range(40)] for page in (first, again, other)]
+    patterns = [
+        [list(component.reads(Grid((40,)), token)) for token in range(40)] for component in (first, again, other)
+    ]
     assert patterns[0] == patterns[1] != patterns[2]
     # pinned, for a pattern that another release draws otherwise would be another architecture
     assert BlockSparse(heads=1).drawn(64, 10) == [17, 45, 1]
@@ -103,33 +105,33 @@ def test_on_meta_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(BlockSparse, "drawn")
     spot = at(2**32)
     with torch.device("meta"):
-        twin = BlockSparseAttention(BlockSparse(heads=2, block=64, random_blocks=3), spot)
-    assert twin.inner.middle_GX.shape == (2**26 - 4, 8)
-    assert twin(torch.empty(1, 2**32, 8, device="meta")).shape == (1, 2**32, 8)
+        module = BlockSparseAttention(BlockSparse(heads=2, block=64, random_blocks=3), spot)
+    assert module.inner.middle_GX.shape == (2**26 - 4, 8)
+    assert module(torch.empty(1, 2**32, 8, device="meta")).shape == (1, 2**32, 8)
 
 
 def test_too_few_blocks_are_full_attention() -> None:
-    page = BlockSparse(heads=2, block=2, random_blocks=1, projection_bias=False)
-    assert list(page.operations(at(14))) == list(Full(heads=2, projection_bias=False).operations(at(14)))
-    assert orders_at(page, at(14))["scores"] == "O(N²·d)"
-    (note,) = page.notes(at(14))
+    component = BlockSparse(heads=2, block=2, random_blocks=1, projection_bias=False)
+    assert list(component.operations(at(14))) == list(Full(heads=2, projection_bias=False).operations(at(14)))
+    assert orders_at(component, at(14))["scores"] == "O(N²·d)"
+    (note,) = component.notes(at(14))
     assert note == "14 tokens are no more than (5 + 2·1)·2 = 14: full attention"
-    assert list(page.reads(Grid((14,)), 5)) == list(range(14))
-    assert orders_at(page, at(15))["scores"] == "O(N·b·r·d)"
+    assert list(component.reads(Grid((14,)), 5)) == list(range(14))
+    assert orders_at(component, at(15))["scores"] == "O(N·b·r·d)"
 
 
 def test_padding_is_told() -> None:
-    page = BlockSparse(heads=2, block=2, random_blocks=1)
-    assert list(page.notes(at(16))) == []
-    (note,) = page.notes(at(15))
+    component = BlockSparse(heads=2, block=2, random_blocks=1)
+    assert list(component.notes(at(16))) == []
+    (note,) = component.notes(at(15))
     assert note.startswith("15 tokens padded to 16 for blocks of 2: 1 padding tokens")
 
 
 def test_there_is_no_causal_form() -> None:
     message = "no causal form: the first and the last block read all tokens, and all read them; write causal: false"
-    for page in (BlockSparse(heads=2, causal=True), BlockSparse(heads=2).in_stream(decoder=True)):
-        with pytest.raises(PageError, match=message) as refused:
-            page.check(at(900))
+    for component in (BlockSparse(heads=2, causal=True), BlockSparse(heads=2).in_stream(decoder=True)):
+        with pytest.raises(ComponentError, match=message) as refused:
+            component.check(at(900))
         assert refused.value.field == "causal"
     BlockSparse(heads=2, causal=False).in_stream(decoder=True).check(at(900))
 
@@ -189,8 +191,8 @@ def test_bigbird_with_their_weights(
     copied(theirs, live.model)
 
     def our_plan(self: nn.Module, *, from_seq_length: int, num_heads: int, **more: Any) -> list[Any]:
-        page, blocks = architecture.streams[0].stages[0].blocks[0].parts[0].page, from_seq_length // 4
-        return [np.array([page.drawn(blocks, block) for block in range(1, blocks - 1)])] * num_heads
+        component, blocks = architecture.streams[0].stages[0].blocks[0].parts[0].component, from_seq_length // 4
+        return [np.array([component.drawn(blocks, block) for block in range(1, blocks - 1)])] * num_heads
 
     attentions = transformers.models.big_bird.modeling_big_bird.BigBirdBlockSparseAttention
     monkeypatch.setattr(attentions, "_bigbird_block_rand_mask_with_head", our_plan)

@@ -8,24 +8,24 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import TWINS
-from xfcost.live.probe import probe
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Blockwise
-from xfcost.mechanisms.base import Place
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.probing.probe import probe
 
 
 def stand(grid: Grid, dim: int = 6, *, fused: bool = False) -> Place:
     return Place(grid=grid, dim=dim, out_dim=dim, fused=fused)
 
 
-def listed(page: Blockwise, grid: Grid) -> list[list[int]]:
-    return [sorted(page.reads(grid, token)) for token in range(grid.total)]
+def listed(component: Blockwise, grid: Grid) -> list[list[int]]:
+    return [sorted(component.reads(grid, token)) for token in range(grid.total)]
 
 
-def figure(page: Blockwise, grid: Grid, quantity: str, *rows: str, dim: int = 6) -> int:
-    return sum(getattr(row, quantity) for row in page.operations(stand(grid, dim)) if row.path in rows)
+def figure(component: Blockwise, grid: Grid, quantity: str, *rows: str, dim: int = 6) -> int:
+    return sum(getattr(row, quantity) for row in component.operations(stand(grid, dim)) if row.path in rows)
 
 
 # Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -34,27 +34,27 @@ def figure(page: Blockwise, grid: Grid, quantity: str, *rows: str, dim: int = 6)
 def test_plain_blocks_by_hand() -> None:
     # 7 tokens in blocks of 3: 3·3 + 3·3 + 1·1 = 19 pairs; causal 6 + 6 + 1 = 13.
     row = Grid((7,))
-    page = Blockwise(heads=1, block=3)
-    assert listed(page, row) == [[0, 1, 2]] * 3 + [[3, 4, 5]] * 3 + [[6]]
-    assert page.pairs(row) == 19
+    component = Blockwise(heads=1, block=3)
+    assert listed(component, row) == [[0, 1, 2]] * 3 + [[3, 4, 5]] * 3 + [[6]]
+    assert component.pairs(row) == 19
     assert Blockwise(heads=1, block=3, causal=True).pairs(row) == 13
 
 
 def test_a_memory_before_and_after_by_hand() -> None:
     # 7 tokens in blocks of 3, 2 before, 1 after: runs 0–3, 1–6, 4–6, of 4, 6 and 3 tokens: 12 + 18 + 3 = 33 pairs.
-    page = Blockwise(heads=1, block=3, before=2, after=1)
-    assert listed(page, Grid((7,))) == [[0, 1, 2, 3]] * 3 + [[1, 2, 3, 4, 5, 6]] * 3 + [[4, 5, 6]]
-    assert page.pairs(Grid((7,))) == 33
+    component = Blockwise(heads=1, block=3, before=2, after=1)
+    assert listed(component, Grid((7,))) == [[0, 1, 2, 3]] * 3 + [[1, 2, 3, 4, 5, 6]] * 3 + [[4, 5, 6]]
+    assert component.pairs(Grid((7,))) == 33
     # The product is dense: 3 blocks of 3 queries × 6 positions, 54 entries per head, 54·6 MACs each way.
-    assert figure(page, Grid((7,)), "attention_entries", "scores") == 54
-    assert figure(page, Grid((7,)), "macs", "scores", "weighted_sum") == 2 * 54 * 6
+    assert figure(component, Grid((7,)), "attention_entries", "scores") == 54
+    assert figure(component, Grid((7,)), "macs", "scores", "weighted_sum") == 2 * 54 * 6
 
 
 def test_image_transformer_1d_by_hand() -> None:
     # N = 12, l_q = 4, l_m = 3: Σ over 3 blocks of 4·5/2 = 10 inside, and 4·min(3, start) before: 0 + 12 + 12.
-    page = Blockwise(heads=1, block=4, before=3, causal=True)
-    assert page.pairs(Grid((12,))) == 3 * 10 + 24
-    assert list(page.reads(Grid((12,)), 9)) == [5, 6, 7, 8, 9]
+    component = Blockwise(heads=1, block=4, before=3, causal=True)
+    assert component.pairs(Grid((12,))) == 3 * 10 + 24
+    assert list(component.reads(Grid((12,)), 9)) == [5, 6, 7, 8, 9]
 
 
 def test_image_transformer_2d_by_hand() -> None:
@@ -64,32 +64,32 @@ def test_image_transformer_2d_by_hand() -> None:
     #   ─────────┼─────────
     #   12 13 14 | 15 16 17
     #   18 19 20 | 21 22 23
-    page = Blockwise(heads=1, block=[2, 3], above=1, beside=1, causal=True)
+    component = Blockwise(heads=1, block=[2, 3], above=1, beside=1, causal=True)
     grid = Grid((4, 6))
-    reads = listed(page, grid)
+    reads = listed(component, grid)
     assert reads[6] == [0, 1, 2, 6]  # nothing of the block to the right, though 3 is numbered lower
     assert reads[3] == [2, 3, 8]  # the column to the left is generated already: 8 is numbered higher
     assert reads[12] == [6, 7, 8, 9, 12]  # the row above, one column further to the right
     assert reads[22] == sorted([8, 9, 10, 11, 14, 20, 15, 16, 17, 21, 22])
     # Inside 4 blocks 6·7/2 = 21 each; the right-hand blocks read 2 on their left, 12 tokens in all; the lower ones
     # 4 above each, 12 tokens in all: 84 + 24 + 48.
-    assert sum(map(len, reads)) == page.pairs(grid) == 84 + 24 + 48
+    assert sum(map(len, reads)) == component.pairs(grid) == 84 + 24 + 48
     # A memory block is an area, (2 + 1)·(3 + 2·1) = 15 positions, and not the survey's sum of lengths, 6 + 2·(1 + 1).
-    assert next(row for row in page.operations(stand(grid)) if row.path == "scores").reads_tokens == 15
-    assert figure(page, grid, "attention_entries", "scores") == 4 * 6 * 15
-    turns = [page.turn(grid, token) for token in range(24)]
+    assert next(row for row in component.operations(stand(grid)) if row.path == "scores").reads_tokens == 15
+    assert figure(component, grid, "attention_entries", "scores") == 4 * 6 * 15
+    turns = [component.turn(grid, token) for token in range(24)]
     assert turns[:6] == [0, 1, 2, 6, 7, 8]
     assert turns[6:12] == [3, 4, 5, 9, 10, 11]
 
 
 def test_padding_is_counted_and_told() -> None:
     # 5×5 in blocks of 2×2: 9 blocks, 36 positions; keys and values stand in 6 + 1 rows and 6 + 2 columns.
-    page, grid = Blockwise(heads=2, block=[2, 2], above=1, beside=1), Grid((5, 5))
-    assert figure(page, grid, "moved", "query_blocks") == 36 * 6
-    assert figure(page, grid, "moved", "memory_blocks") == 7 * 8 * 2 * 6
-    assert figure(page, grid, "macs", "scores") == 9 * 4 * 12 * 6
-    assert figure(page, grid, "macs", "qkv") == 25 * 6 * 18  # padded after the projection
-    assert list(page.notes(stand(grid))) == [
+    component, grid = Blockwise(heads=2, block=[2, 2], above=1, beside=1), Grid((5, 5))
+    assert figure(component, grid, "moved", "query_blocks") == 36 * 6
+    assert figure(component, grid, "moved", "memory_blocks") == 7 * 8 * 2 * 6
+    assert figure(component, grid, "macs", "scores") == 9 * 4 * 12 * 6
+    assert figure(component, grid, "macs", "qkv") == 25 * 6 * 18  # padded after the projection
+    assert list(component.notes(stand(grid))) == [
         "grid 5×5 padded to whole blocks of 2×2: 11 positions more are attended over, and counted"
     ]
     whole = Blockwise(heads=2, block=5)
@@ -104,7 +104,7 @@ def test_padding_is_counted_and_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "grid", "field", "words"),
+    ("component", "grid", "field", "words"),
     [
         (Blockwise(heads=1, block=2, above=1), Grid((4, 4)), "above", "given by `before` and `after`"),
         (Blockwise(heads=1, block=[2, 2], after=1), Grid((4, 4)), "after", "given by `above`, `below` and `beside`"),
@@ -116,9 +116,9 @@ def test_padding_is_counted_and_told() -> None:
     ],
     ids=str,
 )
-def test_what_can_not_be_is_refused(page: Blockwise, grid: Grid, field: str, words: str) -> None:
-    with pytest.raises(PageError, match=words) as refused:
-        page.check(stand(grid))
+def test_what_can_not_be_is_refused(component: Blockwise, grid: Grid, field: str, words: str) -> None:
+    with pytest.raises(ComponentError, match=words) as refused:
+        component.check(stand(grid))
     assert refused.value.field == field
 
 
@@ -126,11 +126,11 @@ def test_what_can_not_be_is_refused(page: Blockwise, grid: Grid, field: str, wor
 
 
 class Stack(nn.Module):
-    """`depth` layers of one page, each with its shortcut."""
+    """`depth` layers of one component, each with its shortcut."""
 
-    def __init__(self, page: Blockwise, grid: Grid, depth: int) -> None:
+    def __init__(self, component: Blockwise, grid: Grid, depth: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(TWINS[Blockwise](page, stand(grid)) for _ in range(depth))
+        self.layers = nn.ModuleList(MODULES[Blockwise](component, stand(grid)) for _ in range(depth))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -138,8 +138,8 @@ class Stack(nn.Module):
         return x
 
 
-def reached(page: Blockwise, grid: Grid, depth: int) -> tuple[frozenset[int], ...]:
-    return probe(Stack(page, grid, depth), (torch.zeros(1, grid.total, 6),)).reads
+def reached(component: Blockwise, grid: Grid, depth: int) -> tuple[frozenset[int], ...]:
+    return probe(Stack(component, grid, depth), (torch.zeros(1, grid.total, 6),)).reads
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -152,27 +152,27 @@ def test_blocks_without_a_memory_never_mix_at_any_depth(depth: int) -> None:
 
 
 def test_with_a_memory_the_reach_grows_by_a_block_per_layer() -> None:
-    page = Blockwise(heads=2, block=4, before=4, causal=True)
-    assert [min(reached(page, Grid((16,)), depth)[15]) for depth in (1, 2, 3)] == [8, 4, 0]
+    component = Blockwise(heads=2, block=4, before=4, causal=True)
+    assert [min(reached(component, Grid((16,)), depth)[15]) for depth in (1, 2, 3)] == [8, 4, 0]
 
 
 def test_on_meta_the_positions_are_shapes_alone() -> None:
     # 2⁴⁰ tokens: their positions alone would be 8 TB.
     spot = Place(grid=Grid((2**40,)), dim=6, out_dim=6)
     with torch.device("meta"):
-        twin = TWINS[Blockwise](Blockwise(heads=2, block=64, before=64, causal=True), spot)
-    assert all(buffer.is_meta for buffer in twin.buffers())
-    assert twin(torch.empty(1, 2**40, 6, device="meta")).shape == (1, 2**40, 6)
+        module = MODULES[Blockwise](Blockwise(heads=2, block=64, before=64, causal=True), spot)
+    assert all(buffer.is_meta for buffer in module.buffers())
+    assert module(torch.empty(1, 2**40, 6, device="meta")).shape == (1, 2**40, 6)
 
 
 def test_padding_leaves_no_nan_in_gradients() -> None:
     # Padding queries read something, so that their softmax is a number, whatever is cropped afterwards.
-    page = Blockwise(heads=2, block=4, before=4, causal=True)
+    component = Blockwise(heads=2, block=4, before=4, causal=True)
     for fused in (False, True):
-        twin = TWINS[Blockwise](page, stand(Grid((5,)), fused=fused))
+        module = MODULES[Blockwise](component, stand(Grid((5,)), fused=fused))
         x = torch.randn(1, 5, 6, requires_grad=True)
-        twin(x).sum().backward()
-        assert all(parameter.grad.isfinite().all() for parameter in twin.parameters())
+        module(x).sum().backward()
+        assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
         assert x.grad.isfinite().all()
 
 
@@ -183,10 +183,10 @@ def test_the_layer_of_the_public_local_attention_costs_the_same() -> None:
     # local-attention 1.11.2, LocalTransformer(dim=512, heads=8, local_attn_window_size=256), N = 2048, per layer,
     # FlopCounterMode/2 (torch 2.13.0): to_qkv + to_out 2,147,483,648, attn_fn 1,073,741,824; without causality, one
     # window after is read too: 1,610,612,736. (What is left of its 66.6e9 are GEGLU, hyper-connections and the head.)
-    page = Blockwise(heads=8, block=256, before=256, causal=True, projection_bias=False)
-    assert figure(page, Grid((2048,)), "macs", "qkv", "out", dim=512) == 2_147_483_648
-    assert figure(page, Grid((2048,)), "macs", "scores", "weighted_sum", dim=512) == 1_073_741_824
-    both_ways = msgspec.structs.replace(page, causal=False, after=256)
+    component = Blockwise(heads=8, block=256, before=256, causal=True, projection_bias=False)
+    assert figure(component, Grid((2048,)), "macs", "qkv", "out", dim=512) == 2_147_483_648
+    assert figure(component, Grid((2048,)), "macs", "scores", "weighted_sum", dim=512) == 1_073_741_824
+    both_ways = msgspec.structs.replace(component, causal=False, after=256)
     assert figure(both_ways, Grid((2048,)), "macs", "scores", "weighted_sum", dim=512) == 1_610_612_736
 
 
@@ -208,10 +208,10 @@ def test_the_local_layer_of_the_public_reformer_is_ours(before: int, after: int)
             is_decoder=True,
         )
     ).eval()
-    page = Blockwise(heads=heads, block=chunk, before=before * chunk, causal=True, projection_bias=False)
+    component = Blockwise(heads=heads, block=chunk, before=before * chunk, causal=True, projection_bias=False)
     # Causal chunks after are refused by ours; theirs computes and masks them, at the cost of ours without causality.
-    costly = msgspec.structs.replace(page, after=after * chunk, causal=False)
-    ours = TWINS[Blockwise](page, stand(Grid((n,)), dim))
+    costly = msgspec.structs.replace(component, after=after * chunk, causal=False)
+    ours = MODULES[Blockwise](component, stand(Grid((n,)), dim))
     x = torch.randn(2, n, dim)
     with torch.no_grad():
         ours.qkv.weight.copy_(torch.cat([theirs.query.weight, theirs.key.weight, theirs.value.weight]))

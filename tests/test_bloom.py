@@ -9,7 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
-from xfcost.counted import count
+from xfcost.counting.forward import count
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 

@@ -13,22 +13,22 @@ from torch import Tensor, nn
 from cases.base import Case
 from growth import orders_at
 from test_every_mechanism import example, joined, make, probed
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.mechanisms import bottleneck as live
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.receptive import read_at_all, read_once, read_twice
+from xfcost.formulas.rows import elementwise, linear
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Basic, Bottleneck
-from xfcost.mechanisms.base import Mixer, Place
-from xfcost.mechanisms.receptive import read_at_all, read_once, read_twice
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.torch_models.mechanisms import bottleneck as live
 
 
 def spot(sides: tuple[int, ...], dim: int, out_dim: int | None = None) -> Place:
     return Place(grid=Grid(sides), dim=dim, out_dim=out_dim or dim)
 
 
-def by_name(page: Mixer, place: Place) -> dict[str, Operation]:
-    return {row.path: row for row in page.operations(place)}
+def by_name(component: Mixer, place: Place) -> dict[str, Operation]:
+    return {row.path: row for row in component.operations(place)}
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -62,15 +62,15 @@ def test_the_first_version_strides_on_the_first_convolution():
 
 
 def test_the_shortcut_is_x_itself_where_the_shape_stays():
-    for page in (Bottleneck(width=64), Basic()):
-        assert not [name for name in by_name(page, spot((8, 8), 256)) if name.startswith("shortcut")]
-        assert "shortcut_conv" in by_name(page, spot((8, 8), 64, 256))
-        assert "shortcut_conv" in by_name(msgspec.structs.replace(page, stride=2), spot((8, 8), 256))
+    for component in (Bottleneck(width=64), Basic()):
+        assert not [name for name in by_name(component, spot((8, 8), 256)) if name.startswith("shortcut")]
+        assert "shortcut_conv" in by_name(component, spot((8, 8), 64, 256))
+        assert "shortcut_conv" in by_name(msgspec.structs.replace(component, stride=2), spot((8, 8), 256))
 
 
 def test_the_inner_width_is_given_or_a_part_of_the_stage_s():
     place = spot((8, 8), 256)
-    assert [page.inner(place) for page in (Bottleneck(), Bottleneck(expansion=1), Bottleneck(width=100))] == [
+    assert [component.inner(place) for component in (Bottleneck(), Bottleneck(expansion=1), Bottleneck(width=100))] == [
         64,
         256,
         100,
@@ -145,15 +145,15 @@ def test_receptive_fields_in_closed_form(stride):
     ],
 )
 def test_what_can_not_be_is_refused(options, message):
-    with pytest.raises(PageError) as refused:
+    with pytest.raises(ComponentError) as refused:
         Bottleneck(**options).check(spot((4, 4), 12))
     assert f"{refused.value.field}: {refused.value.message}".startswith(message)
 
 
-@pytest.mark.parametrize("page", [Bottleneck(), Basic()])
-def test_extra_tokens_have_no_neighbours(page):
-    with pytest.raises(PageError, match="1 extra token"):
-        page.check(Place(grid=Grid((4, 4), 1), dim=12, out_dim=12))
+@pytest.mark.parametrize("component", [Bottleneck(), Basic()])
+def test_extra_tokens_have_no_neighbours(component):
+    with pytest.raises(ComponentError, match="1 extra token"):
+        component.check(Place(grid=Grid((4, 4), 1), dim=12, out_dim=12))
 
 
 # Another mixer in place of the 3×3 ───────────────────────────────────────────────────────────────────────────────────
@@ -197,9 +197,9 @@ class Join(nn.Module):
 
 
 class AnywhereTwin(nn.Module):
-    def __init__(self, page: Anywhere, place: Place, tables: Any) -> None:
+    def __init__(self, component: Anywhere, place: Place, tables: Any) -> None:
         super().__init__()
-        self.sides, self.stride = place.grid.sides, page.stride
+        self.sides, self.stride = place.grid.sides, component.stride
         self.mean, self.project, self.join = Mean(), nn.Linear(place.dim, place.dim), Join()
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -218,37 +218,37 @@ def _anywhere(monkeypatch):
 @pytest.mark.parametrize("stride_on", ["1x1", "3x3"])
 @pytest.mark.parametrize("sides", [(4, 4), (3, 5)])
 def test_another_mixer_stands_in_place_of_the_3x3(stride_on, sides):
-    page = Bottleneck(width=20, stride=2, stride_on=stride_on, spatial=Anywhere())
+    component = Bottleneck(width=20, stride=2, stride_on=stride_on, spatial=Anywhere())
     place = spot(sides, 24)
-    page.check(place)
-    ledger = joined(page, place, 2, "none")
+    component.check(place)
+    ledger = joined(component, place, 2, "none")
     assert not ledger.agreement.differences  # but for the gather, which this test's mixer names nowhere
     # the trace says so, and the dispatcher
     assert [text.partition(":")[0] for text in ledger.agreement.uncounted] == ["it.inner.spatial"] * 2
-    names = list(by_name(page, place))
+    names = list(by_name(component, place))
     at = names.index("spatial_mean")
     assert names[at - 1 : at + 4] == ["act1", "spatial_mean", "spatial_project", "spatial_join", "norm2"]
     assert "conv2" not in names
     # it is w = 20 wide, and stands behind the stride where conv1 has it
     outside = {(4, 4): 2 * 2, (3, 5): 2 * 3}[sides]
     inside = outside if stride_on == "1x1" else place.grid.tokens
-    assert by_name(page, place)["spatial_mean"].flops == inside * 20
-    assert by_name(page, place)["spatial_project"].macs == outside * 20 * 20
-    assert next(page.notes(place)) == "width 20"
-    assert page.label() == "Bottleneck, Anywhere"
-    assert orders_at(page, place)["spatial_project"] == "O(N·d²)"
+    assert by_name(component, place)["spatial_mean"].flops == inside * 20
+    assert by_name(component, place)["spatial_project"].macs == outside * 20 * 20
+    assert next(component.notes(place)) == "width 20"
+    assert component.label() == "Bottleneck, Anywhere"
+    assert orders_at(component, place)["spatial_project"] == "O(N·d²)"
 
-    seen, listed = probed_of(page, place)
+    seen, listed = probed_of(component, place)
     assert seen == [frozenset(reads) for reads in listed]
-    assert sum(map(len, listed)) == page.pairs(place.grid)
-    twin = make(Case(page, place))
-    assert twin(*example(place, 2)).shape == (2, outside, 24)
+    assert sum(map(len, listed)) == component.pairs(place.grid)
+    module = make(Case(component, place))
+    assert module(*example(place, 2)).shape == (2, outside, 24)
 
 
-def probed_of(page: Bottleneck, place: Place) -> tuple[list[frozenset[int]], list[Sequence[int]]]:
-    outputs = page.out(place)[0].tokens
-    found, _ = probed(Case(page, place))
-    return list(found.reads), [page.reads(place.grid, token) for token in range(outputs)]
+def probed_of(component: Bottleneck, place: Place) -> tuple[list[frozenset[int]], list[Sequence[int]]]:
+    outputs = component.out(place)[0].tokens
+    found, _ = probed(Case(component, place))
+    return list(found.reads), [component.reads(place.grid, token) for token in range(outputs)]
 
 
 class Shorter(Anywhere, frozen=True, kw_only=True, tag="shorter"):
@@ -260,11 +260,11 @@ class Shorter(Anywhere, frozen=True, kw_only=True, tag="shorter"):
 
 def test_what_stands_in_place_of_the_3x3_must_leave_the_shortcut_s_grid():
     Bottleneck(stride=2, spatial=Shorter()).check(spot((4, 4), 12))
-    with pytest.raises(PageError, match="leaves 1×2 positions where the shortcut leaves 2×2"):
+    with pytest.raises(ComponentError, match="leaves 1×2 positions where the shortcut leaves 2×2"):
         Bottleneck(stride=2, spatial=Shorter()).check(spot((3, 4), 12))
 
 
 @pytest.mark.parametrize("options", [{"groups": 3}, {"group_width": 3}, {"squeeze": 0.25}])
 def test_what_belongs_to_the_3x3_is_refused_beside_another_mixer(options):
-    with pytest.raises(PageError, match="belongs to the 3×3 convolution"):
+    with pytest.raises(ComponentError, match="belongs to the 3×3 convolution"):
         Bottleneck(spatial=Anywhere(), **options).check(spot((4, 4), 12))

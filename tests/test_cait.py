@@ -13,20 +13,20 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import xf
 from strategies import as_yaml, counted_spec
 from test_against_transformers import scrambled
-from xfcost.comparison import compared
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.comparison import compared
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers import Mlp
-from xfcost.live.account import reconciled
-from xfcost.live.build import Live, SubLayerModel, Twins, build
-from xfcost.live.probe import probe
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ClassAttention, Full
-from xfcost.mechanisms.base import Place, Residual
 from xfcost.report.remarks import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live, SubLayerModel, Twins, build
+from xfcost.torch_models.probing.probe import probe
 
 # A plain CaiT ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -248,17 +248,19 @@ def test_the_class_stage_by_hand() -> None:
 @pytest.mark.parametrize("residual", ["none", Residual(), Residual(place="post"), Residual(place="res_post")], ids=str)
 @pytest.mark.parametrize("extra", [1, 2])
 @pytest.mark.parametrize(
-    "page", [ClassAttention(heads=2), Mlp(tokens="class_token"), Mlp(tokens="class_token", chunks=2)]
+    "component", [ClassAttention(heads=2), Mlp(tokens="class_token"), Mlp(tokens="class_token", chunks=2)]
 )
-def test_the_grid_s_tokens_pass_by_as_they_are(page: Any, extra: int, residual: Any) -> None:
+def test_the_grid_s_tokens_pass_by_as_they_are(component: Any, extra: int, residual: Any) -> None:
     spot = Place(grid=Grid((3, 4), extra), dim=6, out_dim=6)
-    model = SubLayerModel(Part("it", page, spot, residual), Twins({})).double().eval()
+    model = SubLayerModel(Part("it", component, spot, residual), Twins({})).double().eval()
     x = torch.randn(2, 12 + extra, 6, dtype=torch.float64)
     with torch.no_grad():
         found = model(x)
     torch.testing.assert_close(found[:, extra:], x[:, extra:], rtol=0, atol=0)
     assert not torch.isclose(found[:, :extra], x[:, :extra]).all(-1).any()
-    reads = [frozenset(range(12 + extra)) if isinstance(page, ClassAttention) else frozenset({n}) for n in range(extra)]
+    reads = [
+        frozenset(range(12 + extra)) if isinstance(component, ClassAttention) else frozenset({n}) for n in range(extra)
+    ]
     assert probe(model, (x[:1],)).reads == (*reads, *(frozenset({n}) for n in range(extra, 12 + extra)))
 
 
@@ -280,7 +282,7 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
     assert kept[1] == ["stages.0.block.0.scores", "stages.1.block.0.attention"]
     for ledger in (eager, fused):
         assert any(
-            "a fused kernel has no place for them: this attention runs eager" in note for note in ledger.facts.notes
+            "a fused kernel has no place for them: this attention runs eager" in note for note in ledger.metadata.notes
         )
     assert memory_text(fused).plain.startswith("attention matrices, float32, and float32 statistics where fused")
     assert memory_text(eager).plain.startswith("attention matrices, float32")
@@ -291,9 +293,9 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
 
 def test_where_no_class_token_stands_they_are_refused(tmp_path: Path) -> None:
     spot = Place(grid=Grid((4,)), dim=4, out_dim=4)
-    for page, field in ((ClassAttention(heads=2), "kind"), (Mlp(tokens="class_token"), "tokens")):
-        with pytest.raises(PageError, match="there is no class token here") as refused:
-            page.check(spot)
+    for component, field in ((ClassAttention(heads=2), "kind"), (Mlp(tokens="class_token"), "tokens")):
+        with pytest.raises(ComponentError, match="there is no class token here") as refused:
+            component.check(spot)
         assert refused.value.field == field
     stages = cait_spec()["stages"]
     stages[1].pop("enter")
@@ -303,9 +305,9 @@ def test_where_no_class_token_stands_they_are_refused(tmp_path: Path) -> None:
 
 def test_causal_and_reversible_are_refused(tmp_path: Path) -> None:
     spot = Place(grid=Grid((4,), 1), dim=4, out_dim=4)
-    with pytest.raises(PageError, match="the class token reads every token"):
+    with pytest.raises(ComponentError, match="the class token reads every token"):
         ClassAttention(heads=2, causal=True).check(spot)
-    with pytest.raises(PageError, match="gives later tokens a weight too"):
+    with pytest.raises(ComponentError, match="gives later tokens a weight too"):
         Full(heads=2, causal=True, talking_heads=True).check(spot)
     stages = cait_spec()["stages"]
     stages[1]["residual"] = {"form": "reversible"}
@@ -321,9 +323,9 @@ def test_on_the_grid_alone_what_works_on_the_class_token_is_left_out(tmp_path: P
         | {"stages": [cait_spec()["stages"][0], cait_spec()["stages"][1] | {"enter": []}]},
     ):
         alone = placed(tmp_path, data, extra_tokens=False)
-        assert [part.page for block in alone.streams[0].stages[1].blocks for part in block.parts] == []
+        assert [part.component for block in alone.streams[0].stages[1].blocks for part in block.parts] == []
         assert {row.path.split(".")[1] for row in count(alone).rows if row.path.startswith("stages.")} == {"0"}
-        assert alone.head.page.pool == "mean"
+        assert alone.head.component.pool == "mean"
         loaded = load(str(tmp_path / "cait.yaml"))
         figures = compared([loaded], [count(place(loaded, Run()))], Run()).figures["a small CaiT"]
         assert figures["score_dot_products"] == 9**2

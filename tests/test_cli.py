@@ -14,9 +14,9 @@ import pytest
 
 import xfcost
 from helpers import environment, words_of, xf
-from xfcost.accounts import join
 from xfcost.cli import COMMANDS, command
-from xfcost.ledger import Operation
+from xfcost.ledger.join import join
+from xfcost.ledger.operation import Operation
 from xfcost.report.table import ledger_plain
 
 ESCAPE = re.compile(r"\x1b\[")
@@ -287,7 +287,7 @@ class TestCircumstances:
             assert "Net [v2] [/x]" in done.stdout
 
     def test_disagreement_ends_with_one(self):
-        # A page whose formula is off by one: the report is printed, and the exit code is 1.
+        # A component whose formula is off by one: the report is printed, and the exit code is 1.
         code = (
             "import sys, msgspec\n"
             "from xfcost.layers import Mlp\n"
@@ -478,7 +478,7 @@ class TestTerminal:
         begun = tmp_path / "begun"
         program = f"""
 import os, signal
-from xfcost.interrupts import cleaned_up_on_interrupt, end_on_interrupt
+from xfcost.report.interrupts import cleaned_up_on_interrupt, end_on_interrupt
 begun = {str(begun)!r}
 end_on_interrupt()
 with cleaned_up_on_interrupt(lambda: os.unlink(begun)), cleaned_up_on_interrupt(lambda: 1 / 0):
@@ -499,7 +499,7 @@ with cleaned_up_on_interrupt(lambda: os.unlink(begun)), cleaned_up_on_interrupt(
         program = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-from xfcost.interrupts import end_on_interrupt
+from xfcost.report.interrupts import end_on_interrupt
 end_on_interrupt()
 assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 """

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from xfcost.counted import count
-from xfcost.errors import DeviceError
-from xfcost.live.build import Live, build
-from xfcost.live.clock import check_device, time_model, time_rows
-from xfcost.live.memory import check_addressable, check_room, peak_bytes
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import DeviceError
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.memory.peak import check_addressable, check_room, peak_bytes
+from xfcost.torch_models.timing.clock import check_device, time_model, time_rows
 
 
 class Ticks:

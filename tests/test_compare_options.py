@@ -14,10 +14,12 @@ from rich.console import Console
 import xfcost
 from strategies import as_yaml
 from xfcost.cli import command
-from xfcost.comparison import MOST_PAIRED, Comparison
+from xfcost.counting.comparison import MOST_PAIRED
+from xfcost.counting.comparison_result import Comparison
+from xfcost.formulas.traffic import plain, tiled
+from xfcost.ledger.core import Core
 from xfcost.report.compare import report
 from xfcost.report.export import comparison_text
-from xfcost.traffic import Core, plain, tiled
 
 FULL = {"kind": "full", "heads": 2, "causal": True}
 MLP = {"kind": "mlp", "ratio": 2}

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 import xfcost
-from xfcost.comparison import first_scores
-from xfcost.counted import count
+from xfcost.counting.comparison import first_scores
+from xfcost.counting.forward import count
 from xfcost.mechanisms.window import Window
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
@@ -67,7 +67,7 @@ def test_a_pattern_on_a_sequence_reads_one_row_of_tokens():
 def test_tokens_are_those_of_the_first_stage_after_its_door():
     settings = ["stages.0.enter=[{kind: patch_merging}]"]
     ledger = xfcost.analyze("swin-t", N=784, settings=settings, trace=False)
-    assert ledger.facts.grid_tokens == 784
+    assert ledger.metadata.grid_tokens == 784
 
 
 def test_a_block_that_finds_another_grid_is_another_block(monkeypatch):

@@ -8,26 +8,26 @@ import torch
 from cases.base import Case
 from strategies import place_for
 from test_every_mechanism import example, make
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.probe import probe
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Compressed, Full
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.probing.probe import probe
 
 
 def at(tokens: int, dim: int = 6) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim)
 
 
-def rows(page: Compressed, spot: Place) -> dict:
-    return {row.path: row for row in page.operations(spot)}
+def rows(component: Compressed, spot: Place) -> dict:
+    return {row.path: row for row in component.operations(spot)}
 
 
-def total(page: Compressed | Full, spot: Place, quantity: str) -> int:
-    return sum(getattr(row, quantity) for row in page.operations(spot))
+def total(component: Compressed | Full, spot: Place, quantity: str) -> int:
+    return sum(getattr(row, quantity) for row in component.operations(spot))
 
 
 # Blocks ------------------------------------------------------------------------------------------------------------
@@ -35,39 +35,39 @@ def total(page: Compressed | Full, spot: Place, quantity: str) -> int:
 
 def test_blocks_by_hand():
     # 7 tokens, blocks of 3 that end at 0, 3 and 6: two zeros stand before the first token.
-    page, grid = Compressed(heads=1, causal=True), Grid((7,))
-    assert (page.made(grid), page.padding(grid), page.first_end(grid)) == (3, 2, 0)
+    component, grid = Compressed(heads=1, causal=True), Grid((7,))
+    assert (component.made(grid), component.padding(grid), component.first_end(grid)) == (3, 2, 0)
     # A token reads up to the last end, and weighs it by its own query.
-    listed = [list(page.reads(grid, token)) for token in range(7)]
+    listed = [list(component.reads(grid, token)) for token in range(7)]
     assert listed == [[0], [0, 1], [0, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 5], [0, 1, 2, 3, 4, 5, 6]]
-    assert page.pairs(grid) == 1 + 2 + 2 + 4 + 5 + 5 + 7
+    assert component.pairs(grid) == 1 + 2 + 2 + 4 + 5 + 5 + 7
     # With compressed keys: 1, 1, 1, 2, 2, 2 and 3, and the null key 7 times.
-    assert page.scored(grid) == 12 + 7
+    assert component.scored(grid) == 12 + 7
 
 
 def test_the_first_tokens_read_the_null_key_alone():
     # 6 tokens: the first block ends at token 2, and nothing that 0 and 1 could read ends before.
-    page, grid = Compressed(heads=2, causal=True), Grid((6,))
-    assert [len(page.reads(grid, token)) for token in range(6)] == [0, 0, 3, 4, 4, 6]
-    case = Case(page, place_for(page, grid))
-    twin, inputs = make(case), example(case.place, 1)
-    torch.nn.init.normal_(twin.null.weight)
-    expected = twin.out(twin.null.weight[1])[0]
-    torch.testing.assert_close(twin(*inputs)[0, 0], expected)
-    torch.testing.assert_close(twin(*inputs)[0, 1], expected)
-    assert list(page.notes(case.place)) == [
+    component, grid = Compressed(heads=2, causal=True), Grid((6,))
+    assert [len(component.reads(grid, token)) for token in range(6)] == [0, 0, 3, 4, 4, 6]
+    case = Case(component, place_for(component, grid))
+    module, inputs = make(case), example(case.place, 1)
+    torch.nn.init.normal_(module.null.weight)
+    expected = module.out(module.null.weight[1])[0]
+    torch.testing.assert_close(module(*inputs)[0, 0], expected)
+    torch.testing.assert_close(module(*inputs)[0, 1], expected)
+    assert list(component.notes(case.place)) == [
         "the first block ends at token 2, counted from 0: the tokens before it read the null key alone"
     ]
-    assert list(page.notes(at(7))) == ["keys and values of the 7 tokens are padded by 2 at the front, and counted"]
+    assert list(component.notes(at(7))) == ["keys and values of the 7 tokens are padded by 2 at the front, and counted"]
 
 
 def test_a_longer_kernel_overlaps_its_neighbours():
     # Kernel 5, stride 2 on 6 tokens: blocks end at 1, 3, 5 and begin three tokens before the one before's end.
-    page, grid = Compressed(heads=2, compression=2, kernel=5, null_key=False), Grid((6,))
-    assert (page.made(grid), page.padding(grid)) == (3, 3)
-    twin = make(Case(page, place_for(page, grid)))
+    component, grid = Compressed(heads=2, compression=2, kernel=5, null_key=False), Grid((6,))
+    assert (component.made(grid), component.padding(grid)) == (3, 3)
+    module = make(Case(component, place_for(component, grid)))
     compress = probe(
-        torch.nn.Sequential(twin.pad, twin.compress), (torch.zeros(1, 2, 6, 6),), tokens=(1, 2), out_tokens=(1, 2)
+        torch.nn.Sequential(module.pad, module.compress), (torch.zeros(1, 2, 6, 6),), tokens=(1, 2), out_tokens=(1, 2)
     )
     assert compress.reads[:3] == tuple(map(frozenset, ([0, 1], [0, 1, 2, 3], [1, 2, 3, 4, 5])))  # the keys'
     assert compress.reads[3:] == tuple(frozenset(6 + token for token in tokens) for tokens in compress.reads[:3])
@@ -76,11 +76,11 @@ def test_a_longer_kernel_overlaps_its_neighbours():
 @pytest.mark.parametrize(("function", "expected"), [("mean", [1 / 3, 3.0, 6.0]), ("max", [1.0, 4.0, 7.0])])
 def test_pools_by_hand(function, expected):
     # 1 … 7 in blocks that end at 1, 4 and 7: zeros count for the mean, and are no maximum.
-    page = Compressed(heads=1, function=function)
-    twin = make(Case(page, at(7, dim=1)))
+    component = Compressed(heads=1, function=function)
+    module = make(Case(component, at(7, dim=1)))
     numbers = torch.arange(1.0, 8.0).double().reshape(1, 1, 7, 1).expand(1, 2, 7, 1)
-    assert twin.compress(twin.pad(numbers))[0, 0, :, 0].tolist() == pytest.approx(expected)
-    negative = twin.compress(twin.pad(-numbers))[0, 0, :, 0].tolist()
+    assert module.compress(module.pad(numbers))[0, 0, :, 0].tolist() == pytest.approx(expected)
+    negative = module.compress(module.pad(-numbers))[0, 0, :, 0].tolist()
     assert negative[0] == pytest.approx(-expected[0])  # -1 is the greatest there, and no zero
 
 
@@ -91,9 +91,9 @@ def test_the_public_package_s_figures():
     # memory-compressed-attention 0.0.7, MemoryCompressedAttention(512, heads=8, causal=True) on 1024 tokens:
     # 1,148,928 parameters and 1,500,643,328 MACs (torch's counter). Its Q, K and V have no bias, its output has one.
     # 4·N·D² + 2·⌈N/3⌉·3·D²/8 + 2·N·(⌈N/3⌉ + 1)·D: 1,073,741,824 + 67,239,936 + 359,661,568.
-    page = Compressed(heads=8, groups=8, causal=True)
-    assert total(page, at(1024, 512), "params") - 3 * 512 == 1_148_928
-    assert total(page, at(1024, 512), "macs") == 1_500_643_328
+    component = Compressed(heads=8, groups=8, causal=True)
+    assert total(component, at(1024, 512), "params") - 3 * 512 == 1_148_928
+    assert total(component, at(1024, 512), "macs") == 1_500_643_328
 
 
 def test_rows_by_hand():
@@ -113,8 +113,8 @@ def test_rows_by_hand():
 
 def test_queries_are_not_compressed():
     # The survey's table has N_c² for it, its text N·N/c: three times fewer scores than full attention's, not nine.
-    full, page, spot = Full(heads=1), Compressed(heads=1, null_key=False), at(3 * 2**12)
-    assert total(full, spot, "attention_entries") == 3 * total(page, spot, "attention_entries")
+    full, component, spot = Full(heads=1), Compressed(heads=1, null_key=False), at(3 * 2**12)
+    assert total(full, spot, "attention_entries") == 3 * total(component, spot, "attention_entries")
 
 
 @pytest.mark.parametrize("power", range(7, 17))
@@ -128,7 +128,7 @@ def test_every_power_of_two_in_the_common_family(power):
 
 
 @pytest.mark.parametrize(
-    ("page", "field", "text"),
+    ("component", "field", "text"),
     [
         (
             Compressed(heads=1, compression=4, kernel=3),
@@ -141,7 +141,7 @@ def test_every_power_of_two_in_the_common_family(power):
         (Compressed(heads=4), "heads", "4 does not divide the width 6"),
     ],
 )
-def test_options_that_can_not_be(page, field, text):
-    with pytest.raises(PageError, match=text) as refused:
-        page.check(at(7))
+def test_options_that_can_not_be(component, field, text):
+    with pytest.raises(ComponentError, match=text) as refused:
+        component.check(at(7))
     assert refused.value.field == field

@@ -15,25 +15,25 @@ from references.compressive import compressed
 from references.relative import with_memory
 from strategies import as_yaml
 from test_relative import noise, spot
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.ledger import Ledger
-from xfcost.live.build import TWINS
-from xfcost.live.probe import probe
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import Compressive, Relative
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.probing.probe import probe
 
 
-def twin_of(page: Compressive, tokens: int, seed: int = 0) -> Any:
+def twin_of(component: Compressive, tokens: int, seed: int = 0) -> Any:
     torch.manual_seed(seed)
-    return TWINS[Compressive](page, spot(tokens)).double().eval().requires_grad_(requires_grad=False)
+    return MODULES[Compressive](component, spot(tokens)).double().eval().requires_grad_(requires_grad=False)
 
 
 def test_the_rows_by_hand() -> None:
     # n = 5, n_m = 2, n_cm = 3, c = 2, d = 4: two compressed of five evicted, 10 keys, 10 distances.
-    page = Compressive(heads=2, causal=True, memory=2, compressed_memory=3, compression=2)
-    rows = {row.path: row for row in page.operations(spot(5, 4))}
+    component = Compressive(heads=2, causal=True, memory=2, compressed_memory=3, compression=2)
+    rows = {row.path: row for row in component.operations(spot(5, 4))}
     assert {path: row.macs for path, row in rows.items() if row.macs} == {
         "compress": 64,  # 2·(2·4)·4
         "q": 80,
@@ -53,35 +53,35 @@ def test_the_rows_by_hand() -> None:
 @pytest.mark.parametrize(("function", "flops", "comparisons"), [("mean", 16, 0), ("max", 0, 16)])
 def test_pooling_by_hand(function: str, flops: int, comparisons: int) -> None:
     # 2 groups of 2 vectors of 4
-    page = Compressive(heads=2, compressed_memory=3, compression=2, function=function)
-    (row,) = (row for row in page.operations(spot(5, 4)) if row.path == "compress")
+    component = Compressive(heads=2, compressed_memory=3, compression=2, function=function)
+    (row,) = (row for row in component.operations(spot(5, 4)) if row.path == "compress")
     assert (row.macs, row.params, row.flops, row.comparisons) == (0, 0, flops, comparisons)
 
 
 def test_it_costs_transformer_xl_s_attention_with_a_memory_as_long_and_the_compression() -> None:
-    page = Compressive(heads=2, causal=True, memory=6, compressed_memory=4, compression=3)
+    component = Compressive(heads=2, causal=True, memory=6, compressed_memory=4, compression=3)
     plain = Relative(heads=2, causal=True, memory=10)
     # of both, a learned compression alone has another row that takes the input itself
     as_long, mine = (
         {row.path: msgspec.structs.replace(row, takes_input=None) for row in each.operations(spot(12))}
-        for each in (plain, page)
+        for each in (plain, component)
     )
     assert mine.pop("compress").macs == 12 * 6 * 6
     assert mine == as_long
 
 
 def test_notes_tell_what_is_dropped_and_what_is_too_short() -> None:
-    page = Compressive(heads=1, memory=2, compressed_memory=3, compression=4)
-    whole, rest, short = (list(page.notes(spot(tokens))) for tokens in (8, 9, 3))
+    component = Compressive(heads=1, memory=2, compressed_memory=3, compression=4)
+    whole, rest, short = (list(component.notes(spot(tokens))) for tokens in (8, 9, 3))
     assert "8 tokens attend over themselves, 2 positions of the memory and 3 of the compressed memory" in whole[0]
     assert len(whole) == 1
     assert rest[1] == "9 evicted positions make 2 compressed ones of 4 each; the other 1 are dropped"
     assert short[1] == "a segment of 3 evicts fewer positions than the 4 that make a compressed one: nothing is kept"
-    assert next(row for row in page.operations(spot(3)) if row.path == "compress").macs == 0
+    assert next(row for row in component.operations(spot(3)) if row.path == "compress").macs == 0
 
 
 def test_heads_must_divide_the_width() -> None:
-    with pytest.raises(PageError, match="4 does not divide the width 6") as refused:
+    with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:
         Compressive(heads=4, compressed_memory=1).check(spot(3))
     assert refused.value.field == "heads"
 
@@ -89,25 +89,27 @@ def test_heads_must_divide_the_width() -> None:
 # From segment to segment ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def by_algorithm_1(page: Compressive, twin: nn.Module, segments: tuple[Tensor, ...]) -> list[Tensor]:
+def by_algorithm_1(component: Compressive, module: nn.Module, segments: tuple[Tensor, ...]) -> list[Tensor]:
     """Rae et al. 2020, Algorithm 1, one layer: attend, take the n oldest memories out, compress them, at the end."""
-    options, weights = options_of(page), given(twin)
+    options, weights = options_of(component), given(module)
     batch, tokens, width = segments[0].shape
-    memory, slots = (segments[0].new_zeros(batch, size, width) for size in (page.memory, page.compressed_memory))
+    memory, slots = (
+        segments[0].new_zeros(batch, size, width) for size in (component.memory, component.compressed_memory)
+    )
     answers = []
     for number, x_BND in enumerate(segments):
-        if number == 0:  # what the twin finds before a text: zeros were evicted
+        if number == 0:  # what the module finds before a text: zeros were evicted
             new = compressed(options, weights, torch.zeros_like(x_BND))
-            slots = torch.cat([slots, new], 1)[:, -page.compressed_memory :]
+            slots = torch.cat([slots, new], 1)[:, -component.compressed_memory :]
         answers.append(with_memory(options, weights, x_BND, torch.cat([slots, memory], dim=1)))
         kept = torch.cat([memory, x_BND], dim=1)
         evicted, memory = kept[:, :tokens], kept[:, tokens:]
-        slots = torch.cat([slots, compressed(options, weights, evicted)], dim=1)[:, -page.compressed_memory :]
+        slots = torch.cat([slots, compressed(options, weights, evicted)], dim=1)[:, -component.compressed_memory :]
     return answers
 
 
 @pytest.mark.parametrize(
-    "page",
+    "component",
     [
         Compressive(heads=2, causal=True, memory=6, compressed_memory=5, compression=2),
         Compressive(heads=1, causal=True, memory=3, compressed_memory=4, compression=2, function="mean"),
@@ -116,20 +118,20 @@ def by_algorithm_1(page: Compressive, twin: nn.Module, segments: tuple[Tensor, .
     ],
     ids=str,
 )
-def test_segments_go_on_as_the_paper_s_algorithm_does(page: Compressive) -> None:
-    twin, segments = twin_of(page, 4), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
-    past = twin.standing(segments[0])
-    for x_BND, plain in zip(segments, by_algorithm_1(page, twin, segments), strict=True):
-        torch.testing.assert_close(twin(x_BND, past), plain, rtol=1e-11, atol=1e-12)
-        past = twin.remember(x_BND, past)
+def test_segments_go_on_as_the_paper_s_algorithm_does(component: Compressive) -> None:
+    module, segments = twin_of(component, 4), tuple(noise(2, 4, 6, seed=seed) for seed in range(1, 6))
+    past = module.standing(segments[0])
+    for x_BND, plain in zip(segments, by_algorithm_1(component, module, segments), strict=True):
+        torch.testing.assert_close(module(x_BND, past), plain, rtol=1e-11, atol=1e-12)
+        past = module.remember(x_BND, past)
 
 
 class Segments(nn.Module):
     """One layer over one segment after the other: (B, S·N, D) -> the last segment."""
 
-    def __init__(self, page: Compressive, segments: int, tokens: int) -> None:
+    def __init__(self, component: Compressive, segments: int, tokens: int) -> None:
         super().__init__()
-        self.segments, self.layer = segments, twin_of(page, tokens)
+        self.segments, self.layer = segments, twin_of(component, tokens)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         *before, last = x_BND.chunk(self.segments, dim=1)
@@ -142,8 +144,8 @@ class Segments(nn.Module):
 @pytest.mark.parametrize("function", ["conv", "mean"])
 def test_a_layer_reaches_c_tokens_per_compressed_one(function: str) -> None:
     # Three compressed of two tokens each and a memory of 4, before segments of 4: two are new per segment.
-    page = Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2, function=function)
-    seen = probe(Segments(page, 6, 4), (torch.zeros(1, 24, 6),))
+    component = Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2, function=function)
+    seen = probe(Segments(component, 6, 4), (torch.zeros(1, 24, 6),))
     first = 20 - 4 - 2 * 3
     assert seen.reads[0] == frozenset(range(first, 21))
 

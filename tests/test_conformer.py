@@ -14,17 +14,17 @@ from torch.utils.flop_counter import FlopCounterMode
 import xfcost
 from strategies import as_yaml, counted_spec
 from test_against_transformers import put, scrambled, take, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError, UsageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import FoldAxis
-from xfcost.ledger import Ledger
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import ConvModule
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, input_for, place
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.probing.probe import probe
 
 BLOCK: list[dict[str, Any]] = [
     {"kind": "mlp", "act": "silu", "residual": {"factor": 0.5}},
@@ -87,20 +87,20 @@ def test_an_odd_kernel_drops_nothing() -> None:
 
 
 def test_an_even_kernel_reaches_further_back() -> None:
-    page = ConvModule(size=4)
-    assert [list(page.reads(Grid((6,)), token)) for token in (0, 1, 3, 5)] == [
+    component = ConvModule(size=4)
+    assert [list(component.reads(Grid((6,)), token)) for token in (0, 1, 3, 5)] == [
         [0, 1],
         [0, 1, 2],
         [1, 2, 3, 4],
         [3, 4, 5],
     ]
     # 2 + 3 + 4 + 4 + 4 + 3
-    assert page.pairs(Grid((6,))) == 20
+    assert component.pairs(Grid((6,))) == 20
 
 
 @pytest.mark.parametrize("where", [spot(4, 4), spot(5, extra=1)], ids=str)
 def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
-    with pytest.raises(PageError, match=r"convolves along a sequence, and .* stand here; fold an axis") as refused:
+    with pytest.raises(ComponentError, match=r"convolves along a sequence, and .* stand here; fold an axis") as refused:
         ConvModule().check(where)
     assert refused.value.field == "kind"
 
@@ -111,24 +111,24 @@ def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
 def test_folding_an_axis_is_a_view_of_rows() -> None:
     where = spot(3, 4, dim=2)
     assert FoldAxis().out(where) == (Grid((3,)), 8)
-    twin = TWINS[FoldAxis](FoldAxis(), where)
+    torch_module = MODULES[FoldAxis](FoldAxis(), where)
     x_BND = torch.arange(2.0 * 12 * 2).reshape(2, 12, 2)
-    y = twin(x_BND)
+    y = torch_module(x_BND)
     assert y.shape == (2, 3, 8)
     assert y[1, 2].tolist() == [*x_BND[1, 8], *x_BND[1, 9], *x_BND[1, 10], *x_BND[1, 11]]
     assert y.untyped_storage().data_ptr() == x_BND.untyped_storage().data_ptr()
     (row,) = FoldAxis().operations(where)
     assert row.only_moves
     assert row.moved == 0
-    seen = probe(twin, (torch.zeros(1, 12, 2),))
+    seen = probe(torch_module, (torch.zeros(1, 12, 2),))
     assert seen.reads == tuple(frozenset(range(4 * at, 4 * at + 4)) for at in range(3))
     assert FoldAxis().out(spot(2, 3, 4)) == (Grid((2, 3)), 24)
 
 
 def test_what_can_not_be_folded_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(PageError, match="the 7 tokens here are a sequence already; leave it out"):
+    with pytest.raises(ComponentError, match="the 7 tokens here are a sequence already; leave it out"):
         FoldAxis().check(spot(7))
-    with pytest.raises(PageError, match=r"1 extra token\(s\) stand outside it"):
+    with pytest.raises(ComponentError, match=r"1 extra token\(s\) stand outside it"):
         FoldAxis().check(spot(3, 4, extra=1))
     with pytest.raises(SpecError, match="the width is 24 here and nothing in `embed` brings it to 8"):
         # (23 - 3)//2 + 1 = 11 and then 5 rows of (15 - 3)//2 + 1 = 7 and then 3 columns, 8 wide
@@ -166,9 +166,9 @@ def test_the_door_is_the_usual_subsampling(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tokens", [1, 2, 7, 249, 1000, 4999])
 def test_n_is_the_tokens_of_the_first_stage(tokens: int) -> None:
     ledger = counted("conformer-s", tokens=(tokens,))
-    assert (ledger.facts.grid_tokens, ledger.facts.tokens) == (tokens, f"{tokens:,}")
+    assert (ledger.metadata.grid_tokens, ledger.metadata.tokens) == (tokens, f"{tokens:,}")
     assert ledger.total("params") == 8_692_416  # the frequencies stay, and so do all weights
-    assert not any("rebuilt" in note for note in ledger.facts.notes)
+    assert not any("rebuilt" in note for note in ledger.metadata.notes)
     block = {row.operation: row for row in ledger.rows if ".block.1." in row.path}
     assert block["scores"].macs == tokens * tokens * 144
     assert block["position_scores"].macs == tokens * (2 * tokens - 1) * 144
@@ -180,7 +180,7 @@ def test_its_own_n_costs_what_its_own_frames_do() -> None:
 
 
 def test_frames_can_be_given_too() -> None:
-    assert counted("conformer-s", size=(2000, 80)).facts.grid_tokens == 499
+    assert counted("conformer-s", size=(2000, 80)).metadata.grid_tokens == 499
     with pytest.raises(UsageError, match="keeps one side of its image, folded into the width; give --N"):
         input_for(load("conformer-s"), Run(), (1, 1))
     with pytest.raises(UsageError, match="expected at least 1 token"):
@@ -194,7 +194,7 @@ def test_its_costs_grow_with_time_alone() -> None:
     assert 1.1 < growth["macs"] < 1.25
     assert xfcost.compare("conformer-s", "vit-b16").by_size == {}  # a spectrogram is no image of any size
     one, two = (counted("conformer-s", scale=(up, 1)) for up in (1, 2))
-    assert two.facts.tokens == "499"
+    assert two.metadata.tokens == "499"
     assert one.total("params") == two.total("params")
 
 
@@ -280,7 +280,7 @@ def test_a_block_with_their_weights(frames: int, attention: str, tmp_path: Path)
 
 def test_a_block_has_their_macs(tmp_path: Path) -> None:
     ledger = counted_spec(encoder(60), tmp_path)
-    assert ledger.facts.grid_tokens == 14
+    assert ledger.metadata.grid_tokens == 14
     ours = sum(row.macs for row in ledger.rows if ".block." in row.path)
     with torch.device("meta"):
         theirs = parakeet_block(8, 2, 5)

@@ -13,25 +13,25 @@ from torch.nn import functional as F
 from cases.base import Case
 from compared import given, referred
 from strategies import counted_spec
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
-from xfcost.live.trace import trace
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import ByteNet, Conv, Lstm
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.tracing.trace import trace
 
 
 def spot(*sides: int, dim: int = 6, out_dim: int | None = None, extra: int = 0) -> Place:
     return Place(grid=Grid(sides, extra), dim=dim, out_dim=out_dim or dim)
 
 
-def rows_of(page: Conv | ByteNet, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in page.operations(where)}
+def rows_of(component: Conv | ByteNet, where: Place) -> dict[str, Operation]:
+    return {row.path: row for row in component.operations(where)}
 
 
 def test_plain_depthwise_and_separable_by_hand() -> None:
@@ -87,20 +87,20 @@ PAGES = [Conv(), Conv(size=5, dilation=2), Conv(form="separable", act="glu"), Co
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-@pytest.mark.parametrize("page", PAGES, ids=str)
-def test_on_grids_it_reads_counts_and_answers_as_it_says(page: Conv, grid: Grid) -> None:
+@pytest.mark.parametrize("component", PAGES, ids=str)
+def test_on_grids_it_reads_counts_and_answers_as_it_says(component: Conv, grid: Grid) -> None:
     where = Place(grid=grid, dim=4, out_dim=4)
-    page.check(where)
+    component.check(where)
     torch.manual_seed(0)
-    twin, x = (
-        TWINS[Conv](page, where).double().requires_grad_(requires_grad=False),
+    module, x = (
+        MODULES[Conv](component, where).double().requires_grad_(requires_grad=False),
         torch.randn(2, grid.total, 4).double(),
     )
-    torch.testing.assert_close(twin(x), referred(Case(page, where), given(twin), x), rtol=1e-11, atol=1e-12)
-    told = [page.reads(grid, token) for token in range(grid.total)]
-    assert probe(twin, (x,)).reads == tuple(map(frozenset, told))
-    assert sum(map(len, told)) == page.pairs(grid)
-    traced, rows = trace(twin, (x,)), rows_of(page, where)
+    torch.testing.assert_close(module(x), referred(Case(component, where), given(module), x), rtol=1e-11, atol=1e-12)
+    told = [component.reads(grid, token) for token in range(grid.total)]
+    assert probe(module, (x,)).reads == tuple(map(frozenset, told))
+    assert sum(map(len, told)) == component.pairs(grid)
+    traced, rows = trace(module, (x,)), rows_of(component, where)
     assert traced.unsupported == {}
     assert traced.macs == 2 * sum(row.macs for row in rows.values())
     assert traced.flops == 2 * sum(row.flops for row in rows.values())
@@ -111,8 +111,8 @@ def test_on_grids_it_reads_counts_and_answers_as_it_says(page: Conv, grid: Grid)
 @pytest.mark.parametrize("dilation", [1, 4])
 def test_outputs_are_torch_nn_conv1d_s(causal: bool, dilation: int) -> None:
     torch.manual_seed(0)
-    page = Conv(dilation=dilation, causal=causal)
-    ours = TWINS[Conv](page, spot(11, out_dim=5))
+    component = Conv(dilation=dilation, causal=causal)
+    ours = MODULES[Conv](component, spot(11, out_dim=5))
     theirs = nn.Conv1d(6, 5, 3, dilation=dilation, padding=0 if causal else dilation)
     ours.conv.load_state_dict(theirs.state_dict())
     x = torch.randn(2, 11, 6)
@@ -121,7 +121,7 @@ def test_outputs_are_torch_nn_conv1d_s(causal: bool, dilation: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "where", "expected"),
+    ("component", "where", "expected"),
     [
         (Conv(size=4), spot(9), "size: 4 is even, and a kernel stands around its middle; try 3 or 5, or causal: true"),
         (Conv(causal=True), spot(3, 3), r"causal: tokens of a grid (9 (3×3)) have no order; write causal: false"),
@@ -130,9 +130,9 @@ def test_outputs_are_torch_nn_conv1d_s(causal: bool, dilation: int) -> None:
         (ByteNet(), spot(9, dim=7), "kind: 'bytenet' works at half the width, and 7 is odd"),
     ],
 )
-def test_what_can_not_stand_is_refused(page: Conv | ByteNet, where: Place, expected: str) -> None:
-    with pytest.raises(PageError) as refused:
-        page.check(where)
+def test_what_can_not_stand_is_refused(component: Conv | ByteNet, where: Place, expected: str) -> None:
+    with pytest.raises(ComponentError) as refused:
+        component.check(where)
     assert f"{refused.value.field}: {refused.value.message}".startswith(expected)
 
 

@@ -20,21 +20,22 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_every_mechanism import Holder, joined
-from xfcost.counted import batched, count
-from xfcost.errors import PageError, SpecError, UsageError
-from xfcost.facts import Facts
-from xfcost.grid import Grid
+from xfcost.counting.forward import batched, count
+from xfcost.formulas.component import NormKind, Place, Residual
+from xfcost.formulas.conv_kernel import Kernel, kernel_of
+from xfcost.formulas.layer import Embed
 from xfcost.layers import Conv, Dense, Mlp, Norm, NormLayer, Pool
-from xfcost.layers.base import Embed
-from xfcost.ledger import Ledger, Operation
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, SubLayerModel, Twins, build
-from xfcost.live.probe import kind_of, probe
-from xfcost.mechanisms.base import NormKind, Place, Residual
-from xfcost.mechanisms.conv_kernel import Kernel, kernel_of
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.operation import Operation
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import MODULES, SubLayerModel, Twins, build
+from xfcost.torch_models.probing.probe import kind_of, probe
 
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
 # Per element, and learned vectors: as docs/how-it-counts.md prints them.
@@ -66,23 +67,23 @@ def spot(grid: Grid, dim: int = DIM, out_dim: int | None = None) -> Place:
     return Place(grid=grid, dim=dim, out_dim=out_dim or dim)
 
 
-def stands(page: Conv | Pool, grid: Grid) -> bool:
+def stands(component: Conv | Pool, grid: Grid) -> bool:
     try:
-        page.check(spot(grid))
-    except PageError:
+        component.check(spot(grid))
+    except ComponentError:
         return False
     return True
 
 
-CASES = [(page, grid) for page in (*CONVS, *POOLS) for grid in GRIDS if stands(page, grid)]
-every_case = pytest.mark.parametrize(("page", "grid"), CASES, ids=str)
+CASES = [(component, grid) for component in (*CONVS, *POOLS) for grid in GRIDS if stands(component, grid)]
+every_case = pytest.mark.parametrize(("component", "grid"), CASES, ids=str)
 
 
-def twin_of(page: Embed, where: Place, device: str = "cpu") -> nn.Module:
+def twin_of(component: Embed, where: Place, device: str = "cpu") -> nn.Module:
     torch.manual_seed(0)
     with torch.device(device):
-        twin = TWINS[type(page)](page, where).double().eval()
-    return stirred(twin)
+        torch_module = MODULES[type(component)](component, where).double().eval()
+    return stirred(torch_module)
 
 
 def stirred(module: nn.Module) -> nn.Module:
@@ -99,8 +100,8 @@ def tokens_of(grid: Grid, dim: int = DIM, batch: int = 2) -> Tensor:
     return torch.randn(batch, grid.total, dim, generator=noise, dtype=torch.float64)
 
 
-def rows_of(page: Any, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in page.operations(where)}
+def rows_of(component: Any, where: Place) -> dict[str, Operation]:
+    return {row.path: row for row in component.operations(where)}
 
 
 def test_most_examples_stand_on_most_grids() -> None:
@@ -134,7 +135,7 @@ def test_a_pool_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "before", "after"),
+    ("component", "before", "after"),
     [
         (Conv(size=7, stride=2), (224, 224), (112, 112)),  # half the kernel where none is given
         (Conv(size=4, stride=4), (224, 224), (56, 56)),  # none where kernels do not overlap
@@ -146,8 +147,8 @@ def test_a_pool_by_hand() -> None:
     ],
     ids=str,
 )
-def test_grids_that_leave(page: Conv | Pool, before: tuple[int, ...], after: tuple[int, ...]) -> None:
-    assert page.out(spot(Grid(before))) == (Grid(after), DIM)
+def test_grids_that_leave(component: Conv | Pool, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+    assert component.out(spot(Grid(before))) == (Grid(after), DIM)
 
 
 def test_channels_are_the_stage_s_where_none_are_given() -> None:
@@ -159,36 +160,38 @@ def test_channels_are_the_stage_s_where_none_are_given() -> None:
 # Rows are leaves, and cost what the trace says ───────────────────────────────────────────────────────────────────────
 
 
-def traced(page: Embed, where: Place, batch: int) -> Ledger:
+def traced(component: Embed, where: Place, batch: int) -> Ledger:
     """Closed form and trace of a door, row by row."""
-    rows = tuple(msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}") for row in page.operations(where))
+    rows = tuple(
+        msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}") for row in component.operations(where)
+    )
     with torch.device("meta"):
-        model = Holder(TWINS[type(page)](page, where)).eval().requires_grad_(requires_grad=False)
+        model = Holder(MODULES[type(component)](component, where)).eval().requires_grad_(requires_grad=False)
         x_BND = torch.randn(batch, where.grid.total, where.dim)
-    facts = Facts(name="door", tokens="", grid_tokens=where.grid.tokens)
-    return reconciled(Ledger(facts=facts, rows=rows), model, (x_BND,), {"it": "it"})
+    metadata = Metadata(name="door", tokens="", grid_tokens=where.grid.tokens)
+    return reconciled(Ledger(metadata=metadata, rows=rows), model, (x_BND,), {"it": "it"})
 
 
 @every_case
-def test_every_row_is_a_leaf_and_costs_what_its_trace_says(page: Conv | Pool, grid: Grid) -> None:
+def test_every_row_is_a_leaf_and_costs_what_its_trace_says(component: Conv | Pool, grid: Grid) -> None:
     for batch in (1, 3):
-        ledger = traced(page, spot(grid), batch)
+        ledger = traced(component, spot(grid), batch)
         assert ledger.agreement is not None
         assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
     leaves = {
         name: sum(parameter.numel() for parameter in leaf.parameters())
-        for name, leaf in twin_of(page, spot(grid), "meta").named_modules()
+        for name, leaf in twin_of(component, spot(grid), "meta").named_modules()
         if next(leaf.children(), None) is None
     }
-    assert leaves == {path: row.params for path, row in rows_of(page, spot(grid)).items()}
+    assert leaves == {path: row.params for path, row in rows_of(component, spot(grid)).items()}
 
 
 @every_case
-def test_macs_are_half_of_what_torch_s_own_counter_says(page: Conv | Pool, grid: Grid) -> None:
-    twin = twin_of(page, spot(grid), "meta")
+def test_macs_are_half_of_what_torch_s_own_counter_says(component: Conv | Pool, grid: Grid) -> None:
+    torch_module = twin_of(component, spot(grid), "meta")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        twin(tokens_of(grid).to("meta"))
-    assert counter.get_total_flops() == 2 * sum(batched(row, 2).macs for row in page.operations(spot(grid)))
+        torch_module(tokens_of(grid).to("meta"))
+    assert counter.get_total_flops() == 2 * sum(batched(row, 2).macs for row in component.operations(spot(grid)))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -222,11 +225,12 @@ def test_pixels_cost_what_tokens_do(channels: int, tmp_path: Path) -> None:
 # Outputs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def windows(page: Conv | Pool, grid: Grid) -> list[list[tuple[tuple[int, ...], int | None]]]:
+def windows(component: Conv | Pool, grid: Grid) -> list[list[tuple[tuple[int, ...], int | None]]]:
     """For every output (offset in the kernel, token or None beyond the border), by looking at each position."""
     rank = len(grid.sides)
     size, stride, padding = (
-        value if isinstance(value, list) else [value] * rank for value in (page.size, page.stride, padding_of(page))
+        value if isinstance(value, list) else [value] * rank
+        for value in (component.size, component.stride, padding_of(component))
     )
     numbers = {at: number for number, at in enumerate(itertools.product(*map(range, grid.sides)))}
     starts = [
@@ -240,13 +244,13 @@ def windows(page: Conv | Pool, grid: Grid) -> list[list[tuple[tuple[int, ...], i
     ]
 
 
-def padding_of(page: Conv | Pool) -> int | list[int]:
+def padding_of(component: Conv | Pool) -> int | list[int]:
     """Half the kernel where it isn't given, none where the stride is no less than the kernel."""
-    if page.padding is not None:
-        return page.padding
-    assert isinstance(page.size, int)
-    assert isinstance(page.stride, int)
-    return page.size // 2 if page.stride < page.size else 0
+    if component.padding is not None:
+        return component.padding
+    assert isinstance(component.size, int)
+    assert isinstance(component.stride, int)
+    return component.size // 2 if component.stride < component.size else 0
 
 
 def plain_norm(kind: NormKind, y: Tensor, leaf: nn.Module) -> Tensor:
@@ -281,40 +285,44 @@ def activated(kind: str, y: Tensor) -> Tensor:
     }[kind]()
 
 
-def plain_conv(page: Conv, grid: Grid, twin: nn.Module, x_BND: Tensor) -> Tensor:
+def plain_conv(component: Conv, grid: Grid, torch_module: nn.Module, x_BND: Tensor) -> Tensor:
     outputs = []
-    for window in windows(page, grid):
-        y_BE = x_BND.new_zeros(x_BND.shape[0], twin.conv.weight.shape[0])
+    for window in windows(component, grid):
+        y_BE = x_BND.new_zeros(x_BND.shape[0], torch_module.conv.weight.shape[0])
         for offset, token in window:
             if token is not None:
-                kernels = twin.conv.weight[(slice(None), slice(None), *offset)].chunk(page.groups)
-                parts = x_BND[:, token].chunk(page.groups, -1)
+                kernels = torch_module.conv.weight[(slice(None), slice(None), *offset)].chunk(component.groups)
+                parts = x_BND[:, token].chunk(component.groups, -1)
                 y_BE = y_BE + torch.cat([a @ b.T for a, b in zip(parts, kernels, strict=True)], -1)
-        outputs.append(y_BE if twin.conv.bias is None else y_BE + twin.conv.bias)
+        outputs.append(y_BE if torch_module.conv.bias is None else y_BE + torch_module.conv.bias)
     y = torch.stack(outputs, 1)
-    if page.norm != "none":
-        y = plain_norm(page.norm, y, Rms(twin.norm) if page.norm == "rms_norm" else twin.norm)
-    return activated(page.act, y)
+    if component.norm != "none":
+        y = plain_norm(component.norm, y, Rms(torch_module.norm) if component.norm == "rms_norm" else torch_module.norm)
+    return activated(component.act, y)
 
 
-def plain_pool(page: Pool, grid: Grid, x_BND: Tensor) -> Tensor:
+def plain_pool(component: Pool, grid: Grid, x_BND: Tensor) -> Tensor:
     outputs = []
-    for window in windows(page, grid):
+    for window in windows(component, grid):
         there = [x_BND[:, token] for _, token in window if token is not None]
         stacked = torch.stack(there)
-        outputs.append(stacked.amax(0) if page.form == "max" else stacked.sum(0) / len(window))
+        outputs.append(stacked.amax(0) if component.form == "max" else stacked.sum(0) / len(window))
     return torch.stack(outputs, 1)
 
 
 @every_case
-def test_outputs_and_gradients_are_those_of_a_plain_slow_reference(page: Conv | Pool, grid: Grid) -> None:
-    twin, x_BND = twin_of(page, spot(grid)), tokens_of(grid).requires_grad_()
-    ours = twin(x_BND)
-    plain = plain_conv(page, grid, twin, x_BND) if isinstance(page, Conv) else plain_pool(page, grid, x_BND)
-    assert ours.shape == (2, page.out(spot(grid))[0].total, page.out(spot(grid))[1])
+def test_outputs_and_gradients_are_those_of_a_plain_slow_reference(component: Conv | Pool, grid: Grid) -> None:
+    torch_module, x_BND = twin_of(component, spot(grid)), tokens_of(grid).requires_grad_()
+    ours = torch_module(x_BND)
+    plain = (
+        plain_conv(component, grid, torch_module, x_BND)
+        if isinstance(component, Conv)
+        else plain_pool(component, grid, x_BND)
+    )
+    assert ours.shape == (2, component.out(spot(grid))[0].total, component.out(spot(grid))[1])
     torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    leaves = [x_BND, *twin.parameters()]
+    leaves = [x_BND, *torch_module.parameters()]
     one, other = (torch.autograd.grad((y * weights).sum(), leaves) for y in (ours, plain))
     for mine, theirs in zip(one, other, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-10)
@@ -324,35 +332,35 @@ def test_outputs_and_gradients_are_those_of_a_plain_slow_reference(page: Conv | 
 
 
 @every_case
-def test_the_probed_pattern_is_the_kernel_s(page: Conv | Pool, grid: Grid) -> None:
+def test_the_probed_pattern_is_the_kernel_s(component: Conv | Pool, grid: Grid) -> None:
     # without rectifiers, which hide what they cut off, and with many channels, of which some has each token's maximum
-    page = msgspec.structs.replace(page, act="none") if isinstance(page, Conv) else page
+    component = msgspec.structs.replace(component, act="none") if isinstance(component, Conv) else component
     where = spot(grid, 96)
-    seen = probe(twin_of(page, where), (tokens_of(grid, 96, 1),))
-    listed = tuple(frozenset(token for _, token in window if token is not None) for window in windows(page, grid))
-    if isinstance(page, Conv) and page.norm == "group_norm":
+    seen = probe(twin_of(component, where), (tokens_of(grid, 96, 1),))
+    listed = tuple(frozenset(token for _, token in window if token is not None) for window in windows(component, grid))
+    if isinstance(component, Conv) and component.norm == "group_norm":
         read = frozenset().union(*listed)
         assert seen.reads == (read,) * len(listed)
         return
     assert seen.reads == listed
-    kernel = page.kernel(where)
+    kernel = component.kernel(where)
     assert [frozenset(kernel.reads(grid.sides, output)) for output in range(len(listed))] == list(listed)
     assert kernel.pairs(grid.sides) == sum(map(len, listed))
 
 
-@pytest.mark.parametrize("page", [*CONVS, *POOLS], ids=str)
-def test_the_probed_kind_is_the_declared_one(page: Conv | Pool) -> None:
-    page = msgspec.structs.replace(page, act="none") if isinstance(page, Conv) else page
+@pytest.mark.parametrize("component", [*CONVS, *POOLS], ids=str)
+def test_the_probed_kind_is_the_declared_one(component: Conv | Pool) -> None:
+    component = msgspec.structs.replace(component, act="none") if isinstance(component, Conv) else component
     small, large = (Grid((side, 6)) for side in (12, 24))
-    probes = [probe(twin_of(page, spot(grid, 24)), (tokens_of(grid, 24),)) for grid in (small, large)]
-    declared = {row.mixing for row in page.operations(spot(large, 24))}
+    probes = [probe(twin_of(component, spot(grid, 24)), (tokens_of(grid, 24),)) for grid in (small, large)]
+    declared = {row.mixing for row in component.operations(spot(large, 24))}
     widest = max(declared, key=("per-token", "local", "global").index)
     assert kind_of(*probes) == widest
     # a stride that is no less than the kernel makes disjoint groups, and those are new tokens
-    assert isinstance(page.size, int)
-    assert isinstance(page.stride, int)
+    assert isinstance(component.size, int)
+    assert isinstance(component.stride, int)
     if widest != "global":
-        assert (widest == "local") == (page.stride < page.size)
+        assert (widest == "local") == (component.stride < component.size)
 
 
 # How large an input is ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -364,37 +372,37 @@ def kernels(draw: st.DrawFn) -> tuple[Conv, tuple[int, ...]]:
     sides = tuple(draw(st.lists(st.integers(1, 40), min_size=1, max_size=3)))
     each = st.lists(st.integers(1, 7), min_size=len(sides), max_size=len(sides))
     padding = st.lists(st.integers(0, 4), min_size=len(sides), max_size=len(sides))
-    page = Conv(
+    component = Conv(
         size=draw(st.integers(1, 7) | each),
         stride=draw(st.integers(1, 7) | each),
         padding=draw(st.none() | st.integers(0, 4) | padding),
     )
-    assume(stands(page, Grid(sides)))
-    return page, sides
+    assume(stands(component, Grid(sides)))
+    return component, sides
 
 
 @given(case=kernels())
 @settings(max_examples=300, deadline=None)
 def test_entering_gives_back_what_leaves(case: tuple[Conv, tuple[int, ...]]) -> None:
-    page, sides = case
-    leaving = page.out(spot(Grid(sides)))[0].sides
-    entering = page.entering(leaving)
-    assert stands(page, Grid(entering))
-    assert page.out(spot(Grid(entering)))[0].sides == leaving
+    component, sides = case
+    leaving = component.out(spot(Grid(sides)))[0].sides
+    entering = component.entering(leaving)
+    assert stands(component, Grid(entering))
+    assert component.out(spot(Grid(entering)))[0].sides == leaving
 
 
 @given(case=kernels())
 @settings(max_examples=200, deadline=None)
 def test_what_no_input_gives_is_refused(case: tuple[Conv, tuple[int, ...]]) -> None:
     """Either an input gives the grid, or the door says that none does."""
-    page, wanted = case
-    least = page.out(spot(Grid((1,) * len(wanted))))[0].sides
+    component, wanted = case
+    least = component.out(spot(Grid((1,) * len(wanted))))[0].sides
     if any(side < few for side, few in zip(wanted, least, strict=True)):
-        with pytest.raises(PageError, match="no input gives a grid of") as refused:
-            page.entering(wanted)
+        with pytest.raises(ComponentError, match="no input gives a grid of") as refused:
+            component.entering(wanted)
         assert refused.value.field == "padding"
     else:
-        assert page.out(spot(Grid(page.entering(wanted))))[0].sides == wanted
+        assert component.out(spot(Grid(component.entering(wanted))))[0].sides == wanted
 
 
 def stem(door: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -432,8 +440,8 @@ def test_an_n_that_padding_outgrows_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_goes_into_no_output_is_told() -> None:
-    def told(page: Conv | Pool, *sides: int) -> list[str]:
-        return list(page.notes(spot(Grid(sides))))
+    def told(component: Conv | Pool, *sides: int) -> list[str]:
+        return list(component.notes(spot(Grid(sides))))
 
     assert told(Conv(size=4, stride=4), 8, 12) == []
     assert told(Conv(size=3, stride=2), 7, 9) == []
@@ -447,20 +455,20 @@ def test_what_goes_into_no_output_is_told() -> None:
 @given(case=kernels())
 @settings(max_examples=200, deadline=None)
 def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple[int, ...]]) -> None:
-    page, sides = case
-    kernel = kernel_of(Grid(sides), page.size, page.stride, page.padding)
+    component, sides = case
+    kernel = kernel_of(Grid(sides), component.size, component.stride, component.padding)
     outputs = kernel.out(sides)
     for axis, side in enumerate(sides):
         alone = Kernel((kernel.sides[axis],), (kernel.stride[axis],), (kernel.padding[axis],))
         read = {token for output in range(outputs[axis]) for token in alone.reads((side,), output)}
         if len(read) < side:
-            assert list(page.notes(spot(Grid(sides))))
+            assert list(component.notes(spot(Grid(sides))))
             return
-    assert not list(page.notes(spot(Grid(sides))))
+    assert not list(component.notes(spot(Grid(sides))))
 
 
 @pytest.mark.parametrize(
-    ("page", "grid", "field", "message"),
+    ("component", "grid", "field", "message"),
     [
         (Conv(size=5, padding=0), Grid((4, 4)), "size", "a kernel of 5×5 with padding 0×0 does not fit the grid 4×4"),
         (Conv(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid, and 1 extra token"),
@@ -476,9 +484,9 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple
     ],
     ids=str,
 )
-def test_doors_that_can_not_stand_are_refused(page: Conv | Pool, grid: Grid, field: str, message: str) -> None:
-    with pytest.raises(PageError, match=message) as refused:
-        page.check(spot(grid))
+def test_doors_that_can_not_stand_are_refused(component: Conv | Pool, grid: Grid, field: str, message: str) -> None:
+    with pytest.raises(ComponentError, match=message) as refused:
+        component.check(spot(grid))
     assert refused.value.field == field
 
 
@@ -525,12 +533,12 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
 
 
 @pytest.mark.parametrize("kind", NORMS)
-@pytest.mark.parametrize("page", [Norm, NormLayer])
-def test_a_norm_is_its_formula(page: type[Norm | NormLayer], kind: NormKind) -> None:
+@pytest.mark.parametrize("component", [Norm, NormLayer])
+def test_a_norm_is_its_formula(component: type[Norm | NormLayer], kind: NormKind) -> None:
     where = spot(Grid((3, 5)))
-    twin, x_BND = twin_of(page(norm=kind), where), tokens_of(where.grid)  # type: ignore[arg-type]
-    leaf = Rms(twin.norm) if kind == "rms_norm" else twin.norm
-    torch.testing.assert_close(twin(x_BND), plain_norm(kind, x_BND, leaf), rtol=1e-11, atol=1e-12)
+    torch_module, x_BND = twin_of(component(norm=kind), where), tokens_of(where.grid)  # type: ignore[arg-type]
+    leaf = Rms(torch_module.norm) if kind == "rms_norm" else torch_module.norm
+    torch.testing.assert_close(torch_module(x_BND), plain_norm(kind, x_BND, leaf), rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", NORMS)
@@ -560,9 +568,9 @@ def test_no_norm_is_no_row() -> None:
 # Scales of residuals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def sublayer(page: Any, where: Place, residual: Residual | str) -> SubLayerModel:
+def sublayer(component: Any, where: Place, residual: Residual | str) -> SubLayerModel:
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", page, where, residual), Twins({})).double().eval()  # type: ignore[arg-type]
+    model = SubLayerModel(Part("it", component, where, residual), Twins({})).double().eval()  # type: ignore[arg-type]
     return stirred(model).requires_grad_(requires_grad=False)  # type: ignore[return-value]
 
 
@@ -665,7 +673,7 @@ def test_a_sub_layer_that_widens_stands_for_a_door(tmp_path: Path) -> None:
 
 
 def test_one_block_that_widens_is_two_where_it_is_repeated(tmp_path: Path) -> None:
-    """The first brings the width, the others find it: other rows, of the same page."""
+    """The first brings the width, the others find it: other rows, of the same component."""
     spec = stem({"kind": "patch", "size": 8})
     spec["stages"].append({"dim": 10, "depth": 3, "block": [WIDER]})
     rows = [row for row in counted_spec(spec, tmp_path).rows if row.path.startswith("stages.1") and row.params]

@@ -10,16 +10,16 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import Classifier
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvNext
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
@@ -44,16 +44,16 @@ def test_a_kernel_of_one_position_mixes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "spot", "message"),
+    ("component", "spot", "message"),
     [
         (ConvNext(size=6), SPOT, "6 is even, and a kernel stands around its middle; try 5 or 7"),
         (ConvNext(ratio=0.25), SPOT, r"0.25·10 is no whole width; give `hidden` instead"),
         (ConvNext(), Place(grid=Grid((3, 4), 1), dim=10, out_dim=10), "1 extra token"),
     ],
 )
-def test_blocks_that_can_not_stand_are_refused(page: ConvNext, spot: Place, message: str) -> None:
-    with pytest.raises(PageError, match=message):
-        page.check(spot)
+def test_blocks_that_can_not_stand_are_refused(component: ConvNext, spot: Place, message: str) -> None:
+    with pytest.raises(ComponentError, match=message):
+        component.check(spot)
 
 
 def test_a_norm_behind_the_pool_costs_one_vector() -> None:
@@ -66,7 +66,7 @@ def test_a_norm_behind_the_pool_costs_one_vector() -> None:
 
 
 def test_a_group_norm_of_one_vector_is_refused() -> None:
-    with pytest.raises(PageError, match="the group norm of one vector is its layer norm"):
+    with pytest.raises(ComponentError, match="the group norm of one vector is its layer norm"):
         Classifier(norm="group_norm", norm_after_pool=True).check(SPOT)
 
 

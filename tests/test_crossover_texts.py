@@ -12,8 +12,9 @@ from typing import NamedTuple
 import pytest
 
 import xfcost
-from xfcost.comparison import CURVES, Comparison
-from xfcost.counted import count
+from xfcost.counting.comparison import CURVES
+from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.forward import count
 from xfcost.report.compare import comparison_plain
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place

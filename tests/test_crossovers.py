@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 import xfcost
 from strategies import as_yaml
-from xfcost.comparison import CURVES, Comparison
-from xfcost.counted import count
-from xfcost.crossovers import Crossing, Points, crossings, search
+from xfcost.counting.comparison import CURVES
+from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.crossovers import Crossing, Points, crossings, search
+from xfcost.counting.forward import count
 from xfcost.report.compare import comparison_plain
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place

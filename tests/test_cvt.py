@@ -13,15 +13,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from test_against_transformers import CLASSES, compare, ours_of, put, take, theirs_of, weights_of
 from test_pvt import at
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvAttention
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.probing.probe import probe
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
@@ -53,25 +53,25 @@ def test_rows_by_hand() -> None:
 def test_scores_are_scaled_by_the_whole_width() -> None:
     spot = at(2, 2)
     for heads in (1, 2, 3):
-        twin = TWINS[ConvAttention](ConvAttention(heads=heads), spot)
-        assert twin.scale.factor == pytest.approx(6**-0.5)
+        module = MODULES[ConvAttention](ConvAttention(heads=heads), spot)
+        assert module.scale.factor == pytest.approx(6**-0.5)
 
 
 def test_a_query_is_made_of_its_neighbours() -> None:
-    page, spot = ConvAttention(heads=1), at(4, 5, extra=1)
-    twin = TWINS[ConvAttention](page, spot).double().eval()
-    seen = probe(twin.q, (torch.zeros(1, 21, 6),)).reads
+    component, spot = ConvAttention(heads=1), at(4, 5, extra=1)
+    module = MODULES[ConvAttention](component, spot).double().eval()
+    seen = probe(module.q, (torch.zeros(1, 21, 6),)).reads
     assert seen[0] == frozenset({0})  # the extra token goes round the convolution
     assert seen[1] == frozenset({1, 2, 6, 7})
-    keys = probe(twin.k, (torch.zeros(1, 21, 6),)).reads
+    keys = probe(module.k, (torch.zeros(1, 21, 6),)).reads
     assert len(keys) == 7
     assert frozenset().union(*keys) == frozenset(range(21))
-    assert list(page.notes(spot)) == ["1 extra token(s) go round the convolutions, and are joined behind them"]
-    assert list(page.notes(at(4, 5))) == []
+    assert list(component.notes(spot)) == ["1 extra token(s) go round the convolutions, and are joined behind them"]
+    assert list(component.notes(at(4, 5))) == []
 
 
 @pytest.mark.parametrize(
-    ("page", "field", "text"),
+    ("component", "field", "text"),
     [
         (ConvAttention(heads=4), "heads", "4 does not divide the width 6"),
         (ConvAttention(heads=1, size=4), "size", "4 is even, and a kernel stands around its middle; try 3 or 5"),
@@ -79,19 +79,19 @@ def test_a_query_is_made_of_its_neighbours() -> None:
         (ConvAttention(heads=1, causal=True), "causal", "has no causal form: a query and a key are made of"),
     ],
 )
-def test_places_where_it_can_not_stand(page: ConvAttention, field: str, text: str) -> None:
-    with pytest.raises(PageError, match=text) as refused:
-        page.check(at(4, 4))
+def test_places_where_it_can_not_stand(component: ConvAttention, field: str, text: str) -> None:
+    with pytest.raises(ComponentError, match=text) as refused:
+        component.check(at(4, 4))
     assert refused.value.field == field
 
 
 @pytest.mark.parametrize("half", range(4))
 def test_up_to_that_stride_the_keys_read_every_token(half: int) -> None:
     for side in range(1, 12):
-        page = ConvAttention(heads=1, size=2 * half + 1, kv_stride=half + 1)
-        page.check(Place(grid=Grid((side,)), dim=1, out_dim=1))
-        kernel = page.kernel(Grid((side,)), page.kv_stride)
-        read = {token for key in range(page.keys(Grid((side,))).total) for token in kernel.reads((side,), key)}
+        component = ConvAttention(heads=1, size=2 * half + 1, kv_stride=half + 1)
+        component.check(Place(grid=Grid((side,)), dim=1, out_dim=1))
+        kernel = component.kernel(Grid((side,)), component.kv_stride)
+        read = {token for key in range(component.keys(Grid((side,))).total) for token in kernel.reads((side,), key)}
         assert read == set(range(side))
 
 

@@ -15,27 +15,28 @@ from cases.base import Case
 from modules import Holder
 from strategies import cases
 from xfcost.api import analyze
-from xfcost.counted import batched
-from xfcost.errors import PageError
-from xfcost.facts import Facts
-from xfcost.ledger import Ledger, Operation
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, build
-from xfcost.live.decoding import STEPS
-from xfcost.live.decoding.kept import stand_at
-from xfcost.live.leaves import Table
+from xfcost.counting.forward import batched
+from xfcost.formulas.component import Mixer, Place, tag_of
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Mixer, Place, tag_of
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.decoding import STEPS
+from xfcost.torch_models.shared.cache import stand_at
+from xfcost.torch_models.shared.leaves import Table
 
 BATCH = 2
 
 
-def decodes(page: Mixer, where: Place) -> bool:
+def decodes(component: Mixer, where: Place) -> bool:
     try:
-        return bool(list(page.decoding(where)))
-    except PageError:
+        return bool(list(component.decoding(where)))
+    except ComponentError:
         return False
 
 
@@ -43,7 +44,7 @@ def decodable() -> Iterator[Case]:
     """Every example that decodes, on sequences alone."""
     for case in cases():
         grid = case.place.grid
-        if len(grid.sides) == 1 and not grid.extra and decodes(case.page, case.place):
+        if len(grid.sides) == 1 and not grid.extra and decodes(case.component, case.place):
             yield case
 
 
@@ -53,20 +54,20 @@ every_step = pytest.mark.parametrize("case", list(decodable()), ids=str)
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)
 def test_a_mechanism_has_a_step_exactly_where_an_example_decodes(mechanism: type[Mixer]) -> None:
     case = CASES[mechanism]
-    assert (mechanism in STEPS) == any(type(one.page) is mechanism for one in decodable()), case.page
+    assert (mechanism in STEPS) == any(type(one.component) is mechanism for one in decodable()), case.component
 
 
 def tables(case: Case) -> dict[str, Table]:
-    return {name: Table(*shape) for name, shape in case.page.tables(case.place).items()}
+    return {name: Table(*shape) for name, shape in case.component.tables(case.place).items()}
 
 
 def both(case: Case, device: str = "cpu") -> tuple[nn.Module, nn.Module]:
-    """The twin of all tokens, and that of one, with the same weights, in float64."""
+    """The torch_module of all tokens, and that of one, with the same weights, in float64."""
     torch.manual_seed(0)
     with torch.device(device):
         shared = tables(case)
-        whole = TWINS[type(case.page)](case.page, case.place, shared).double().eval()
-        step = STEPS[type(case.page)](case.page, case.place, BATCH, shared).double().eval()
+        whole = MODULES[type(case.component)](case.component, case.place, shared).double().eval()
+        step = STEPS[type(case.component)](case.component, case.place, BATCH, shared).double().eval()
     step.load_state_dict(whole.state_dict())
     return whole.requires_grad_(requires_grad=False), step.requires_grad_(requires_grad=False)
 
@@ -84,8 +85,8 @@ def test_step_by_step_is_the_whole_forward(case: Case) -> None:
     whole, step = both(case)
     x_BND, *memory = inputs(case.place)
     with torch.no_grad():
-        expected = whole(x_BND, *memory) if case.page.reads_memory else whole(x_BND)
-        if case.page.reads_memory:
+        expected = whole(x_BND, *memory) if case.component.reads_memory else whole(x_BND)
+        if case.component.reads_memory:
             step.remember(*memory)
         for token in range(x_BND.shape[1]):
             stand_at(step, token)
@@ -95,13 +96,13 @@ def test_step_by_step_is_the_whole_forward(case: Case) -> None:
 
 @every_step
 def test_the_counted_step_is_the_traced_one(case: Case) -> None:
-    rows = tuple(batched(row, BATCH) for row in case.page.decoding(case.place))
+    rows = tuple(batched(row, BATCH) for row in case.component.decoding(case.place))
     with torch.device("meta"):
-        step = STEPS[type(case.page)](case.page, case.place, BATCH, tables(case)).eval().requires_grad_(False)
+        step = STEPS[type(case.component)](case.component, case.place, BATCH, tables(case)).eval().requires_grad_(False)
         x_B1D = torch.empty(BATCH, 1, case.place.dim)
     stand_at(step, case.place.grid.total - 1)
     rows = tuple(msgspec.structs.replace(row, path=f"it.{row.path}") for row in rows)
-    counted = Ledger(facts=Facts(name="one", tokens="", grid_tokens=case.place.grid.tokens), rows=rows)
+    counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens), rows=rows)
     agreement = reconciled(counted, Holder(step), (x_B1D,), {"it": "it"}).agreement
     assert agreement is not None
     assert agreement.exact, agreement
@@ -112,27 +113,29 @@ def test_a_step_has_all_parameters_and_keeps_what_it_says(case: Case) -> None:
     def rows(tokens: int) -> list[Operation]:
         sides = case.place.grid.sides if tokens == case.place.grid.total else (tokens,)
         grid = type(case.place.grid)(sides)
-        return list(case.page.decoding(msgspec.structs.replace(case.place, grid=grid)))
+        return list(case.component.decoding(msgspec.structs.replace(case.place, grid=grid)))
 
     n = case.place.grid.total
     here = rows(n)
-    assert sum(row.params for row in here) == sum(row.params for row in case.page.operations(case.place))
+    assert sum(row.params for row in here) == sum(row.params for row in case.component.operations(case.place))
     before, after = (sum(row.cached for row in rows(tokens)) for tokens in (n, 2 * n))
     added = sum(row.cached_per_token for row in here)
     assert 0 < before <= after <= before + n * added
     assert (after == before) or added  # what grows says by how much
 
 
-@pytest.mark.parametrize("case", [case for case in decodable() if tag_of(type(case.page)) == "full"], ids=str)
+@pytest.mark.parametrize("case", [case for case in decodable() if tag_of(type(case.component)) == "full"], ids=str)
 def test_steps_add_up_to_the_pairs_that_a_causal_mask_leaves(case: Case) -> None:
     """Σ t for t = 1 … N is N(N+1)/2: a cache computes no score that the mask would throw away."""
     n = case.place.grid.total
 
     def scores(tokens: int) -> int:
         where = msgspec.structs.replace(case.place, grid=type(case.place.grid)((tokens,)))
-        return sum(row.pairs or 0 for row in case.page.decoding(where))
+        return sum(row.pairs or 0 for row in case.component.decoding(where))
 
-    assert sum(scores(tokens) for tokens in range(1, n + 1)) == n * (n + 1) // 2 == case.page.pairs(case.place.grid)
+    assert (
+        sum(scores(tokens) for tokens in range(1, n + 1)) == n * (n + 1) // 2 == case.component.pairs(case.place.grid)
+    )
 
 
 TINY = {

@@ -9,8 +9,9 @@ import torch
 
 from test_decoding import logits_step_by_step
 from xfcost.api import analyze
-from xfcost.errors import SpecError
-from xfcost.ledger import Ledger, Operation
+from xfcost.ledger.errors import SpecError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.spec.load import load
 
 # Every family, small, under its preset's own doors, heads and order of layers.
@@ -131,11 +132,11 @@ def test_the_state_of_rwkv_by_hand() -> None:
 def test_the_state_of_retnet_by_hand() -> None:
     """24 layers of 8 heads (as printed: d = 2048, v = 4096): d·v/h numbers each."""
     spec = load("retnet-1.3b").spec.stages
-    page = spec[0].block[0]  # type: ignore[index]
+    component = spec[0].block[0]  # type: ignore[index]
     ledger = decoded("retnet-1.3b", 1024)
     assert ledger.cache is not None
-    values = page.values(spec[0].dim)  # type: ignore[index]
-    assert ledger.cache.bytes == spec[0].depth * spec[0].dim * values // page.heads * 4  # type: ignore[index, operator]
+    values = component.values(spec[0].dim)  # type: ignore[index]
+    assert ledger.cache.bytes == spec[0].depth * spec[0].dim * values // component.heads * 4  # type: ignore[index, operator]
 
 
 def test_all_forms_of_retention_decode_alike() -> None:
@@ -186,12 +187,12 @@ def test_steps_of_a_text_add_up(preset: str) -> None:
     assert generation.decode.flops == sum(total(step.rows, "flops") for step in steps)
 
 
-@pytest.mark.parametrize("page", ["lstm, bidirectional: true", "kernel, heads: 2", "conv, size: 3"])
-def test_what_reads_later_tokens_has_no_step(page: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize("component", ["lstm, bidirectional: true", "kernel, heads: 2", "conv, size: 3"])
+def test_what_reads_later_tokens_has_no_step(component: str, tmp_path: Any) -> None:
     file = tmp_path / "spec.yaml"
     file.write_text(
         "name: one\ninput: {kind: tokens, vocabulary: 7, length: 5}\nembed: [{kind: token}]\n"
-        f"stages: [{{dim: 8, depth: 1, block: [{{kind: {page}}}]}}]\nhead: {{kind: language_model}}\n",
+        f"stages: [{{dim: 8, depth: 1, block: [{{kind: {component}}}]}}]\nhead: {{kind: language_model}}\n",
         encoding="utf-8",
     )
     with pytest.raises(SpecError, match="reads later tokens"):

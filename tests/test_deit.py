@@ -11,15 +11,15 @@ from torch import nn
 
 from strategies import as_yaml
 from test_against_transformers import compare, copy_block, ours_of, put, take, theirs_of, weights_of
-from xfcost.comparison import compared
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.comparison import compared
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import Classifier, DistillationToken
-from xfcost.live.build import build
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
@@ -114,7 +114,7 @@ def test_what_distillation_adds_by_hand() -> None:
     # one more token in 12 blocks of 12·d² MACs, (198² - 197²)·2·d more for pairs of tokens, one more classifier
     more = 12 * (12 * 192**2 + 2 * 192 * (198**2 - 197**2)) + 192_000
     assert distilled.total("macs") - plain.total("macs") == more == 7_320_576
-    assert distilled.facts.tokens == "196 (14×14) + 2"
+    assert distilled.metadata.tokens == "196 (14×14) + 2"
 
 
 def test_the_tokens_stand_one_behind_the_other_before_the_grid(tmp_path: Path) -> None:
@@ -140,11 +140,13 @@ def test_the_answer_is_the_mean_of_both_tokens_classifiers(tmp_path: Path) -> No
 
 
 def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(PageError, match="no class token to stand behind"):
+    with pytest.raises(ComponentError, match="no class token to stand behind"):
         DistillationToken().check(Place(grid=Grid((4,)), dim=4, out_dim=4))
-    with pytest.raises(PageError, match=r"expected \[class_token, distillation_token\], got \[class_token, class_tok"):
+    with pytest.raises(
+        ComponentError, match=r"expected \[class_token, distillation_token\], got \[class_token, class_tok"
+    ):
         Classifier(pool=["class_token", "class_token"]).check(Place(grid=Grid((4,), 2), dim=4, out_dim=4))
-    with pytest.raises(PageError, match="`pool` takes two"):
+    with pytest.raises(ComponentError, match="`pool` takes two"):
         Classifier(pool=BOTH, norm_after_pool=True).check(Place(grid=Grid((4,), 2), dim=4, out_dim=4))
     # two extra tokens, and none of them for distillation: the head must not take another for it
     for doors in ([{"kind": "class_token"}], [{"kind": "memory_tokens", "count": 1}, {"kind": "class_token"}]):
@@ -158,7 +160,7 @@ def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
 def test_on_the_grid_alone_both_tokens_are_left_out(tmp_path: Path) -> None:
     alone = placed(tmp_path, deit_spec(), extra_tokens=False)
     assert alone.grid == Grid((2, 3))
-    assert alone.head.page.pool == "mean"
+    assert alone.head.component.pool == "mean"
     loaded = load("deit-ti-distilled")
     figures = compared([loaded], [count(place(loaded, Run()))], Run()).figures["DeiT-Ti distilled"]
     assert figures["score_dot_products"] == 196**2
@@ -169,14 +171,14 @@ def test_a_position_table_is_told_to_follow_the_resolution(tmp_path: Path) -> No
     small, large = (count(place(load(name), Run())) for name in ("deit-b", "deit-b-384"))
     assert large.total("params") - small.total("params") == (577 - 197) * 768
     assert [row.title for row in large.rows if row.bound] == ["Position table"]
-    (note,) = large.facts.notes
+    (note,) = large.metadata.notes
     assert "one row per token (577), bound to the resolution: another N needs new weights, or these" in note
     # positions before the class token: a row per patch
-    assert "one row per token (196)" in count(place(load("deit3-b"), Run())).facts.notes[0]
+    assert "one row per token (196)" in count(place(load("deit3-b"), Run())).metadata.notes[0]
     # what is no image has nothing to interpolate on
     doors = [{"kind": "token"}, {"kind": "position"}]
     text = {"input": {"kind": "tokens", "vocabulary": 7, "length": 5}, "embed": doors, "head": None}
-    assert "(5): another N needs new weights" in count(placed(tmp_path, deit_spec() | text)).facts.notes[0]
+    assert "(5): another N needs new weights" in count(placed(tmp_path, deit_spec() | text)).metadata.notes[0]
 
 
 def test_deit_3_beside_vit_by_hand() -> None:

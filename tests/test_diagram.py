@@ -8,12 +8,12 @@ from matplotlib.patches import FancyBboxPatch
 
 from helpers import xf
 from xfcost.api import analyze
-from xfcost.asked import make_run
-from xfcost.grid import Grid
+from xfcost.counting.run_options import make_run
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers import Mlp
-from xfcost.ledger import Operation
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full
-from xfcost.mechanisms.base import Place, Residual
 from xfcost.report.block_figure import diagram_bytes, diagram_figure
 from xfcost.report.blocks import _sublayer, diagram
 from xfcost.report.style import WORDS
@@ -130,9 +130,9 @@ def test_fused_attention_is_one_step():
     assert core.macs == next(box.macs for box in built("vit").columns[0].boxes if box.core)
 
 
-def sublayer_with(page, *rows, residual=None):
-    """The boxes of a block's only sub-layer, whose page has these rows inside its residual."""
-    part = Part("b.0", page, Place(grid=Grid((4, 4)), dim=8, out_dim=8), residual or Residual())
+def sublayer_with(component, *rows, residual=None):
+    """The boxes of a block's only sub-layer, whose component has these rows inside its residual."""
+    part = Part("b.0", component, Place(grid=Grid((4, 4)), dim=8, out_dim=8), residual or Residual())
     inside = [Operation(path=f"b.0.{name}", title=f"Title of {name}", **more) for name, more in rows]
     norm = Operation(path="b.0.residual_norm", title="Layer norm", params=16, role="norm")
     add = Operation(path="b.0.residual_add", title="Residual add", flops=1, role="add")

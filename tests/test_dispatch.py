@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from xfcost.counted import count
-from xfcost.ledger import Ledger
-from xfcost.live import leaves, recurrence
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
-from xfcost.live.dispatch import MOST_STEPS, dispatch, dispatched_rows
+from xfcost.counting.forward import count
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
+from xfcost.torch_models.shared import leaves, recurrence
+from xfcost.torch_models.tracing.dispatch import MOST_STEPS, dispatch, dispatched_rows
 
 
 class Call(nn.Module):

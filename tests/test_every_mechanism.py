@@ -1,4 +1,4 @@
-"""The contract that every page which mixes tokens keeps, on awkward grids: eight points, over the written list."""
+"""The contract that every component which mixes tokens keeps, on awkward grids: eight points, over the written list."""
 
 from __future__ import annotations
 
@@ -28,49 +28,52 @@ from compared import answers_of, scattered
 from growth import exponent, orders_at
 from modules import Holder
 from strategies import answers, as_yaml, cases, examples, place_for, spec_of
-from xfcost.counted import batched
-from xfcost.errors import PageError, SpecError
-from xfcost.facts import Facts
-from xfcost.grid import Grid
+from xfcost.counting.forward import batched
+from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
+from xfcost.formulas.residual import wrapped
 from xfcost.layers import SUBLAYERS, Moe, Swiglu
 from xfcost.layers.mlp import Mlp
-from xfcost.layers.residual import wrapped
-from xfcost.ledger import MIXINGS, Ledger, Operation
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, SubLayerModel, Twins, build
-from xfcost.live.probe import Probed, kind_of, probe
-from xfcost.live.rows import row_path
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
-from xfcost.mechanisms.base import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import MODULES, SubLayerModel, Twins, build
+from xfcost.torch_models.probing.probe import Probed, kind_of, probe
+from xfcost.torch_models.tracing.rows import row_path
 
-PAGES_SMALL = [page for page, _ in examples(fused=(False,))]
+PAGES_SMALL = [component for component, _ in examples(fused=(False,))]
 every_case = pytest.mark.parametrize("case", list(cases()), ids=str)
 every_eager_case = pytest.mark.parametrize("case", list(cases(fused=(False,))), ids=str)
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)
-every_example = pytest.mark.parametrize("page", PAGES_SMALL, ids=str)
+every_example = pytest.mark.parametrize("component", PAGES_SMALL, ids=str)
 every_example_either_way = pytest.mark.parametrize(
-    ("page", "fused"), list(examples()), ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}"
+    ("component", "fused"),
+    list(examples()),
+    ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
 in_one_folder = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @every_mechanism
 def test_every_mechanism_is_tried(mechanism: type[Mixer]) -> None:
-    assert mechanism in TWINS
+    assert mechanism in MODULES
     case = CASES[mechanism]
-    assert {type(page) for page in case.examples} == {mechanism}
+    assert {type(component) for component in case.examples} == {mechanism}
     assert (case.frozen is not None) == mechanism.chooses
-    assert any(page.reads_memory for page in case.examples) == case.memory
+    assert any(component.reads_memory for component in case.examples) == case.memory
 
 
 def make(case: Case, device: str = "cpu") -> nn.Module:
-    """The twin at its place, in float64."""
+    """The torch_module at its place, in float64."""
     torch.manual_seed(0)
     with torch.device(device):
-        return TWINS[type(case.page)](case.page, case.place).double().eval()
+        return MODULES[type(case.component)](case.component, case.place).double().eval()
 
 
 def example(place: Place, batch: int, device: str = "cpu") -> tuple[Tensor, ...]:
@@ -93,12 +96,12 @@ def total(rows: Iterator[Operation], quantity: str = "macs") -> int:
 @given(data=st.data())
 @in_one_folder
 def test_yaml_to_model_to_yaml_is_the_identity(mechanism: type[Mixer], data: st.DataObject, tmp_path: Path) -> None:
-    page = data.draw(CASES[mechanism].pages)
+    component = data.draw(CASES[mechanism].components)
     file = tmp_path / "one.yaml"
-    file.write_text(as_yaml(spec_of(page)), encoding="utf-8")
+    file.write_text(as_yaml(spec_of(component)), encoding="utf-8")
     first = load(str(file)).spec
     stages = (first.decoder.stages if first.decoder else first.stages) or []
-    assert stages[0].block == [page]
+    assert stages[0].block == [component]
     written = as_yaml(msgspec.to_builtins(first))
     file.write_text(written, encoding="utf-8")
     assert load(str(file)).spec == first
@@ -106,7 +109,7 @@ def test_yaml_to_model_to_yaml_is_the_identity(mechanism: type[Mixer], data: st.
 
 
 def bad_fields(mechanism: type[Mixer]) -> Iterator[tuple[str, Any]]:
-    """(field, value) that no page takes, by the type of each field."""
+    """(field, value) that no component takes, by the type of each field."""
     yield "kind", "no such kind"
     yield "no_such_key", 1
     for field in msgspec.structs.fields(mechanism):
@@ -140,7 +143,7 @@ def test_a_bad_key_or_value_is_refused_with_its_line(
     text = as_yaml(data)
     file = tmp_path / "bad.yaml"
     file.write_text(text, encoding="utf-8")
-    # The key stands alone on its line, in the block, further left than those of anything nested in the page.
+    # The key stands alone on its line, in the block, further left than those of anything nested in the component.
     lines = list(enumerate(text.splitlines(), 1))
     stages = max(number for number, words in lines if words.endswith("stages:"))
     block = min(number for number, words in lines if words.endswith(" block:") and number > stages)
@@ -154,7 +157,9 @@ def test_a_bad_key_or_value_is_refused_with_its_line(
     assert field in str(refused.value)
 
 
-@pytest.mark.parametrize("mechanism", [page for page in MECHANISMS if "heads" in page.__struct_fields__], ids=tag_of)
+@pytest.mark.parametrize(
+    "mechanism", [component for component in MECHANISMS if "heads" in component.__struct_fields__], ids=tag_of
+)
 def test_heads_that_do_not_divide_the_width_are_refused_with_their_line(mechanism: type[Mixer], tmp_path: Path) -> None:
     data = spec_of(CASES[mechanism].examples[0])
     (data.get("decoder") or data)["stages"][0]["block"][0]["heads"] = 5
@@ -170,36 +175,36 @@ def test_heads_that_do_not_divide_the_width_are_refused_with_their_line(mechanis
 @every_eager_case
 def test_pairs_in_closed_form_are_those_that_reads_lists(case: Case) -> None:
     grid, memory = case.place.grid, case.place.memory
-    outputs = case.page.out(case.place)[0].total
-    listed = [case.page.reads(grid, token, memory) for token in range(outputs)]
+    outputs = case.component.out(case.place)[0].total
+    listed = [case.component.reads(grid, token, memory) for token in range(outputs)]
     readable = (memory or grid).total
     assert all(len(set(tokens)) == len(tokens) and set(tokens) <= set(range(readable)) for tokens in listed)
-    assert sum(map(len, listed)) == case.page.pairs(grid, memory)
+    assert sum(map(len, listed)) == case.component.pairs(grid, memory)
 
 
 @every_mechanism
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_pairs_in_closed_form_on_any_grid(mechanism: type[Mixer], data: st.DataObject) -> None:
-    page, grid = data.draw(CASES[mechanism].pages), Grid(data.draw(CASES[mechanism].sides))
-    place = place_for(page, grid)
-    outputs = page.out(place)[0].total
-    listed = [page.reads(grid, token, MEMORY) for token in range(min(outputs, 200))]
+    component, grid = data.draw(CASES[mechanism].components), Grid(data.draw(CASES[mechanism].sides))
+    place = place_for(component, grid)
+    outputs = component.out(place)[0].total
+    listed = [component.reads(grid, token, MEMORY) for token in range(min(outputs, 200))]
     if outputs <= 200:
-        assert sum(map(len, listed)) == page.pairs(grid, MEMORY)
-    rows = [row for row in page.operations(place) if row.pairs is not None]
+        assert sum(map(len, listed)) == component.pairs(grid, MEMORY)
+    rows = [row for row in component.operations(place) if row.pairs is not None]
     assert all(row.pairs <= row.attention_entries // row.heads for row in rows)
-    if [row.path for row in rows] == ["scores"] and not page.chooses:
-        assert rows[0].pairs == page.pairs(grid, MEMORY)
+    if [row.path for row in rows] == ["scores"] and not component.chooses:
+        assert rows[0].pairs == component.pairs(grid, MEMORY)
 
 
 def test_pairs_of_a_shifted_window_by_hand() -> None:
     # A row of 6 tokens, windows of 3 shifted by 2: runs of 2, 3 and 1 tokens, 4 + 9 + 1 = 14 pairs.
-    page, row = Window(heads=1, size=3, shift=2), Grid((6,))
-    assert [list(page.reads(row, token)) for token in range(6)] == [[0, 1]] * 2 + [[2, 3, 4]] * 3 + [[5]]
-    assert page.pairs(row) == 14
+    component, row = Window(heads=1, size=3, shift=2), Grid((6,))
+    assert [list(component.reads(row, token)) for token in range(6)] == [[0, 1]] * 2 + [[2, 3, 4]] * 3 + [[5]]
+    assert component.pairs(row) == 14
     # On 6×6 a window is a product of two runs: 14² pairs.
-    assert page.pairs(Grid((6, 6))) == 196
+    assert component.pairs(Grid((6, 6))) == 196
 
 
 # 3, 4 ── parameters and MACs, row by row ─────────────────────────────────────────────────────────────────────────────
@@ -212,15 +217,16 @@ class OneStage(Holder):
         return self.it(x_BND, None)
 
 
-def joined(page: SubLayer, place: Place, batch: int, residual: Residual | str) -> Ledger:
-    """Closed form and trace of `page` inside its residual, row by row."""
+def joined(component: SubLayer, place: Place, batch: int, residual: Residual | str) -> Ledger:
+    """Closed form and trace of `component` inside its residual, row by row."""
     rows = [
-        msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}") for row in wrapped(page, residual, place)
+        msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
+        for row in wrapped(component, residual, place)
     ]
-    counted = Ledger(facts=Facts(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
+    counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
         model = (
-            Holder(SubLayerModel(Part("it", page, place, residual), Twins({})))
+            Holder(SubLayerModel(Part("it", component, place, residual), Twins({})))
             .eval()
             .requires_grad_(requires_grad=False)
         )
@@ -235,20 +241,20 @@ def test_params_of_every_row_are_those_of_its_leaf(case: Case) -> None:
         for name, leaf in make(case, "meta").named_modules()
         if next(leaf.children(), None) is None
     }
-    rows = {f"it.{row.path}": row.params for row in case.page.operations(case.place)}
+    rows = {f"it.{row.path}": row.params for row in case.component.operations(case.place)}
     assert rows == leaves
 
 
 @every_case
 def test_macs_and_flops_of_every_row_are_the_trace_s(case: Case) -> None:
-    around = Residual(place="post") if case.page.residual is None else case.page.residual
+    around = Residual(place="post") if case.component.residual is None else case.component.residual
     for batch, residual in ((1, "none"), (2, around)):
-        ledger = joined(case.page, case.place, batch, residual)
+        ledger = joined(case.component, case.place, batch, residual)
         assert ledger.agreement is not None
         assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
     assert ledger.total("traced_macs") == ledger.total("macs")
     assert ledger.total("traced_flops") == ledger.total("flops") > 0
-    assert (ledger.total("macs") > 0) == CASES[type(case.page)].contracts
+    assert (ledger.total("macs") > 0) == CASES[type(case.component)].contracts
 
 
 @every_case
@@ -256,33 +262,37 @@ def test_macs_are_half_of_what_torch_s_own_counter_says(case: Case) -> None:
     module, inputs = make(case, "meta"), example(case.place, 2, "meta")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(*inputs)
-    ours = sum(batched(row, 2).macs for row in case.page.operations(case.place))
+    ours = sum(batched(row, 2).macs for row in case.component.operations(case.place))
     assert counter.get_total_flops() == 2 * ours
-    assert (ours > 0) == CASES[type(case.page)].contracts
+    assert (ours > 0) == CASES[type(case.component)].contracts
 
 
-SYMBOLIC: list[SubLayer] = [page for case in CASES.values() for page in case.symbolic] + [Mlp(), Swiglu(), Moe()]
+SYMBOLIC: list[SubLayer] = [component for case in CASES.values() for component in case.symbolic] + [
+    Mlp(),
+    Swiglu(),
+    Moe(),
+]
 
 
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("page", SYMBOLIC, ids=str)
-def test_the_closed_form_in_n_is_torch_s(page: SubLayer, *, fused: bool) -> None:
+@pytest.mark.parametrize("component", SYMBOLIC, ids=str)
+def test_the_closed_form_in_n_is_torch_s(component: SubLayer, *, fused: bool) -> None:
     # FlopCounterMode over symbolic shapes gives a polynomial: 4·N²·d + 8·N·d² for full attention.
     n, m = sympy.symbols("n m", integer=True, positive=True)
-    place = place_for(page, Grid((11,)), fused=fused)
+    place = place_for(component, Grid((11,)), fused=fused)
     letters = {"grid": Grid((n,))} | ({"memory": Grid((m,))} if place.memory else {})
-    ours = total(page.operations(msgspec.structs.replace(place, **letters)))
-    theirs = symbolic_flops(page, place, (n, m))
+    ours = total(component.operations(msgspec.structs.replace(place, **letters)))
+    theirs = symbolic_flops(component, place, (n, m))
     assert theirs.free_symbols == ({n, m} if place.memory else {n})
     assert sympy.expand(theirs - 2 * ours) == 0
-    if page == Full(heads=2):
+    if component == Full(heads=2):
         assert sympy.expand(theirs) == 4 * DIM * n**2 + 8 * DIM**2 * n
 
 
-def symbolic_flops(page: SubLayer, place: Place, letters: tuple[sympy.Symbol, ...]) -> Any:
-    """What torch's counter says of the twin where the number of tokens (and of the memory's) is a symbol."""
+def symbolic_flops(component: SubLayer, place: Place, letters: tuple[sympy.Symbol, ...]) -> Any:
+    """What torch's counter says of the torch_module where the number of tokens (and of the memory's) is a symbol."""
     with torch.device("meta"):
-        module = TWINS[type(page)](page, place)
+        module = MODULES[type(component)](component, place)
     context = StatelessSymbolicContext([DimDynamic.STATIC, DimDynamic.DYNAMIC, DimDynamic.STATIC])
     tensors = [tensor.float() for tensor in example(place, 1, "meta")]
     with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
@@ -298,13 +308,13 @@ def symbolic_flops(page: SubLayer, place: Place, letters: tuple[sympy.Symbol, ..
 
 def probed(case: Case) -> tuple[Probed, Sequence[Iterable[int]]]:
     """What the live module is seen to read, and what it should: with its choice held where content decides."""
-    page, place = case.page, case.place
+    component, place = case.component, case.place
     inputs, module = example(place, 1), make(case)
-    frozen = CASES[type(page)].frozen
+    frozen = CASES[type(component)].frozen
     if frozen is None:
-        outputs = range(answers(page, place))
-        listed = [page.reads(place.grid, token, place.memory) for token in outputs]
-        return probe(module, inputs, which=1 if place.memory else 0, rounding=CASES[type(page)].rounding), listed
+        outputs = range(answers(component, place))
+        listed = [component.reads(place.grid, token, place.memory) for token in outputs]
+        return probe(module, inputs, which=1 if place.memory else 0, rounding=CASES[type(component)].rounding), listed
     held = frozen(module, inputs)
     return probe(held.module, inputs, fresh_weights=False), held.reads
 
@@ -313,7 +323,7 @@ def probed(case: Case) -> tuple[Probed, Sequence[Iterable[int]]]:
 def test_the_probed_pattern_is_reads(case: Case) -> None:
     seen, listed = probed(case)
     told = tuple(map(frozenset, listed))
-    if case.place.memory is None and case.page.out(case.place)[0] == case.place.grid:
+    if case.place.memory is None and case.component.out(case.place)[0] == case.place.grid:
         # A token that reads others and not itself still depends on itself: its query chooses among them.
         told = tuple(
             read | ({token} & found if read else set())
@@ -324,56 +334,56 @@ def test_the_probed_pattern_is_reads(case: Case) -> None:
 
 @every_eager_case
 def test_what_is_chosen_is_among_what_may_be_read(case: Case) -> None:
-    if not case.page.chooses:
+    if not case.component.chooses:
         return
-    held = CASES[type(case.page)].frozen(make(case), example(case.place, 1))
+    held = CASES[type(case.component)].frozen(make(case), example(case.place, 1))
     chosen = held.reads
-    may = [set(case.page.reads(case.place.grid, token)) for token in range(case.place.grid.total)]
+    may = [set(case.component.reads(case.place.grid, token)) for token in range(case.place.grid.total)]
     # every head chooses for itself
-    most = max((row.reads_tokens or 0) * (row.heads or 1) for row in case.page.operations(case.place))
+    most = max((row.reads_tokens or 0) * (row.heads or 1) for row in case.component.operations(case.place))
     assert all(set(tokens) <= allowed for tokens, allowed in zip(chosen, may, strict=True))
     assert max(len(set(tokens)) for tokens in chosen) <= most * held.lists
 
 
 @every_example_either_way
-def test_the_probed_kind_is_the_declared_kind(page: Mixer, *, fused: bool) -> None:
-    small, large = (place_for(page, grid, fused=fused) for grid in CASES[type(page)].growth(page))
+def test_the_probed_kind_is_the_declared_kind(component: Mixer, *, fused: bool) -> None:
+    small, large = (place_for(component, grid, fused=fused) for grid in CASES[type(component)].growth(component))
     if large.memory:  # what is read is the memory: let that grow
         large = msgspec.structs.replace(large, memory=Grid((2 * MEMORY.total,)))
-    probes = [probed(Case(page, place))[0] for place in (small, large)]
+    probes = [probed(Case(component, place))[0] for place in (small, large)]
     # The widest kind of its rows is the kind of the whole: windows and global tokens together are global.
-    declared = {row.mixing for row in page.operations(large)}
+    declared = {row.mixing for row in component.operations(large)}
     assert max(declared, key=MIXINGS.index) == kind_of(*probes)
 
 
 @every_example
-def test_two_blocks_read_what_is_read_by_what_they_read(page: Mixer, tmp_path: Path) -> None:
-    if page.reads_memory or page.chooses or SPEC_DIM % getattr(page, "heads", 1):
+def test_two_blocks_read_what_is_read_by_what_they_read(component: Mixer, tmp_path: Path) -> None:
+    if component.reads_memory or component.chooses or SPEC_DIM % getattr(component, "heads", 1):
         return
     file = tmp_path / "two.yaml"
-    file.write_text(as_yaml(spec_of(page)), encoding="utf-8")
+    file.write_text(as_yaml(spec_of(component)), encoding="utf-8")
     architecture = place(load(str(file)), Run())
     grid = architecture.grid
-    if page.out(place_for(page, grid))[0] != grid:
+    if component.out(place_for(component, grid))[0] != grid:
         return
     stage = OneStage(build(architecture, "cpu").model.get_submodule("streams.0.stages.0"))
-    seen = probe(stage, (torch.zeros(1, grid.total, SPEC_DIM),), rounding=CASES[type(page)].rounding)
-    once = [frozenset({token, *page.reads(grid, token)}) for token in range(grid.total)]  # itself, by the shortcut
+    seen = probe(stage, (torch.zeros(1, grid.total, SPEC_DIM),), rounding=CASES[type(component)].rounding)
+    once = [frozenset({token, *component.reads(grid, token)}) for token in range(grid.total)]  # itself, by the shortcut
     assert seen.reads == tuple(frozenset().union(*(once[other] for other in tokens)) for tokens in once)
 
 
 @every_example
-def test_cross_attention_reads_no_neighbour(page: Mixer) -> None:
-    if not isinstance(page, Cross):
+def test_cross_attention_reads_no_neighbour(component: Mixer) -> None:
+    if not isinstance(component, Cross):
         return
-    place = place_for(page, Grid((5,)))
-    assert probe(make(Case(page, place)), example(place, 1)).reads == tuple(frozenset({n}) for n in range(5))
+    place = place_for(component, Grid((5,)))
+    assert probe(make(Case(component, place)), example(place, 1)).reads == tuple(frozenset({n}) for n in range(5))
 
 
 @every_example_either_way
-def test_rows_that_are_called_per_token_mix_none(page: Mixer, *, fused: bool) -> None:
-    grid = CASES[type(page)].growth(page)[0]
-    case = Case(page, place_for(page, grid, fused=fused))
+def test_rows_that_are_called_per_token_mix_none(component: Mixer, *, fused: bool) -> None:
+    grid = CASES[type(component)].growth(component)[0]
+    case = Case(component, place_for(component, grid, fused=fused))
     module, calls = make(case), {}
     for name, leaf in module.named_modules():
         leaf.register_forward_hook(lambda _, inputs, output, name=name: calls.update({name: (inputs, output)}))
@@ -382,7 +392,7 @@ def test_rows_that_are_called_per_token_mix_none(page: Mixer, *, fused: bool) ->
     leaves = [name for name, leaf in module.named_modules() if not list(leaf.children())]
     named = {row_path(f"it.{name}", {"it": "it"}): name for name in leaves}
     tried = 0
-    for row in page.operations(case.place):
+    for row in component.operations(case.place):
         if row.mixing != "per-token":
             continue
         name = named[f"it.{row.path}"]
@@ -397,7 +407,7 @@ def test_rows_that_are_called_per_token_mix_none(page: Mixer, *, fused: bool) ->
             if tensor.ndim <= 2:  # work on weights: it has no axis that numbers tokens
                 continue
             # all axes but batch and width number tokens
-            first = CASES[type(page)].channels_first(name)
+            first = CASES[type(component)].channels_first(name)
             seen = probe(
                 module.get_submodule(name),
                 inputs,
@@ -405,16 +415,18 @@ def test_rows_that_are_called_per_token_mix_none(page: Mixer, *, fused: bool) ->
                 tokens=tuple(range(1, tensor.ndim))[first : tensor.ndim - 2 + first],
                 out_tokens=tuple(range(1, output.ndim))[first : output.ndim - 2 + first],
             )
-            assert seen.most <= 1 or row.path in CASES[type(page)].rows.own_parts, row.path
+            assert seen.most <= 1 or row.path in CASES[type(component)].rows.own_parts, row.path
             assert seen.disjoint or row.only_moves, row.path  # a gather may copy a token to several places
         tried += 1
     # at least what goes in is projected, and what comes out where there is a W_O
-    assert tried >= (2 if getattr(page, "output_projection", True) else 1) or not CASES[type(page)].per_token
+    assert tried >= (2 if getattr(component, "output_projection", True) else 1) or not CASES[type(component)].per_token
 
 
 @every_example_either_way
-def test_scores_softmax_and_weighted_sum_are_the_mixing_and_hold_no_parameters(page: Mixer, *, fused: bool) -> None:
-    rows = list(page.operations(place_for(page, CASES[type(page)].growth(page)[0], fused=fused)))
+def test_scores_softmax_and_weighted_sum_are_the_mixing_and_hold_no_parameters(
+    component: Mixer, *, fused: bool
+) -> None:
+    rows = list(component.operations(place_for(component, CASES[type(component)].growth(component)[0], fused=fused)))
     names = ("scores", "softmax", "weighted_sum", "attention")
     core = [row for row in rows if row.path.rpartition("_")[2] in names or row.path.endswith("weighted_sum")]
     assert all(row.mixing != "per-token" and row.params == 0 for row in core)
@@ -423,15 +435,15 @@ def test_scores_softmax_and_weighted_sum_are_the_mixing_and_hold_no_parameters(p
 
 @pytest.mark.parametrize("layer", SUBLAYERS, ids=tag_of)
 def test_sub_layers_that_are_no_mixers_mix_none(layer: type[SubLayer]) -> None:
-    page = layer()
+    component = layer()
     for grid in (Grid((1,)), Grid((7,)), Grid((3, 4), 1)):
-        place = place_for(page, grid)
+        place = place_for(component, grid)
         for residual in ("none", Residual(), Residual(place="post"), Residual(place="res_post")):
-            model = SubLayerModel(Part("it", page, place, residual), Twins({}))
+            model = SubLayerModel(Part("it", component, place, residual), Twins({}))
             # tokens of one expert share a product, and its size decides how it rounds
             seen = probe(model, example(place, 1), rounding=1e-12 if layer is Moe else 0)
             assert seen.reads == tuple(frozenset({token}) for token in range(grid.total))
-    assert {row.mixing for row in page.operations(place)} == {"per-token"}
+    assert {row.mixing for row in component.operations(place)} == {"per-token"}
 
 
 # 6 ── the same numbers as a reference that shares nothing ────────────────────────────────────────────────────────────
@@ -449,32 +461,32 @@ def test_outputs_and_gradients_are_those_of_a_plain_slow_reference(case: Case) -
 
 @every_eager_case
 def test_eager_and_fused_give_the_same_numbers_and_cost(case: Case) -> None:
-    if not CASES[type(case.page)].fused:
+    if not CASES[type(case.component)].fused:
         return
-    fused = Case(case.page, msgspec.structs.replace(case.place, fused=True))
-    inputs, twins = example(case.place, 2), (make(case), make(fused))
-    names = [[name.replace("core.", "") for name, _ in twin.named_parameters()] for twin in twins]
+    fused = Case(case.component, msgspec.structs.replace(case.place, fused=True))
+    inputs, modules = example(case.place, 2), (make(case), make(fused))
+    names = [[name.replace("core.", "") for name, _ in torch_module.named_parameters()] for torch_module in modules]
     assert names[0] == names[1]
     for tensor in inputs:
         tensor.requires_grad_()
-    answers_ = [one(*inputs) for one in twins]
+    answers_ = [one(*inputs) for one in modules]
     torch.testing.assert_close(*answers_, rtol=1e-11, atol=1e-12)
     gradients = [torch.autograd.grad(one.sin().sum(), inputs, materialize_grads=True) for one in answers_]
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-11)
     for quantity in ("macs", "params", "flops"):
-        eager, other = (total(one.page.operations(one.place), quantity) for one in (case, fused))
+        eager, other = (total(one.component.operations(one.place), quantity) for one in (case, fused))
         assert eager == other, quantity
 
 
-@pytest.mark.parametrize("page", CASES[Window].examples, ids=str)
-def test_the_windows_of_a_padded_grid_are_those_of_the_grid_cropped(page: Window) -> None:
+@pytest.mark.parametrize("component", CASES[Window].examples, ids=str)
+def test_the_windows_of_a_padded_grid_are_those_of_the_grid_cropped(component: Window) -> None:
     for grid in CASES[Window].grids:
-        padded = page.padded(grid)
+        padded = component.padded(grid)
         stands = kept(grid, padded)
         number = {there: token for token, there in enumerate(stands)}
         for token, there in enumerate(stands):
-            cropped = [number[other] for other in page.reads(padded, there) if other in number]
-            assert sorted(page.reads(grid, token)) == cropped
+            cropped = [number[other] for other in component.reads(padded, there) if other in number]
+            assert sorted(component.reads(grid, token)) == cropped
 
 
 # What no mechanism may do: hold a tensor that grows faster than it claims ────────────────────────────────────────────
@@ -496,19 +508,19 @@ class LargestTensor(TorchDispatchMode):
 
 
 @every_example
-def test_no_tensor_grows_faster_than_the_mechanism_claims(page: Mixer) -> None:
+def test_no_tensor_grows_faster_than_the_mechanism_claims(component: Mixer) -> None:
     # Buffers and parameters count too, and so does what is made while the module is: a mask of N×N is a defect.
-    first = CASES[type(page)].growth(page)[0]
+    first = CASES[type(component)].growth(component)[0]
     largest = []
     grids = [first._replace(sides=tuple(side * more for side in first.sides)) for more in (64, 128)]
-    places = [place_for(page, grid) for grid in grids]
+    places = [place_for(component, grid) for grid in grids]
     for spot in places:
         with LargestTensor() as seen:
-            module, inputs = make(Case(page, spot), "meta"), example(spot, 1, "meta")
+            module, inputs = make(Case(component, spot), "meta"), example(spot, 1, "meta")
             with torch.no_grad():
                 module(*inputs)
         largest.append(seen.elements)
-    claimed = max(exponent(order) for order in orders_at(page, places[0]).values() if "parameters" not in order)
+    claimed = max(exponent(order) for order in orders_at(component, places[0]).values() if "parameters" not in order)
     grown = math.log(largest[1] / largest[0]) / math.log(places[1].grid.total / places[0].grid.total)
     assert grown <= claimed + 0.05, (largest, claimed)
 
@@ -516,12 +528,12 @@ def test_no_tensor_grows_faster_than_the_mechanism_claims(page: Mixer) -> None:
 # No token learns of the future ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def leaks(page: Mixer, grid: Grid) -> set[tuple[int, int]]:
+def leaks(component: Mixer, grid: Grid) -> set[tuple[int, int]]:
     """(token, tokens before the change): where the output changes when later tokens change places or content."""
-    place = place_for(page, grid)
-    module, inputs = make(Case(page, place)), example(place, 1)
+    place = place_for(component, grid)
+    module, inputs = make(Case(component, place)), example(place, 1)
     noise = torch.Generator().manual_seed(3)
-    in_turn = torch.tensor(sorted(range(grid.total), key=lambda token: page.turn(grid, token)))
+    in_turn = torch.tensor(sorted(range(grid.total), key=lambda token: component.turn(grid, token)))
     found = set()
     with torch.no_grad():
         before = module(*inputs)
@@ -538,35 +550,35 @@ def leaks(page: Mixer, grid: Grid) -> set[tuple[int, int]]:
     return found
 
 
-CAUSAL = [page for page in PAGES_SMALL if page.causality != "none"]
+CAUSAL = [component for component in PAGES_SMALL if component.causality != "none"]
 
 
-@pytest.mark.parametrize("page", CAUSAL, ids=str)
-def test_causal_means_that_later_tokens_change_nothing(page: Mixer) -> None:
-    grids = [grid for grid in CASES[type(page)].grids if grid.total > 1]
-    found = {grid: leaks(page, grid) for grid in grids}
-    if page.causality == "exact":
+@pytest.mark.parametrize("component", CAUSAL, ids=str)
+def test_causal_means_that_later_tokens_change_nothing(component: Mixer) -> None:
+    grids = [grid for grid in CASES[type(component)].grids if grid.total > 1]
+    found = {grid: leaks(component, grid) for grid in grids}
+    if component.causality == "exact":
         assert not any(found.values()), found
     else:  # it says that it leaks, and it does
         assert any(found.values())
 
 
-@pytest.mark.parametrize("page", CAUSAL, ids=str)
-def test_causal_pages_read_no_later_token(page: Mixer) -> None:
-    for grid in CASES[type(page)].grids:
-        turns = [page.turn(grid, token) for token in range(grid.total)]
+@pytest.mark.parametrize("component", CAUSAL, ids=str)
+def test_causal_pages_read_no_later_token(component: Mixer) -> None:
+    for grid in CASES[type(component)].grids:
+        turns = [component.turn(grid, token) for token in range(grid.total)]
         assert sorted(turns) == sorted(set(turns))
         for token, mine in enumerate(turns):
-            assert all(turns[other] <= mine for other in page.reads(grid, token))
+            assert all(turns[other] <= mine for other in component.reads(grid, token))
 
 
-# Places where a page refuses to stand ────────────────────────────────────────────────────────────────────────────────
+# Places where a component refuses to stand ──────────────────────────────────────────────────────────────────────────
 
 
 def test_pages_refuse_places_that_can_not_be() -> None:
-    with pytest.raises(PageError, match="reads an encoder's output"):
+    with pytest.raises(ComponentError, match="reads an encoder's output"):
         Cross(heads=1).check(Place(grid=Grid((3,)), dim=DIM, out_dim=DIM))
-    with pytest.raises(PageError, match="1 extra token"):
+    with pytest.raises(ComponentError, match="1 extra token"):
         Window(heads=1).check(Place(grid=Grid((3, 3), 1), dim=DIM, out_dim=DIM))
-    with pytest.raises(PageError, match="7 is not below the window's size 7"):
+    with pytest.raises(ComponentError, match="7 is not below the window's size 7"):
         Window(heads=1, size=7, shift=7).check(Place(grid=Grid((9, 9)), dim=DIM, out_dim=DIM))

@@ -9,45 +9,47 @@ import torch
 from cases import CASES
 from modules import Holder
 from strategies import examples, place_for
-from xfcost.accounts import with_backward
-from xfcost.counted import batched
-from xfcost.facts import Facts
-from xfcost.grid import Grid
-from xfcost.layers.residual import wrapped
-from xfcost.ledger import Ledger
-from xfcost.live.backward import walk
-from xfcost.live.build import Live, SubLayerModel, Twins
-from xfcost.live.training import by_rows
-from xfcost.mechanisms.base import Joining, Mixer, Place, Residual
+from xfcost.counting.forward import batched
+from xfcost.counting.training import products_of_input, with_backward_macs
+from xfcost.formulas.component import Joining, Mixer, Place, Residual
+from xfcost.formulas.residual import wrapped
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.join import with_backward
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
 from xfcost.spec.architecture import Part
-from xfcost.training import products_of_input, with_backward_macs
+from xfcost.torch_models.build import Live, SubLayerModel, Twins
+from xfcost.torch_models.tracing.backward import walk
+from xfcost.torch_models.training import by_rows
 
 BATCH = 2
 every_example = pytest.mark.parametrize(
-    ("page", "fused"), list(examples()), ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}"
+    ("component", "fused"),
+    list(examples()),
+    ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
 
 
-def awkward(page: Mixer) -> list[Grid]:
+def awkward(component: Mixer) -> list[Grid]:
     """The least of its grids of more than 6 tokens, for every number of axes, with extra tokens and without."""
     shapes: dict[tuple[int, bool], Grid] = {}
-    for grid in sorted(CASES[type(page)].grids, key=lambda grid: grid.tokens):
+    for grid in sorted(CASES[type(component)].grids, key=lambda grid: grid.tokens):
         if grid.tokens > 6:
             shapes.setdefault((len(grid.sides), bool(grid.extra)), grid)
     return list(shapes.values())
 
 
-def joined(page: Mixer, place: Place, residual: Joining, *, learned: bool) -> Ledger:
-    """Both accounts of the backward pass of `page`; is what comes into it `learned`, or as fixed as pixels?"""
-    part = Part("it", page, place, residual)
+def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) -> Ledger:
+    """Both accounts of the backward pass of `component`; is what comes into it `learned`, or as fixed as pixels?"""
+    part = Part("it", component, place, residual)
     saving = set() if learned else set(products_of_input(part) or ())
     rows = [
         msgspec.structs.replace(
             with_backward_macs(batched(row, BATCH), saves=row.path in saving), path=f"it.{row.path}"
         )
-        for row in wrapped(page, residual, place)
+        for row in wrapped(component, residual, place)
     ]
-    ledger = Ledger(facts=Facts(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
+    ledger = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
         model = Holder(SubLayerModel(part, Twins({}))).eval()
         inputs = [torch.randn(BATCH, place.grid.total, place.dim, requires_grad=learned)]
@@ -58,21 +60,21 @@ def joined(page: Mixer, place: Place, residual: Joining, *, learned: bool) -> Le
 
 
 @every_example
-def test_backward_macs_of_every_row_are_the_walk_s(page: Mixer, *, fused: bool) -> None:
-    around = Residual(place="post") if page.residual is None else page.residual
-    for grid in awkward(page):
-        ledger = joined(page, place_for(page, grid, fused=fused), around, learned=True)
+def test_backward_macs_of_every_row_are_the_walk_s(component: Mixer, *, fused: bool) -> None:
+    around = Residual(place="post") if component.residual is None else component.residual
+    for grid in awkward(component):
+        ledger = joined(component, place_for(component, grid, fused=fused), around, learned=True)
         assert ledger.agreement is not None
         told = "twice the forward's products; else rows.gradients(row, operands) or backward_macs on its row"
         assert ledger.agreement.exact, (told, grid, ledger.agreement.differences, ledger.agreement.uncounted)
-        assert (ledger.total("backward_macs") > 0) == CASES[type(page)].contracts
+        assert (ledger.total("backward_macs") > 0) == CASES[type(component)].contracts
         assert ledger.total("kept_bytes") > 0
 
 
 @every_example
-def test_no_gradient_of_an_input_that_learns_nothing_is_worked_out(page: Mixer, *, fused: bool) -> None:
-    for grid in awkward(page):
-        ledger = joined(page, place_for(page, grid, fused=fused), "none", learned=False)
+def test_no_gradient_of_an_input_that_learns_nothing_is_worked_out(component: Mixer, *, fused: bool) -> None:
+    for grid in awkward(component):
+        ledger = joined(component, place_for(component, grid, fused=fused), "none", learned=False)
         assert ledger.agreement is not None
         told = "does every row that multiplies what comes in as it is say so, by rows.of_input(row)?"
         assert ledger.agreement.exact, (told, grid, ledger.agreement.differences, ledger.agreement.uncounted)

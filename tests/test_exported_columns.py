@@ -19,15 +19,16 @@ import pytest
 import xfcost
 from helpers import xf
 from strategies import as_yaml
-from xfcost.facts import Facts
-from xfcost.ledger import Ledger, Operation
-from xfcost.matrices import Matrix
-from xfcost.modes import Generation, Work
-from xfcost.plan import Training, TrainingStep
+from xfcost.counting.sweep import records as sweep_records
+from xfcost.ledger.core import Core
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.modes import Generation, Work
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.training import Training, TrainingStep
 from xfcost.report.export import comparison_text, grouped, ledger_text, records, to_csv
 from xfcost.report.gallery import gallery_rows
-from xfcost.sweep import records as sweep_records
-from xfcost.traffic import Core
 
 # ── no column is another's ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -140,8 +141,8 @@ STEP = TrainingStep(
 
 
 def made_up(*rows: Operation, training: bool = False) -> Ledger:
-    facts = Facts(name="x", tokens="1", grid_tokens=1)
-    return Ledger(facts=facts, rows=rows, training=Training(step=STEP) if training else None)
+    metadata = Metadata(name="x", tokens="1", grid_tokens=1)
+    return Ledger(metadata=metadata, rows=rows, training=Training(step=STEP) if training else None)
 
 
 def test_no_column_of_a_row_is_another() -> None:
@@ -487,7 +488,7 @@ def test_rows_of_a_decode_step(text: Path) -> None:
     assert (told["totals"]["params"], told["totals"]["active_params"]) == (606, 508)
 
 
-# ── comparisons, plots, pages ────────────────────────────────────────────────────────────────────────────────────────
+# ── comparisons, plots, components ────────────────────────────────────────────────────────────────────────────────
 
 COMPARED: dict[str, Any] = {
     "system": "Image",
@@ -605,9 +606,9 @@ def test_points_of_a_plot(image: Path, tmp_path: Path) -> None:
 
 
 def test_traced_points_of_a_plot(image: Path) -> None:
+    from xfcost.counting.sweep import sweep
     from xfcost.spec.load import load
     from xfcost.spec.walk import Run
-    from xfcost.sweep import sweep
 
     run = Run(batch=2)
     one = sweep("Image", load(str(image)), run, (4, 9))

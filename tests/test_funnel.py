@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from bert import assert_alike, put_joined
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, Residual
+from xfcost.formulas.residual import wrapped
 from xfcost.layers import Upsample
-from xfcost.layers.residual import wrapped
-from xfcost.live.account import reconciled
-from xfcost.live.build import Live
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Funnel
-from xfcost.mechanisms.base import Place, Residual
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live
 
 VOCABULARY, DIM, HIDDEN = 29, 12, 20
 
@@ -59,7 +59,7 @@ def test_the_rows_of_a_pooled_layer_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "lengths"),
+    ("component", "lengths"),
     [
         # [CLS] apart, the last token left out: [CLS], (1, 2), (3, 4), …
         (Funnel(heads=1, stride=2), {1: 1, 2: 2, 3: 2, 4: 2, 5: 3, 8: 4, 512: 256}),
@@ -70,26 +70,26 @@ def test_the_rows_of_a_pooled_layer_by_hand() -> None:
     ],
     ids=str,
 )
-def test_how_many_tokens_go_out(page: Funnel, lengths: dict[int, int]) -> None:
-    assert {n: page.out(spot(n))[0].total for n in lengths} == lengths
+def test_how_many_tokens_go_out(component: Funnel, lengths: dict[int, int]) -> None:
+    assert {n: component.out(spot(n))[0].total for n in lengths} == lengths
 
 
 def test_a_residual_joins_as_many_tokens_as_go_out() -> None:
-    page = Funnel(heads=2, stride=2)
+    component = Funnel(heads=2, stride=2)
     # pre: the norm sees 8 tokens of 4, the sum 4; post: both see 4
     for where, normed in (("pre", 8), ("post", 4), ("res_post", 4)):
-        rows = {row.path: row for row in wrapped(page, Residual(place=where), spot(8))}
+        rows = {row.path: row for row in wrapped(component, Residual(place=where), spot(8))}
         assert rows["residual_norm"].flops == normed * 4 * 5
         assert rows["residual_add"].flops == 4 * 4
         assert (rows["residual_pool"].flops, rows["residual_pool"].moved) == (32, 32)
     assert "residual_pool" not in {row.path for row in wrapped(Funnel(heads=2), Residual(), spot(8))}
-    assert "residual_pool" not in {row.path for row in wrapped(page, "none", spot(8))}
+    assert "residual_pool" not in {row.path for row in wrapped(component, "none", spot(8))}
 
 
 def test_notes_tell_what_is_left_out_and_what_is_too_short() -> None:
-    page = Funnel(heads=1, stride=2)
-    assert list(page.notes(spot(8))) == ["8 tokens pooled to 4; the last is left out of the pooling"]
-    assert list(page.notes(spot(2))) == ["2 tokens are too few to be pooled, and go on as they are"]
+    component = Funnel(heads=1, stride=2)
+    assert list(component.notes(spot(8))) == ["8 tokens pooled to 4; the last is left out of the pooling"]
+    assert list(component.notes(spot(2))) == ["2 tokens are too few to be pooled, and go on as they are"]
     assert list(Funnel(heads=1).notes(spot(8))) == []
 
 
@@ -97,13 +97,13 @@ def test_notes_tell_what_is_left_out_and_what_is_too_short() -> None:
 def test_only_a_sequence_is_pooled(grid: Grid) -> None:
     where = Place(grid=grid, dim=4, out_dim=4)
     Funnel(heads=1).check(where)
-    with pytest.raises(PageError, match=r"2 pools a sequence, and .* tokens stand here; use 1") as refused:
+    with pytest.raises(ComponentError, match=r"2 pools a sequence, and .* tokens stand here; use 1") as refused:
         Funnel(heads=1, stride=2).check(where)
     assert refused.value.field == "stride"
 
 
 def test_it_is_never_causal() -> None:
-    with pytest.raises(PageError, match="stands for two tokens") as refused:
+    with pytest.raises(ComponentError, match="stands for two tokens") as refused:
         Funnel(heads=1, causal=True).check(spot(8))
     assert refused.value.field == "causal"
 
@@ -238,7 +238,7 @@ def test_every_row_is_what_the_trace_sees(batch: int, *, separate_cls: bool, tmp
 
 
 def closed_form(queries: int, keys: int, shift: int, dim: int, hidden: int) -> int:
-    """One layer's MACs as the page's docstring has them, with its feed-forward network."""
+    """One layer's MACs as the component's docstring has them, with its feed-forward network."""
     distances = keys + shift * queries
     projections = (2 * queries + 2 * keys + distances) * dim * dim
     products = queries * distances * dim + 2 * queries * keys * dim
@@ -277,7 +277,7 @@ def test_upsampling_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "where", "field", "message"),
+    ("component", "where", "field", "message"),
     [
         (Upsample(factor=4, skip=2), back(4, None), "skip", "2 is no stage before this one"),
         (Upsample(factor=4), back(4, 13, 6), "skip", "stage 1 is 4 wide and this one 6"),
@@ -285,9 +285,9 @@ def test_upsampling_by_hand() -> None:
     ],
     ids=str,
 )
-def test_upsampling_refuses_what_can_not_be(page: Upsample, where: Place, field: str, message: str) -> None:
-    with pytest.raises(PageError, match=message) as refused:
-        page.check(where)
+def test_upsampling_refuses_what_can_not_be(component: Upsample, where: Place, field: str, message: str) -> None:
+    with pytest.raises(ComponentError, match=message) as refused:
+        component.check(where)
     assert refused.value.field == field
 
 

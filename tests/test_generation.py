@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xfcost.api import account, analyze, compare
-from xfcost.asked import make_run
-from xfcost.errors import SpecError, UsageError
-from xfcost.ledger import Ledger
+from xfcost.counting.run_options import make_run
+from xfcost.counting.sums import MOST_EVALUATIONS, summed
+from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
-from xfcost.sums import MOST_EVALUATIONS, summed
 
 coefficients = st.lists(st.integers(-50, 50), min_size=1, max_size=4)
 
@@ -175,8 +175,8 @@ def test_what_has_no_steps_is_told_and_counted_without_a_cache() -> None:
     assert ledger.generation.decode is None
     assert "relative" in str(ledger.generation.refused)
     assert ledger.generation.without_cache.macs > ledger.generation.prefill.macs
-    assert "the rows are of the prefill alone" in ledger.facts.notes[0]
-    assert "relative" in ledger.facts.notes[0]
+    assert "the rows are of the prefill alone" in ledger.metadata.notes[0]
+    assert "relative" in ledger.metadata.notes[0]
 
 
 def test_a_prefill_alone_is_not_compared_with_texts() -> None:

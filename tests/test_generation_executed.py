@@ -13,12 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import xf
 from hugging_face import theirs, write
 from xfcost.api import account, analyze
-from xfcost.errors import SpecError, UsageError
 from xfcost.importing import imported
-from xfcost.ledger import Ledger
-from xfcost.live.build import build
+from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 from xfcost.spec.walk import Logits, Run, place
+from xfcost.torch_models.build import build
 
 BATCH = 2
 ENDLESS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": None, "pad_token_id": None}
@@ -141,7 +141,7 @@ def test_only_the_head_does_less_for_a_prompt(preset: str, width: int, vocabular
     )
     forward = analyze(preset, N=n, trace=False)
     assert every.rows == forward.rows
-    assert (last.facts.logits, every.facts.logits, forward.facts.logits) == ("last", "all", "all")
+    assert (last.metadata.logits, every.metadata.logits, forward.metadata.logits) == ("last", "all", "all")
     fewer = {row.path: row for row in last.rows}
     for row in forward.rows:
         if row.path != "head.linear":  # the norm before it is of all positions
@@ -168,7 +168,7 @@ def test_the_real_model_has_logits_of_one_position(tmp_path: Path) -> None:
 
 def test_the_report_says_of_which_positions() -> None:
     said = {
-        words: analyze("gpt2", N=9, trace=False, **options).facts.logits  # type: ignore[arg-type]
+        words: analyze("gpt2", N=9, trace=False, **options).metadata.logits  # type: ignore[arg-type]
         for words, options in {
             "forward": {},
             "train": {"mode": "train"},
@@ -178,7 +178,7 @@ def test_the_report_says_of_which_positions() -> None:
         }.items()
     }
     assert said == {"forward": "all", "train": "all", "decode": "all", "prefill": "last", "asked": "all"}
-    assert analyze("vit", mode="prefill", trace=False).facts.logits is None
+    assert analyze("vit", mode="prefill", trace=False).metadata.logits is None
     for more, words in (((), "logits of the last position"), (("--logits", "all"), "logits of all positions")):
         ran = xf("analyze", "gpt2", "--N", 9, "--mode", "prefill", "--no-trace", *more)
         assert ran.returncode == 0, ran.stderr

@@ -28,7 +28,7 @@ def page(ledgers):
 
 def test_every_row_of_the_ledgers_is_on_the_page_once(page, ledgers):
     for ledger in ledgers[:2]:
-        name = ledger.facts.name
+        name = ledger.metadata.name
         mine = [one for entry in page.entries for one in entry.occurrences if one.system == name]
         assert sum(one.params for one in mine) == ledger.total("params") == page.params[name]
         assert sum(one.macs for one in mine) == ledger.total("macs")

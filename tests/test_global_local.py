@@ -1,4 +1,4 @@
-"""Global-local attention: counts worked by hand, sharing of projections, and what the page refuses and tells."""
+"""Global-local attention: counts worked by hand, sharing of projections, and what the component refuses and tells."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import Any
 
 import pytest
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import GlobalLocal
-from xfcost.mechanisms.base import Place
 
 
 def at(tokens: int, extra: int, **more: Any) -> Place:
     return Place(grid=Grid((tokens,), extra), dim=8, out_dim=8, **more)
 
 
-def rows(page: GlobalLocal, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in page.operations(spot)}
+def rows(component: GlobalLocal, spot: Place) -> dict[str, Any]:
+    return {row.path: row for row in component.operations(spot)}
 
 
 def test_who_reads_whom() -> None:
-    page, grid = GlobalLocal(heads=1, radius=2), Grid((10,), 3)
-    assert list(page.reads(grid, 2)) == list(range(13))
-    assert list(page.reads(grid, 3)) == [0, 1, 2, 3, 4, 5]  # the first of the text, and two after it
-    assert list(page.reads(grid, 8)) == [0, 1, 2, 6, 7, 8, 9, 10]
-    assert list(page.reads(grid, 12)) == [0, 1, 2, 10, 11, 12]
+    component, grid = GlobalLocal(heads=1, radius=2), Grid((10,), 3)
+    assert list(component.reads(grid, 2)) == list(range(13))
+    assert list(component.reads(grid, 3)) == [0, 1, 2, 3, 4, 5]  # the first of the text, and two after it
+    assert list(component.reads(grid, 8)) == [0, 1, 2, 6, 7, 8, 9, 10]
+    assert list(component.reads(grid, 12)) == [0, 1, 2, 10, 11, 12]
 
 
 def test_pairs_by_hand() -> None:
@@ -75,22 +75,22 @@ def test_projections_of_their_own() -> None:
 
 
 def test_without_global_tokens_it_is_a_band() -> None:
-    page = GlobalLocal(heads=2, radius=2, share_projections=False, share_output=False)
-    found = rows(page, at(12, 0))
+    component = GlobalLocal(heads=2, radius=2, share_projections=False, share_output=False)
+    found = rows(component, at(12, 0))
     assert [*found] == ["qkv", "pad", "scale", "scores", "mask", "softmax", "weighted_sum", "out"]
-    assert any(note.startswith("there are no global tokens here") for note in page.notes(at(12, 0)))
+    assert any(note.startswith("there are no global tokens here") for note in component.notes(at(12, 0)))
 
 
 def test_notes() -> None:
-    page = GlobalLocal(heads=2, radius=2)
-    assert list(page.notes(at(12, 1))) == ["ETC's relative position labels are left out"]
-    _, padded = page.notes(at(10, 1))
+    component = GlobalLocal(heads=2, radius=2)
+    assert list(component.notes(at(12, 1))) == ["ETC's relative position labels are left out"]
+    _, padded = component.notes(at(10, 1))
     assert padded.startswith("the queries of 10 tokens are padded to 12 for blocks of 3: 2 more are attended for")
-    *_, fused = page.notes(at(12, 1, fused=True))
+    *_, fused = component.notes(at(12, 1, fused=True))
     assert "no fused form" in fused
 
 
 def test_there_is_no_causal_form() -> None:
-    with pytest.raises(PageError, match="no causal form: global tokens read the whole text") as refused:
+    with pytest.raises(ComponentError, match="no causal form: global tokens read the whole text") as refused:
         GlobalLocal(heads=2, radius=2, causal=True).check(at(10, 1))
     assert refused.value.field == "causal"

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
 from xfcost.layers import Geglu, Mlp, Swiglu
 from xfcost.layers.glu import Gated
-from xfcost.live.build import TWINS
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.torch_models.build import MODULES
 
 
 def at(tokens: int, dim: int) -> Place:
@@ -27,8 +27,8 @@ def test_rows_by_hand() -> None:
     # SiLU is 4 for each of 7·5 elements, GELU 5, by the tanh formula 9
     assert rows["act"].flops == 140
     acts = [
-        next(row for row in page.operations(at(7, 4)) if row.path == "act").flops
-        for page in (Geglu(hidden=5), Geglu(hidden=5, act="gelu_tanh"))
+        next(row for row in component.operations(at(7, 4)) if row.path == "act").flops
+        for component in (Geglu(hidden=5), Geglu(hidden=5, act="gelu_tanh"))
     ]
     assert acts == [175, 315]
     assert (rows["glu"].flops, rows["glu"].macs) == (35, 0)
@@ -44,14 +44,14 @@ def test_a_width_of_8d_over_3_has_the_parameters_and_macs_of_a_plain_network_of_
 
 
 def test_a_width_that_three_does_not_divide_is_refused() -> None:
-    with pytest.raises(PageError, match=r"8·512/3 is no whole width; give `hidden`, 1365 or 1366") as refused:
+    with pytest.raises(ComponentError, match=r"8·512/3 is no whole width; give `hidden`, 1365 or 1366") as refused:
         Swiglu().check(at(3, 512))
     assert refused.value.field == "hidden"
     Swiglu(hidden=1376).check(at(3, 512))
 
 
 @pytest.mark.parametrize(
-    ("page", "act"),
+    ("component", "act"),
     [
         (Swiglu(), F.silu),
         (Geglu(hidden=5), F.gelu),
@@ -59,9 +59,9 @@ def test_a_width_that_three_does_not_divide_is_refused() -> None:
     ],
     ids=["swiglu", "geglu", "geglu_tanh"],
 )
-def test_outputs_are_the_formula_s(page: Gated, act: object) -> None:
+def test_outputs_are_the_formula_s(component: Gated, act: object) -> None:
     torch.manual_seed(0)
-    twin = TWINS[type(page)](page, at(7, 6)).double()
+    module = MODULES[type(component)](component, at(7, 6)).double()
     x = torch.randn(2, 7, 6, dtype=torch.float64)
-    gated = act(F.linear(x, twin.gate.weight, twin.gate.bias)) * F.linear(x, twin.up.weight, twin.up.bias)
-    torch.testing.assert_close(twin(x), F.linear(gated, twin.down.weight, twin.down.bias))
+    gated = act(F.linear(x, module.gate.weight, module.gate.bias)) * F.linear(x, module.up.weight, module.up.bias)
+    torch.testing.assert_close(module(x), F.linear(gated, module.down.weight, module.down.bias))

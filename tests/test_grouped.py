@@ -8,21 +8,21 @@ import pytest
 import torch
 
 from strategies import counted_spec
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import TWINS
-from xfcost.live.mechanisms.positions import Rotary, alibi, bucket_rows
+from xfcost.formulas.buckets import Buckets
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Full, Sliding
-from xfcost.mechanisms.base import Mixer, Place
-from xfcost.mechanisms.buckets import Buckets
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.shared.positions import Rotary, alibi, bucket_rows
 
 
 def at(tokens: int, dim: int = 8, **more: Any) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
 
 
-def rows(page: Mixer, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in page.operations(spot)}
+def rows(component: Mixer, spot: Place) -> dict[str, Any]:
+    return {row.path: row for row in component.operations(spot)}
 
 
 # Groups ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,17 +94,17 @@ def test_alibi_costs_additions_and_no_parameters() -> None:
 
 
 def test_bucket_rows_by_hand() -> None:
-    page = Full(heads=4, bias=Buckets(count=8, distance=20), scaled=False)
-    found = rows(page, at(10))
+    component = Full(heads=4, bias=Buckets(count=8, distance=20), scaled=False)
+    found = rows(component, at(10))
     # 8 buckets of 4 heads; 19 distances looked up, then laid out for 100 pairs
     assert (found["relative_bias"].params, found["relative_bias"].moved) == (32, 4 * (19 + 100))
     assert found["relative_bias"].once
     assert "scale" not in found
     # two directions with 4 buckets each: 0 and 1 exact, then 2 to 6 (2·√10 = 6.3), then the rest
     distances = torch.tensor([0, 1, 2, 6, 7, 20, 99, -1, -2, -6, -7, -99])
-    assert bucket_rows(distances, page.bias, causal=False).tolist() == [0, 5, 6, 6, 7, 7, 7, 1, 2, 2, 3, 3]
+    assert bucket_rows(distances, component.bias, causal=False).tolist() == [0, 5, 6, 6, 7, 7, 7, 1, 2, 2, 3, 3]
     # one direction with 8: 0 to 3 exact, then from 4, 4·⁴√5 = 6.0, 8.9 and 13.4 on
-    assert bucket_rows(distances, page.bias, causal=True).tolist() == [0] * 7 + [1, 2, 5, 5, 7]
+    assert bucket_rows(distances, component.bias, causal=True).tolist() == [0] * 7 + [1, 2, 5, 5, 7]
 
 
 def test_layers_that_share_a_table_count_it_once(tmp_path: Any) -> None:
@@ -125,13 +125,13 @@ def test_layers_that_share_a_table_count_it_once(tmp_path: Any) -> None:
 def test_the_shared_table_is_learned_from_every_layer() -> None:
     table = torch.nn.Module()
     table.weight = torch.nn.Parameter(torch.randn(32, 2, dtype=torch.float64))
-    page = Full(heads=2, bias=Buckets(share="one"))
-    twins = [TWINS[Full](page, at(6), {"one": table}).double() for _ in range(2)]
-    assert all("relative_bias.weight" not in dict(twin.named_parameters()) for twin in twins)
+    component = Full(heads=2, bias=Buckets(share="one"))
+    modules = [MODULES[Full](component, at(6), {"one": table}).double() for _ in range(2)]
+    assert all("relative_bias.weight" not in dict(module.named_parameters()) for module in modules)
     x = torch.randn(1, 6, 8, dtype=torch.float64)
-    for twin in twins:
+    for module in modules:
         table.weight.grad = None
-        twin(x).sum().backward()
+        module(x).sum().backward()
         assert table.weight.grad.abs().sum() > 0
 
 
@@ -139,7 +139,7 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "field", "message"),
+    ("component", "field", "message"),
     [
         (Full(heads=8, kv_heads=3), "kv_heads", "8 heads don't divide into 3 groups; it could be 1, 2, 4, 8"),
         (Full(heads=4, kv_heads=8), "kv_heads", "4 heads don't divide into 8 groups; it could be 1, 2, 4"),
@@ -154,9 +154,9 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
         (Sliding(heads=2, window=4, kv_heads=1), "kv_heads", "only causal windows share keys"),
     ],
 )
-def test_what_can_not_stand_is_refused(page: Mixer, field: str, message: str) -> None:
-    with pytest.raises(PageError, match=message) as refused:
-        page.check(at(10))
+def test_what_can_not_stand_is_refused(component: Mixer, field: str, message: str) -> None:
+    with pytest.raises(ComponentError, match=message) as refused:
+        component.check(at(10))
     assert refused.value.field == field
 
 
@@ -164,5 +164,5 @@ def test_the_least_distance_that_stands() -> None:
     # 32 buckets in two directions: 8 exact ones each, so that further ones begin at 8 and end beyond it
     Full(heads=2, bias=Buckets(count=32, distance=9)).check(at(10))
     Full(heads=2, causal=True, bias=Buckets(count=32, distance=17)).check(at(10))
-    with pytest.raises(PageError):
+    with pytest.raises(ComponentError):
         Full(heads=2, causal=True, bias=Buckets(count=32, distance=16)).check(at(10))

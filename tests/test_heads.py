@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
 from xfcost.layers import Classifier, Pooler
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 
 SPOT = Place(grid=Grid((7,)), dim=4, out_dim=4)
 
@@ -39,11 +39,11 @@ def test_one_vector_without_a_bias() -> None:
 
 
 def test_there_is_no_pooled_vector_to_normalise() -> None:
-    with pytest.raises(PageError, match="every token is classified here"):
+    with pytest.raises(ComponentError, match="every token is classified here"):
         Classifier(pool="none", norm_after_pool=True).check(SPOT)
 
 
 def test_without_extra_tokens_every_token_is_classified_as_before() -> None:
-    page = Classifier(pool="none")
-    page.check(SPOT)
-    assert page.without_extra_tokens() == page
+    component = Classifier(pool="none")
+    component.check(SPOT)
+    assert component.without_extra_tokens() == component

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from modules import Call
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import TWINS
-from xfcost.live.mechanisms.hyena import LongConvolution, Spectra
-from xfcost.live.trace import trace
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Hyena
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.mechanisms.hyena import LongConvolution, Spectra
+from xfcost.torch_models.tracing.trace import trace
 
 
 def spot(*sides: int, dim: int = 8) -> Place:
@@ -27,8 +27,8 @@ def spot(*sides: int, dim: int = 8) -> Place:
 
 def test_an_operator_by_hand() -> None:
     # 5 tokens of 8, order 3: 4 projections, 2 long convolutions; 3 features, 4 hidden units, 2 hidden maps.
-    page = Hyena(order=3, conv=2, features=3, filter_hidden=4)
-    rows = {row.path: row for row in page.operations(spot(5))}
+    component = Hyena(order=3, conv=2, features=3, filter_hidden=4)
+    rows = {row.path: row for row in component.operations(spot(5))}
     assert {path: row.macs for path, row in rows.items() if row.macs} == {
         "in_proj": 1280,  # 5·8·32
         "short_conv": 384,  # 5 + 1 outputs, 2 taps, 32 channels
@@ -59,7 +59,7 @@ def test_an_operator_by_hand() -> None:
         "short_conv": "local",
         "long_conv": "global",
     }
-    assert page.carried_per_token(8) == 16
+    assert component.carried_per_token(8) == 16
 
 
 def test_fixed_positions_bind_no_weights_to_a_length() -> None:
@@ -99,8 +99,8 @@ def test_the_long_convolution_is_the_direct_one(tokens: int) -> None:
 
 
 def test_it_runs_in_half_precision() -> None:
-    twin = TWINS[Hyena](Hyena(features=5), spot(6)).bfloat16().requires_grad_(requires_grad=False)
-    answer = twin(torch.randn(2, 6, 8, dtype=torch.bfloat16))
+    module = MODULES[Hyena](Hyena(features=5), spot(6)).bfloat16().requires_grad_(requires_grad=False)
+    answer = module(torch.randn(2, 6, 8, dtype=torch.bfloat16))
     assert answer.dtype == torch.bfloat16
     assert bool(answer.isfinite().all())
 
@@ -117,15 +117,15 @@ def test_twice_as_many_tokens_cost_twice_as_much_and_a_logarithm_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "where", "field", "words"),
+    ("component", "where", "field", "words"),
     [
         (Hyena(features=4), spot(5), "features", "4 is even, .* try 3 or 5"),
         (Hyena(), spot(3, 3), "kind", "walks along a sequence"),
     ],
 )
-def test_what_it_refuses(page: Hyena, where: Place, field: str, words: str) -> None:
-    with pytest.raises(PageError, match=words) as refused:
-        page.check(where)
+def test_what_it_refuses(component: Hyena, where: Place, field: str, words: str) -> None:
+    with pytest.raises(ComponentError, match=words) as refused:
+        component.check(where)
     assert refused.value.field == field
 
 

@@ -11,14 +11,14 @@ from torch import nn
 
 from strategies import counted_spec
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, weights_of
-from xfcost.counted import count
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import Shift
-from xfcost.live.build import TWINS
-from xfcost.live.probe import probe
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.probing.probe import probe
 
 transformers = pytest.importorskip("transformers")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
@@ -142,7 +142,7 @@ def test_a_learned_start_costs_a_vector_and_moves_as_much(tmp_path: Path) -> Non
 def test_a_learned_start_stands_before_every_line(sides: tuple[int, ...]) -> None:
     spot = Place(grid=Grid(sides), dim=4, out_dim=4)
     for axis in ("row", "column")[: len(sides)]:
-        learned, zeros = (TWINS[Shift](Shift(axis=axis, start=start), spot) for start in ("learned", "zeros"))
+        learned, zeros = (MODULES[Shift](Shift(axis=axis, start=start), spot) for start in ("learned", "zeros"))
         x = torch.randn(2, spot.grid.total, 4)
         with torch.no_grad():
             first = zeros.shift(torch.ones_like(x)) == 0

@@ -10,7 +10,7 @@ import pytest
 
 import xfcost
 from helpers import xf
-from xfcost.facts import Facts
+from xfcost.ledger.metadata import Metadata
 from xfcost.report.compare import comparison_plain
 from xfcost.report.export import comparison_text, ledger_text
 from xfcost.report.inputs import circumstances, input_warnings
@@ -25,13 +25,13 @@ def flat(text: str) -> str:
 
 
 def test_the_image_is_that_of_the_run() -> None:
-    assert xfcost.analyze("vit", trace=False).facts.image == (224, 224)
-    assert xfcost.analyze("vit", N=196, trace=False).facts.image == (112, 112)
-    assert xfcost.analyze("swin-t", size="224x320", trace=False).facts.image == (224, 320)
+    assert xfcost.analyze("vit", trace=False).metadata.image == (224, 224)
+    assert xfcost.analyze("vit", N=196, trace=False).metadata.image == (112, 112)
+    assert xfcost.analyze("swin-t", size="224x320", trace=False).metadata.image == (224, 320)
     # 16 frames of 224×224, of which N = 8·28² takes half the side
-    assert xfcost.analyze("mvit-b-16x4", trace=False).facts.image == (16, 224, 224)
-    assert xfcost.analyze("mvit-b-16x4", N=8 * 28 * 28, trace=False).facts.image == (16, 112, 112)
-    assert xfcost.analyze("gpt2", trace=False).facts.image is None
+    assert xfcost.analyze("mvit-b-16x4", trace=False).metadata.image == (16, 224, 224)
+    assert xfcost.analyze("mvit-b-16x4", N=8 * 28 * 28, trace=False).metadata.image == (16, 112, 112)
+    assert xfcost.analyze("gpt2", trace=False).metadata.image is None
 
 
 def test_every_header_carries_the_image() -> None:
@@ -42,7 +42,7 @@ def test_every_header_carries_the_image() -> None:
     assert json.loads(xfcost.analyze("gpt2", trace=False).to_json())["image"] is None
     assert "image" not in ledger_plain(xfcost.analyze("gpt2", trace=False)).splitlines()[1]
     video = xfcost.analyze("mvit-b-16x4", trace=False)
-    assert "video 16×224×224   tokens" in circumstances(video.facts)
+    assert "video 16×224×224   tokens" in circumstances(video.metadata)
 
 
 def test_a_comparison_at_one_n_says_that_images_differ() -> None:
@@ -92,10 +92,10 @@ def test_the_page_of_operations_as_data() -> None:
 
 def test_a_text_beside_an_image_is_no_other_image() -> None:
     image, text = (
-        Facts(name=name, tokens="4", grid_tokens=4, image=sides) for name, sides in (("a", (8, 8)), ("b", None))
+        Metadata(name=name, tokens="4", grid_tokens=4, image=sides) for name, sides in (("a", (8, 8)), ("b", None))
     )
     assert list(input_warnings({"a": image, "b": text})) == []
-    wide = Facts(name="{c}", tokens="4", grid_tokens=4, image=(8, 16))
+    wide = Metadata(name="{c}", tokens="4", grid_tokens=4, image=(8, 16))
     # --size would be refused by the text
     assert list(input_warnings({"a": image, "b": text, "{c}": wide})) == ["images differ: a sees 8×8, {c} 8×16"]
 
@@ -105,7 +105,7 @@ def test_figures_in_print_are_of_one_sample_and_one_forward() -> None:
     assert xfcost.analyze("swin-t", trace=False).published_beside_ours()
     batch = xfcost.analyze("swin-t", batch=8, trace=False)
     assert batch.published_beside_ours() == []
-    assert batch.facts.published_left_out > 0
+    assert batch.metadata.published_left_out > 0
     assert (
         "left out: they belong to one forward of the spec as it is written, at its own size and a batch of 1"
         in flat(ledger_plain(batch))

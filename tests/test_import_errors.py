@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from hugging_face import CONFIGS, write
-from xfcost.counted import count
-from xfcost.errors import SpecError, UsageError
+from xfcost.counting.forward import count
 from xfcost.importing import imported
+from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 

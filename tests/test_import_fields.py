@@ -16,9 +16,9 @@ from msgspec.structs import fields
 from hugging_face import ours, parameters, theirs, write
 from test_against_transformers import transformers
 from test_import_tiny import TINY
-from xfcost.errors import SpecError
 from xfcost.importing.common import ONLY, UNCOUNTED
 from xfcost.importing.families import FAMILIES, family_of
+from xfcost.ledger.errors import SpecError
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run
 

@@ -10,11 +10,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hugging_face import ours, parameters, placed, theirs, write
-from xfcost.counted import count
+from xfcost.counting.forward import count
 from xfcost.importing.families import FAMILIES, family_of
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
 from xfcost.spec.walk import Run
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 TOKENS = 11
 _BERT = {

@@ -14,14 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from xfcost.api import analyze
-from xfcost.errors import DeviceError, PageError
-from xfcost.grid import Grid
-from xfcost.live.mechanisms.features import SoftmaxFeatures, orthogonal_features
-from xfcost.live.mechanisms.full import FullAttention
-from xfcost.live.mechanisms.kernel import KernelAttention
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError, DeviceError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Full, Kernel
-from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.mechanisms.kernel import KernelAttention
+from xfcost.torch_models.shared.features import SoftmaxFeatures, orthogonal_features
 
 FEATURES = [EluPlusOne(), RandomFeatures(count=12), RandomFeatures(count=12, function="relu")]
 each_map = pytest.mark.parametrize("features", FEATURES, ids=str)
@@ -31,10 +31,10 @@ def spot(n: int, dim: int = 8) -> Place:
     return Place(grid=Grid((n,)), dim=dim, out_dim=dim)
 
 
-def twin(page: Kernel, n: int, dim: int = 8, like: nn.Module | None = None) -> KernelAttention:
-    """The twin in float64, with the weights (and random features) of `like`."""
+def torch_module(component: Kernel, n: int, dim: int = 8, like: nn.Module | None = None) -> KernelAttention:
+    """The torch_module in float64, with the weights (and random features) of `like`."""
     torch.manual_seed(0)
-    module = KernelAttention(page, spot(n, dim)).double().eval()
+    module = KernelAttention(component, spot(n, dim)).double().eval()
     if like is not None:
         module.load_state_dict(like.state_dict(), strict=False)
     return module
@@ -44,8 +44,8 @@ def noise(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def costs(page: Kernel, place: Place) -> dict[str, int]:
-    return {row.path: row.macs for row in page.operations(place)}
+def costs(component: Kernel, place: Place) -> dict[str, int]:
+    return {row.path: row.macs for row in component.operations(place)}
 
 
 # Arithmetic by hand ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -93,8 +93,8 @@ def test_scores_and_data_moved_by_hand() -> None:
 
 def test_feature_maps_count_their_elementwise_work() -> None:
     # 10 tokens, 2 heads, 3 dimensions, 5 features.
-    def flops(**page: Any) -> dict[str, tuple[int, int]]:
-        rows = Kernel(heads=2, **page).operations(spot(10, 6))
+    def flops(**component: Any) -> dict[str, tuple[int, int]]:
+        rows = Kernel(heads=2, **component).operations(spot(10, 6))
         return {row.path: (row.flops, row.comparisons) for row in rows if "features" in row.path}
 
     assert flops()["q_features"] == (10 * 6 * 3, 0)  # exp, minus 1, plus 1
@@ -112,13 +112,13 @@ def test_feature_maps_count_their_elementwise_work() -> None:
 @each_map
 @pytest.mark.parametrize("n", [1, 7, 12, 65])
 def test_the_causal_forms_give_the_same_numbers_and_gradients(features: Any, n: int) -> None:
-    page = Kernel(heads=2, causal=True, form="parallel", features=features)
-    pages = [page, *(msgspec.structs.replace(page, form="chunked", chunk=c) for c in (1, 3, 4, 100))]
-    pages.append(msgspec.structs.replace(page, form="recurrent"))
-    first, answers = twin(page, n), []
-    for each in pages:
+    component = Kernel(heads=2, causal=True, form="parallel", features=features)
+    components = [component, *(msgspec.structs.replace(component, form="chunked", chunk=c) for c in (1, 3, 4, 100))]
+    components.append(msgspec.structs.replace(component, form="recurrent"))
+    first, answers = torch_module(component, n), []
+    for each in components:
         x = noise(2, n, 8).requires_grad_()
-        module = twin(each, n, like=first)
+        module = torch_module(each, n, like=first)
         y = module(x)
         weights = (x, *module.parameters())
         answers.append((y, *torch.autograd.grad((y * noise(*y.shape, seed=2)).sum(), weights)))
@@ -132,15 +132,15 @@ def test_the_last_token_reads_all_and_so_equals_the_form_that_is_not_causal(feat
     # Not for the softmax map: its keys are lowered by another maximum there, which ε makes felt.
     if features == RandomFeatures(count=12):
         return
-    page = Kernel(heads=2, features=features)
-    whole, causal = twin(page, 9), msgspec.structs.replace(page, causal=True, chunk=4)
+    component = Kernel(heads=2, features=features)
+    whole, causal = torch_module(component, 9), msgspec.structs.replace(component, causal=True, chunk=4)
     x = noise(1, 9, 8)
-    torch.testing.assert_close(whole(x)[:, -1], twin(causal, 9, like=whole)(x)[:, -1], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(whole(x)[:, -1], torch_module(causal, 9, like=whole)(x)[:, -1], rtol=1e-10, atol=1e-12)
 
 
 def test_the_recurrent_form_holds_one_state_and_the_loop_costs_what_the_trace_says() -> None:
-    page = Kernel(heads=2, causal=True, form="recurrent", features=RandomFeatures(count=16))
-    module, n = twin(page, 50), 50
+    component = Kernel(heads=2, causal=True, form="recurrent", features=RandomFeatures(count=16))
+    module, n = torch_module(component, 50), 50
     largest: list[int] = []
     for name, leaf in module.core.named_children():
         leaf.register_forward_hook(lambda _, __, out, name=name: largest.append((name, out.numel())))
@@ -148,11 +148,11 @@ def test_the_recurrent_form_holds_one_state_and_the_loop_costs_what_the_trace_sa
         module(noise(1, n, 8))
     assert max(size for name, size in largest if name == "state") == 2 * 16 * 4  # not N times as much
     assert sum(name == "state" for name, _ in largest) == n  # and N steps it takes
-    assert counter.get_total_flops() == 2 * sum(costs(page, spot(n)).values())
+    assert counter.get_total_flops() == 2 * sum(costs(component, spot(n)).values())
 
 
 def test_the_chunked_form_holds_a_state_per_chunk() -> None:
-    module = twin(Kernel(heads=2, causal=True, chunk=5), 50)
+    module = torch_module(Kernel(heads=2, causal=True, chunk=5), 50)
     sizes = {}
     for name, leaf in module.core.named_children():
         leaf.register_forward_hook(lambda _, __, out, name=name: sizes.update({name: out[0].numel()}))
@@ -201,15 +201,15 @@ def test_random_features_are_orthogonal_in_blocks_and_as_long_as_gaussians() -> 
 
 
 def test_random_features_are_a_buffer_that_is_drawn_anew_for_every_layer_and_by_torch_s_seed() -> None:
-    page = Kernel(heads=2, features=RandomFeatures(count=12))
-    module = twin(page, 4)
+    component = Kernel(heads=2, features=RandomFeatures(count=12))
+    module = torch_module(component, 4)
     assert "project.features_FK" in module.state_dict()
     assert not any("project" in name for name, _ in module.named_parameters())
-    assert torch.equal(module.project.features_FK, twin(page, 4).project.features_FK)
-    other = KernelAttention(page, spot(4)).double()
+    assert torch.equal(module.project.features_FK, torch_module(component, 4).project.features_FK)
+    other = KernelAttention(component, spot(4)).double()
     assert not torch.equal(module.project.features_FK, other.project.features_FK)
     with torch.device("meta"):
-        assert KernelAttention(page, spot(4)).project.features_FK.shape == (12, 4)
+        assert KernelAttention(component, spot(4)).project.features_FK.shape == (12, 4)
 
 
 def test_more_features_come_nearer_to_softmax_attention() -> None:
@@ -219,10 +219,10 @@ def test_more_features_come_nearer_to_softmax_attention() -> None:
     full = FullAttention(Full(heads=2), spot(24)).double().requires_grad_(requires_grad=False)
     x, errors = noise(4, 24, 8) / 2, []
     for count in (16, 64, 256, 1024, 4096):
-        page, found = Kernel(heads=2, features=RandomFeatures(count=count)), []
+        component, found = Kernel(heads=2, features=RandomFeatures(count=count)), []
         for seed in range(12):
             torch.manual_seed(seed)
-            module = KernelAttention(page, spot(24)).double()
+            module = KernelAttention(component, spot(24)).double()
             module.load_state_dict(full.state_dict(), strict=False)
             found.append((module(x) - full(x)).detach().square().mean())
         errors.append(float(torch.stack(found).mean().sqrt() / full(x).std()))
@@ -232,15 +232,15 @@ def test_more_features_come_nearer_to_softmax_attention() -> None:
 
 def test_causal_favor_comes_near_causal_softmax_attention() -> None:
     full = FullAttention(Full(heads=2, causal=True), spot(24)).double()
-    module = twin(Kernel(heads=2, causal=True, chunk=8, features=RandomFeatures(count=4096)), 24, like=full)
+    module = torch_module(Kernel(heads=2, causal=True, chunk=8, features=RandomFeatures(count=4096)), 24, like=full)
     x = noise(4, 24, 8)
     assert (module(x) - full(x)).std() < 0.05 * full(x).std()
 
 
 def test_the_public_stabiliser_would_leak_and_ours_does_not() -> None:
     # Lowering keys by their maximum over all tokens tells the past of the future, through ε.
-    page = Kernel(heads=2, causal=True, form="parallel", features=RandomFeatures(count=12))
-    module, x = twin(page, 16), 3 * noise(1, 16, 8)
+    component = Kernel(heads=2, causal=True, form="parallel", features=RandomFeatures(count=12))
+    module, x = torch_module(component, 16), 3 * noise(1, 16, 8)
     changed = x.clone()
     changed[:, 8:] = x[:, 8:].flip(1) * 1.5
     assert torch.equal(module(x)[:, :8], module(changed)[:, :8])
@@ -249,7 +249,7 @@ def test_the_public_stabiliser_would_leak_and_ours_does_not() -> None:
 
 
 def test_causal_features_stay_finite_where_keys_are_huge() -> None:
-    module = twin(Kernel(heads=1, causal=True, chunk=4, features=RandomFeatures(count=64)), 12, dim=64).float()
+    module = torch_module(Kernel(heads=1, causal=True, chunk=4, features=RandomFeatures(count=64)), 12, dim=64).float()
     assert module(1e3 * noise(1, 12, 64).float()).isfinite().all()
 
 
@@ -257,7 +257,7 @@ def test_causal_features_stay_finite_where_keys_are_huge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "field", "message"),
+    ("component", "field", "message"),
     [
         (Kernel(heads=2, form="chunked"), "form", "'chunked' is a way to be causal, and this attention isn't"),
         (Kernel(heads=2, chunk=4), "chunk", "there are no chunks where attention isn't causal"),
@@ -265,9 +265,9 @@ def test_causal_features_stay_finite_where_keys_are_huge() -> None:
         (Kernel(heads=3), "heads", "3 does not divide the width 8"),
     ],
 )
-def test_options_that_can_not_be(page: Kernel, field: str, message: str) -> None:
-    with pytest.raises(PageError, match=message) as refused:
-        page.check(spot(6))
+def test_options_that_can_not_be(component: Kernel, field: str, message: str) -> None:
+    with pytest.raises(ComponentError, match=message) as refused:
+        component.check(spot(6))
     assert refused.value.field == field
 
 

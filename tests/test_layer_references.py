@@ -11,7 +11,7 @@ from torch import Tensor
 from compared import given, options_of, scattered
 from references import layers
 from references.plain import Place as Stand
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place, SubLayer, tag_of
 from xfcost.layers import (
     AxisPosition,
     Classifier,
@@ -47,8 +47,8 @@ from xfcost.layers import (
     TokenType,
     Upsample,
 )
-from xfcost.live.layers import TWINS as LAYERS
-from xfcost.mechanisms.base import Place, SubLayer, tag_of
+from xfcost.ledger.grid import Grid
+from xfcost.torch_models.layers import MODULES as LAYERS
 
 DIM = 6
 DISTILLED = ["class_token", "distillation_token"]

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xfcost.accounts import growth_exponent, join, with_seconds
-from xfcost.facts import Facts, Timing
-from xfcost.ledger import MIXINGS, Ledger, Operation
-from xfcost.matrices import Matrix
+from xfcost.ledger.join import growth_exponent, join, with_seconds
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.matrices import Matrix
+from xfcost.ledger.metadata import Metadata, Timing
+from xfcost.ledger.operation import MIXINGS, Operation
 
 # Two operations. `a` stands 3 times: 3·(10 + 20) MACs with `b`'s: 3·10 + 1·20 = 50; parameters 3·5 + 1·0 = 15.
 A = Operation(path="x.a", title="A", times=3, params=5, macs=10, flops=21, stage="one", block="one · x")
@@ -28,8 +29,8 @@ B = Operation(
 )
 
 
-def ledger(*rows: Operation, **facts: object) -> Ledger:
-    return Ledger(facts=Facts(name="toy", tokens="4", grid_tokens=4, **facts), rows=rows)
+def ledger(*rows: Operation, **metadata: object) -> Ledger:
+    return Ledger(metadata=Metadata(name="toy", tokens="4", grid_tokens=4, **metadata), rows=rows)
 
 
 def traced(row: Operation, **changes: object) -> Operation:

@@ -13,11 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from bert import put_joined
 from strategies import counted_spec
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
-from xfcost.counted import count
-from xfcost.live.build import Live
+from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import Live
 
 VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 2, 6
 EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds

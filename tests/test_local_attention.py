@@ -7,31 +7,31 @@ from itertools import product
 import pytest
 import torch
 
-from xfcost.arithmetic import ceil_div
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.neighbours import Neighbours
+from xfcost.formulas.rows import convolution
 from xfcost.layers.local_relation import LocalRelationDoor
-from xfcost.ledger import Operation
-from xfcost.live.build import TWINS
-from xfcost.live.trace import trace
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import LocalAttention, LocalRelation
-from xfcost.mechanisms.base import Mixer, Place
-from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.neighbours import Neighbours
-from xfcost.mechanisms.rows import convolution
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run
 from xfcost.spec.walk import place as architecture
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.tracing.trace import trace
 
 
 def at(sides: tuple[int, ...], dim: int, *, extra: int = 0, fused: bool = False) -> Place:
     return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim, fused=fused)
 
 
-def rows(page: Mixer, place: Place) -> dict[str, Operation]:
-    page.check(place)
-    return {row.path: row for row in page.operations(place)}
+def rows(component: Mixer, place: Place) -> dict[str, Operation]:
+    component.check(place)
+    return {row.path: row for row in component.operations(place)}
 
 
 def total(every: dict[str, Operation], quantity: str) -> int:
@@ -96,26 +96,26 @@ def test_a_strided_layer_attends_first_and_then_takes_means():
     assert all(strided[name].macs == row.macs for name, row in full.items())
     # 4·4 means of four positions; of 5×5 there are 3·3, the last of which are of fewer
     assert strided["pool"].flops == 16 * 4 * 16
-    page, odd = LocalAttention(size=3, heads=2, stride=2), at((5, 5), 16)
-    assert page.out(odd)[0] == Grid((3, 3))
-    twin = TWINS[LocalAttention](page, odd).eval()
-    whole = TWINS[LocalAttention](LocalAttention(size=3, heads=2), odd).eval()
-    whole.load_state_dict(twin.state_dict())
+    component, odd = LocalAttention(size=3, heads=2, stride=2), at((5, 5), 16)
+    assert component.out(odd)[0] == Grid((3, 3))
+    module = MODULES[LocalAttention](component, odd).eval()
+    whole = MODULES[LocalAttention](LocalAttention(size=3, heads=2), odd).eval()
+    whole.load_state_dict(module.state_dict())
     x = torch.randn(1, 25, 16)
     with torch.no_grad():
-        torch.testing.assert_close(twin(x)[0, -1], whole(x)[0, -1])  # alone in its cell
-        torch.testing.assert_close(twin(x)[0, 0], whole(x)[0, [0, 1, 5, 6]].mean(0))
+        torch.testing.assert_close(module(x)[0, -1], whole(x)[0, -1])  # alone in its cell
+        torch.testing.assert_close(module(x)[0, 0], whole(x)[0, [0, 1, 5, 6]].mean(0))
 
 
 def test_padding_keys_are_their_positions_and_take_part():
     """One position alone: 9 keys, of which 8 are embeddings; with q = 0 every one has a ninth of the weight."""
-    page, place = LocalAttention(size=3, heads=1), at((1, 1), 4)
-    twin = TWINS[LocalAttention](page, place).eval()
+    component, place = LocalAttention(size=3, heads=1), at((1, 1), 4)
+    module = MODULES[LocalAttention](component, place).eval()
     x = torch.randn(1, 1, 4)
     with torch.no_grad():
-        twin.qkv.weight[:4] = 0
-        value = x @ twin.qkv.weight[8:].T
-        torch.testing.assert_close(twin(x), value / 9)
+        module.qkv.weight[:4] = 0
+        value = x @ module.qkv.weight[8:].T
+        torch.testing.assert_close(module(x), value / 9)
 
 
 def test_fused_keeps_one_number_per_query_and_head():
@@ -148,27 +148,27 @@ def test_lr_net_s_stem_by_hand():
 
 def test_channels_that_fill_no_group_are_filled_up_and_told():
     # 100 channels in groups of 8: 13 groups, 104 channels summed.
-    page, place = LocalRelation(), at((56, 56), 100)
-    layer = rows(page, place)
+    component, place = LocalRelation(), at((56, 56), 100)
+    layer = rows(component, place)
     assert layer["weighted_sum"].macs == 3136 * 49 * 104
     assert layer["scores"].attention_entries == 3136 * 49 * 13
     assert layer["gather_values"].moved == (62 * 62 + 3136 * 49) * 104
     assert layer["out"].macs == 3136 * 100 * 100
-    told = list(page.notes(place))
+    told = list(component.notes(place))
     assert "are padding, masked, and counted" in told[0]
     assert told[1].startswith("100 channels filled up to 104 for groups of 8: 4 channels of zeros")
-    assert "no fused form" in list(page.notes(at((56, 56), 64, fused=True)))[-1]
+    assert "no fused form" in list(component.notes(at((56, 56), 64, fused=True)))[-1]
 
 
 def test_a_prior_is_a_function_of_the_offset_alone():
-    page, place = LocalRelation(size=3, share=2), at((5, 5), 4)
-    twin = TWINS[LocalRelation](page, place).eval()
+    component, place = LocalRelation(size=3, share=2), at((5, 5), 4)
+    module = MODULES[LocalRelation](component, place).eval()
     seen = {}
-    twin.softmax.register_forward_hook(lambda _, inputs, output: seen.update(weights=output))
+    module.softmax.register_forward_hook(lambda _, inputs, output: seen.update(weights=output))
     with torch.no_grad():
-        twin.q.weight.zero_()
-        twin.k.weight.zero_()
-        twin(torch.randn(1, 25, 4))
+        module.q.weight.zero_()
+        module.k.weight.zero_()
+        module(torch.randn(1, 25, 4))
     inner = [row * 5 + column for row in (1, 2, 3) for column in (1, 2, 3)]
     weights = seen["weights"][0, inner]  # (9 positions that reach no border, 2 groups, 9 offsets)
     assert (weights == weights[:1]).all()
@@ -188,10 +188,10 @@ REFUSED: list[tuple[Mixer, Place, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("page", "place", "field", "message"), REFUSED)
-def test_what_can_not_stand_is_refused(page, place, field, message):
-    with pytest.raises(PageError, match=message) as refused:
-        page.check(place)
+@pytest.mark.parametrize(("component", "place", "field", "message"), REFUSED)
+def test_what_can_not_stand_is_refused(component, place, field, message):
+    with pytest.raises(ComponentError, match=message) as refused:
+        component.check(place)
     assert refused.value.field == field
 
 
@@ -283,13 +283,13 @@ def test_resnet_50_beside_its_local_relatives():
 
 
 def test_the_stem_is_the_layer_then_a_norm_and_an_activation():
-    page, place = LocalRelationDoor(stride=2, norm="batch_norm", act="relu"), at((8, 8), 16)
-    layer, stem = LocalRelation(stride=2), {row.path: row for row in page.operations(place)}
+    component, place = LocalRelationDoor(stride=2, norm="batch_norm", act="relu"), at((8, 8), 16)
+    layer, stem = LocalRelation(stride=2), {row.path: row for row in component.operations(place)}
     assert list(stem) == [*(row.path for row in layer.operations(place)), "norm", "act"]
-    assert (page.out(place), page.entering((4, 4))) == (layer.out(place), (8, 8))
+    assert (component.out(place), component.entering((4, 4))) == (layer.out(place), (8, 8))
     assert (stem["norm"].params, stem["act"].flops) == (32, 16 * 16)
-    assert list(page.notes(place)) == list(layer.notes(place))
-    with pytest.raises(PageError, match="is even"):
+    assert list(component.notes(place)) == list(layer.notes(place))
+    with pytest.raises(ComponentError, match="is even"):
         LocalRelationDoor(size=4).check(place)
 
 
@@ -340,12 +340,12 @@ def test_beside_a_convolution_of_the_same_window(size):
     assert total(attention, "moved") >= 2 * n * k * d
 
 
-@pytest.mark.parametrize("page", [LocalAttention(), LocalRelation()])
-def test_nothing_as_large_as_n_squared_is_made(page):
+@pytest.mark.parametrize("component", [LocalAttention(), LocalRelation()])
+def test_nothing_as_large_as_n_squared_is_made(component):
     """On a map of 4096 positions the trace holds N·k²·d elements of moves, and no operation that no handle knows."""
     place = at((64, 64), 16)
     with torch.device("meta"):
-        traced = trace(TWINS[type(page)](page, place).eval(), (torch.randn(1, 4096, 16),))
+        traced = trace(MODULES[type(component)](component, place).eval(), (torch.randn(1, 4096, 16),))
     assert traced.unsupported == {}
-    assert traced.macs == total(rows(page, place), "macs")
+    assert traced.macs == total(rows(component, place), "macs")
     assert traced.macs < 4096 * 4096

@@ -10,15 +10,15 @@ import torch
 from torch.nn import functional as F
 
 from strategies import as_yaml, counted_spec
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Full, LowRank
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 
 def spot(n: int, dim: int = 6, *, fused: bool = False) -> Place:
@@ -98,7 +98,8 @@ def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path: Path) -> None
 def test_a_rank_above_half_of_n_is_told_and_is_no_bargain() -> None:
     for n in (8, 9):
         mine, full = (
-            sum(row.macs for row in page.operations(spot(n))) for page in (LowRank(heads=2, rank=4), Full(heads=2))
+            sum(row.macs for row in component.operations(spot(n)))
+            for component in (LowRank(heads=2, rank=4), Full(heads=2))
         )
         assert (mine < full) == (n > 8)
         told = [note for note in LowRank(heads=2, rank=4).notes(spot(n)) if "only where N exceeds 8" in note]
@@ -107,7 +108,9 @@ def test_a_rank_above_half_of_n_is_told_and_is_no_bargain() -> None:
 
 
 def test_it_has_no_causal_form() -> None:
-    with pytest.raises(PageError, match=r"'low_rank' has no causal form: every projected key and value") as refused:
+    with pytest.raises(
+        ComponentError, match=r"'low_rank' has no causal form: every projected key and value"
+    ) as refused:
         LowRank(heads=2, causal=True).check(spot(10))
     assert refused.value.field == "causal"
 

@@ -12,24 +12,24 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import place_for
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.mechanisms.lsh import LshAttention
-from xfcost.live.memory import peak_bytes
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Lsh
+from xfcost.torch_models.mechanisms.lsh import LshAttention
+from xfcost.torch_models.memory.peak import peak_bytes
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 DIM, HEADS = 12, 3
 
 
-def rows(page: Lsh, tokens: int, dim: int = DIM) -> dict[str, Any]:
-    return {row.path: row for row in page.operations(place_for(page, Grid((tokens,)), dim=dim))}
+def rows(component: Lsh, tokens: int, dim: int = DIM) -> dict[str, Any]:
+    return {row.path: row for row in component.operations(place_for(component, Grid((tokens,)), dim=dim))}
 
 
-def twin(page: Lsh, tokens: int, device: str = "cpu") -> LshAttention:
+def torch_module(component: Lsh, tokens: int, device: str = "cpu") -> LshAttention:
     torch.manual_seed(0)
     with torch.device(device):
-        return LshAttention(page, place_for(page, Grid((tokens,)), dim=DIM)).double().eval()
+        return LshAttention(component, place_for(component, Grid((tokens,)), dim=DIM)).double().eval()
 
 
 # Arithmetic ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -72,15 +72,15 @@ def test_one_round_weighs_no_rounds():
 @pytest.mark.parametrize(("buckets", "columns"), [(None, 2048), (64, 32), ([16, 32], 24), ([2, 4, 6], 6)])
 def test_columns_are_half_of_the_buckets_or_of_their_factors(buckets, columns):
     # 2N/c = 2·131,072/64 = 4096 buckets
-    page = Lsh(heads=3, rounds=4, bucket=64, buckets=buckets)
-    assert rows(page, 2**17)["rotate"].macs == 4 * 2**17 * DIM * columns
-    assert sum(page.factors(Grid((2**17,)))) // 2 == columns
+    component = Lsh(heads=3, rounds=4, bucket=64, buckets=buckets)
+    assert rows(component, 2**17)["rotate"].macs == 4 * 2**17 * DIM * columns
+    assert sum(component.factors(Grid((2**17,)))) // 2 == columns
 
 
 @pytest.mark.parametrize(("buckets", "growth"), [(None, 4), (64, 2), ([16, 32], 2)])
 def test_hashing_is_quadratic_unless_the_buckets_are_given(buckets, growth):
-    page = Lsh(heads=3, rounds=4, bucket=64, buckets=buckets)
-    small, large = (rows(page, tokens)["rotate"].macs for tokens in (2**16, 2**17))
+    component = Lsh(heads=3, rounds=4, bucket=64, buckets=buckets)
+    small, large = (rows(component, tokens)["rotate"].macs for tokens in (2**16, 2**17))
     assert large == growth * small
 
 
@@ -89,30 +89,30 @@ def test_hashing_is_quadratic_unless_the_buckets_are_given(buckets, growth):
 
 @pytest.mark.parametrize(("buckets", "odd"), [(7, 7), ([4, 9], 9)])
 def test_odd_buckets_are_refused(buckets, odd):
-    page = Lsh(heads=3, buckets=buckets)
-    with pytest.raises(PageError, match=rf"{odd} is odd.*it could be {odd - 1} or {odd + 1}") as refused:
-        page.check(place_for(page, Grid((128,)), dim=DIM))
+    component = Lsh(heads=3, buckets=buckets)
+    with pytest.raises(ComponentError, match=rf"{odd} is odd.*it could be {odd - 1} or {odd + 1}") as refused:
+        component.check(place_for(component, Grid((128,)), dim=DIM))
     assert refused.value.field == "buckets"
 
 
 def test_exact_causality_is_refused_and_a_decoder_is_approximate():
-    page = Lsh(heads=3, causal=True)
-    with pytest.raises(PageError, match="later tokens are hashed and sorted too") as refused:
-        page.check(place_for(page, Grid((128,)), dim=DIM))
+    component = Lsh(heads=3, causal=True)
+    with pytest.raises(ComponentError, match="later tokens are hashed and sorted too") as refused:
+        component.check(place_for(component, Grid((128,)), dim=DIM))
     assert refused.value.field == "causal"
     assert Lsh(heads=3).in_stream(decoder=True).causal == "approximate"
     assert Lsh(heads=3).in_stream(decoder=False).causal is False
 
 
-def notes(page: Lsh, tokens: int) -> list[str]:
-    return list(page.notes(place_for(page, Grid((tokens,)), dim=DIM)))
+def notes(component: Lsh, tokens: int) -> list[str]:
+    return list(component.notes(place_for(component, Grid((tokens,)), dim=DIM)))
 
 
 def test_padding_fallback_and_quadratic_hashing_are_told():
-    page = Lsh(heads=3, bucket=64, buckets=[4, 8])
-    assert notes(page, 128) == []
-    assert notes(page, 64) == ["64 tokens fit one chunk of 64: nothing is hashed or sorted, attention is full"]
-    (padding,) = notes(page, 130)
+    component = Lsh(heads=3, bucket=64, buckets=[4, 8])
+    assert notes(component, 128) == []
+    assert notes(component, 64) == ["64 tokens fit one chunk of 64: nothing is hashed or sorted, attention is full"]
+    (padding,) = notes(component, 130)
     assert padding.startswith("130 tokens padded to 192 for chunks of 64: 62 padding tokens")
     (quadratic,) = notes(Lsh(heads=3, bucket=64), 256)
     assert quadratic.startswith("2N/64 = 8 buckets: hashing multiplies every token by 4 columns")
@@ -133,7 +133,7 @@ def test_few_tokens_are_full_attention_and_say_so():
 
 
 def test_equal_queries_share_a_bucket_and_opposite_ones_never():
-    module = twin(Lsh(heads=1, rounds=8, bucket=4, buckets=[4, 6]), 24)
+    module = torch_module(Lsh(heads=1, rounds=8, bucket=4, buckets=[4, 6]), 24)
     query = torch.randn(1, 1, 1, DIM, dtype=torch.float64)
     x_BHPK = torch.randn(1, 1, 24, DIM, dtype=torch.float64)
     x_BHPK[:, :, 3], x_BHPK[:, :, 17], x_BHPK[:, :, 20] = query[:, :, 0], 5 * query[:, :, 0], -query[:, :, 0]
@@ -146,8 +146,8 @@ def test_equal_queries_share_a_bucket_and_opposite_ones_never():
 
 
 def test_padding_is_sorted_last_and_read_by_nobody():
-    page = Lsh(heads=HEADS, rounds=2, bucket=4, buckets=6)
-    module = twin(page, 10)
+    component = Lsh(heads=HEADS, rounds=2, bucket=4, buckets=6)
+    module = torch_module(component, 10)
     bucket_BHRP = module.hash(module.rotate(torch.randn(2, HEADS, 12, 4, dtype=torch.float64)))
     assert (bucket_BHRP[..., 10:] == 6).all()
     assert (bucket_BHRP[..., :10] < 6).all()
@@ -161,7 +161,7 @@ def test_padding_is_sorted_last_and_read_by_nobody():
 
 
 def test_the_undone_order_is_the_order():
-    module = twin(Lsh(heads=HEADS, rounds=3, bucket=4), 16)
+    module = torch_module(Lsh(heads=HEADS, rounds=3, bucket=4), 16)
     order_BHRP, undo_BHPR = module.sort(torch.randint(5, (2, HEADS, 3, 16)))
     sorted_BHS = order_BHRP.flatten(2)
     tokens = torch.gather(sorted_BHS, 2, undo_BHPR.flatten(2)).unflatten(2, (16, 3))
@@ -169,8 +169,8 @@ def test_the_undone_order_is_the_order():
 
 
 def test_causal_leaks_by_the_sort_and_not_by_gradient():
-    page = Lsh(heads=HEADS, rounds=2, bucket=4, causal="approximate")
-    module = twin(page, 32)
+    component = Lsh(heads=HEADS, rounds=2, bucket=4, causal="approximate")
+    module = torch_module(component, 32)
     x = torch.randn(1, 32, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     jacobian = torch.autograd.functional.jacobian(lambda x: module(x).sum(-1)[0], x)[:, 0].abs().sum(-1)
     assert jacobian.triu(1).max() == 0
@@ -186,7 +186,7 @@ def test_causal_leaks_by_the_sort_and_not_by_gradient():
 def test_memory_is_linear_with_given_buckets():
     peaks = []
     for tokens in (2**12, 2**13):
-        module = twin(Lsh(heads=HEADS, rounds=4, bucket=64, buckets=[16, 16]), tokens, "meta")
+        module = torch_module(Lsh(heads=HEADS, rounds=4, bucket=64, buckets=[16, 16]), tokens, "meta")
         peaks.append(peak_bytes(module, (torch.empty(1, tokens, DIM, dtype=torch.float64, device="meta"),)))
     assert 1.9 < peaks[1] / peaks[0] < 2.01
 
@@ -194,19 +194,19 @@ def test_memory_is_linear_with_given_buckets():
 # transformers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def theirs_of(page: Lsh) -> nn.Module:
+def theirs_of(component: Lsh) -> nn.Module:
     """transformers' layer: norm, LSH attention, output; the norm is taken out."""
     modeling = pytest.importorskip("transformers.models.reformer.modeling_reformer")
     transformers = pytest.importorskip("transformers")
     config = transformers.ReformerConfig(
         hidden_size=DIM,
-        num_attention_heads=page.heads,
-        attention_head_size=page.head_dim or DIM // page.heads,
+        num_attention_heads=component.heads,
+        attention_head_size=component.head_dim or DIM // component.heads,
         attn_layers=["lsh"],
-        lsh_attn_chunk_length=page.bucket,
-        num_buckets=page.buckets,
-        num_hashes=page.rounds,
-        is_decoder=bool(page.causal),
+        lsh_attn_chunk_length=component.bucket,
+        num_buckets=component.buckets,
+        num_hashes=component.rounds,
+        is_decoder=bool(component.causal),
         hash_seed=7,
     )
     layer = modeling.ReformerAttention(config).double().eval().requires_grad_(requires_grad=False)
@@ -214,16 +214,16 @@ def theirs_of(page: Lsh) -> nn.Module:
     return layer
 
 
-def with_their_weights(page: Lsh, tokens: int, theirs: nn.Module) -> LshAttention:
-    ours = twin(page, tokens).requires_grad_(requires_grad=False)
+def with_their_weights(component: Lsh, tokens: int, theirs: nn.Module) -> LshAttention:
+    ours = torch_module(component, tokens).requires_grad_(requires_grad=False)
     ours.query_key.weight.copy_(theirs.self_attention.query_key.weight)
     ours.value.weight.copy_(theirs.self_attention.value.weight)
     ours.out.weight.copy_(theirs.output.dense.weight)
     if not ours.whole:
         torch.manual_seed(7)  # as they draw their rotations
-        columns = sum(page.factors(Grid((tokens,)))) // 2
-        width = page.head_dim or DIM // page.heads
-        drawn = torch.randn(page.heads, width, page.rounds, columns, dtype=torch.float64)
+        columns = sum(component.factors(Grid((tokens,)))) // 2
+        width = component.head_dim or DIM // component.heads
+        drawn = torch.randn(component.heads, width, component.rounds, columns, dtype=torch.float64)
         ours.rotate.columns_HKr.copy_(drawn.flatten(2))
     return ours
 
@@ -237,12 +237,12 @@ THEIRS = [
 ]
 
 
-@pytest.mark.parametrize(("page", "tokens"), THEIRS, ids=str)
-def test_outputs_parameters_and_macs_are_those_of_transformers(page: Lsh, tokens: int) -> None:
-    theirs = theirs_of(page)
-    ours = with_their_weights(page, tokens, theirs)
+@pytest.mark.parametrize(("component", "tokens"), THEIRS, ids=str)
+def test_outputs_parameters_and_macs_are_those_of_transformers(component: Lsh, tokens: int) -> None:
+    theirs = theirs_of(component)
+    ours = with_their_weights(component, tokens, theirs)
     x = torch.randn(2, tokens, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    more = page.padded(Grid((tokens,))) - tokens
+    more = component.padded(Grid((tokens,))) - tokens
     padded, mask = nn.functional.pad(x, (0, 0, 0, more)), None
     if more:  # they pad the whole model's input, and hand every layer a mask
         mask = torch.cat([torch.ones(2, tokens), torch.zeros(2, more)], 1)
@@ -250,23 +250,23 @@ def test_outputs_parameters_and_macs_are_those_of_transformers(page: Lsh, tokens
         expected = theirs(padded, attention_mask=mask).hidden_states[:, :tokens]
     torch.testing.assert_close(ours(x), expected, rtol=1e-11, atol=1e-12)
     assert sum(weight.numel() for weight in theirs.parameters()) == sum(
-        row.params for row in rows(page, tokens).values()
+        row.params for row in rows(component, tokens).values()
     )
-    macs = sum(row.macs for row in rows(page, tokens).values())
+    macs = sum(row.macs for row in rows(component, tokens).values())
     assert counter.get_total_flops() == 2 * 2 * macs  # a MAC is two FLOPs, and there are two samples
 
 
 def test_the_layer_of_reformer_enwik8_is_the_public_count():
     # transformers' enwik8 layer at N = 8192: 3·N·d² + rounds·N·d·(256 + 2·512) MACs, 3·d² parameters.
-    page = Lsh(heads=8, rounds=4, bucket=256, buckets=512, causal="approximate")
-    found = rows(page, 8192, dim=1024).values()
+    component = Lsh(heads=8, rounds=4, bucket=256, buckets=512, causal="approximate")
+    found = rows(component, 8192, dim=1024).values()
     assert sum(row.macs for row in found) == 8192 * (3 * 1024**2 + 4 * 1024 * (256 + 2 * 512))
     assert sum(row.params for row in found) == 3 * 1024**2
-    one = msgspec.structs.replace(page, rounds=1)
+    one = msgspec.structs.replace(component, rounds=1)
     assert sum(row.macs for row in rows(one, 8192, dim=1024).values()) == 8192 * 4_456_448
 
 
 def test_half_precision_masks_without_overflow():
-    module = twin(Lsh(heads=HEADS, rounds=2, bucket=4, causal="approximate"), 10).half()
+    module = torch_module(Lsh(heads=HEADS, rounds=2, bucket=4, causal="approximate"), 10).half()
     answer: Tensor = module(torch.randn(1, 10, DIM, dtype=torch.float16))
     assert answer.isfinite().all()

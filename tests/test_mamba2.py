@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import TWINS
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Mamba2
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES
 
 
 def spot(*sides: int, dim: int = 8) -> Place:
@@ -24,9 +24,9 @@ def spot(*sides: int, dim: int = 8) -> Place:
 
 def test_a_block_by_hand() -> None:
     # 5 tokens of 8 in 2 chunks of 4: 16 channels in 4 heads of 4, 3 numbers of state, B and C for 2 groups of heads.
-    page = Mamba2(state=3, head_dim=4, groups=2, chunk=4)
-    page.check(spot(5))
-    rows = {row.path: row for row in page.operations(spot(5))}
+    component = Mamba2(state=3, head_dim=4, groups=2, chunk=4)
+    component.check(spot(5))
+    rows = {row.path: row for row in component.operations(spot(5))}
     assert {path: row.macs for path, row in rows.items() if row.macs} == {
         "in_proj": 1920,  # 5·8·(16 + 16 + 2·2·3 + 4)
         "conv": 896,  # 5 + 3 outputs, 4 taps, 16 + 12 channels
@@ -51,7 +51,7 @@ def test_a_block_by_hand() -> None:
     }
     assert {rows[name].mixing for name in ("carry", "read", "spans")} == {"global"}
     assert {rows[name].mixing for name in ("conv", "state", "local_scores", "fade")} == {"local"}
-    assert page.carried(8) == 16 * 3 + 3 * 28
+    assert component.carried(8) == 16 * 3 + 3 * 28
 
 
 def test_whole_chunks_are_not_padded() -> None:
@@ -71,8 +71,8 @@ def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
     theirs.eval()
     for parameter in (theirs.A_log, theirs.D, theirs.dt_bias, theirs.norm.weight):
         parameter.normal_()
-    page, where = Mamba2(state=5, head_dim=4, groups=groups, chunk=8), spot(tokens, dim=16)
-    ours: Any = TWINS[Mamba2](page, where).requires_grad_(requires_grad=False)
+    component, where = Mamba2(state=5, head_dim=4, groups=groups, chunk=8), spot(tokens, dim=16)
+    ours: Any = MODULES[Mamba2](component, where).requires_grad_(requires_grad=False)
     ours.in_proj.load_state_dict(theirs.in_proj.state_dict())
     ours.out_proj.load_state_dict(theirs.out_proj.state_dict())
     ours.conv.load_state_dict(theirs.conv1d.state_dict())
@@ -84,7 +84,7 @@ def test_a_block_is_transformers_own(groups: int, tokens: int) -> None:
     with FlopCounterMode(display=False) as counter:
         expected = theirs(x)
     torch.testing.assert_close(ours(x), expected, rtol=1e-4, atol=1e-5)
-    rows = list(page.operations(where))
+    rows = list(component.operations(where))
     assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in rows)
     assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(row.params for row in rows)
 
@@ -115,24 +115,24 @@ def test_a_chunk_s_size_moves_cost_from_inside_to_between() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "where", "field", "words"),
+    ("component", "where", "field", "words"),
     [
         (Mamba2(head_dim=3), spot(5), "head_dim", "3 does not divide the 16 channels inside; it could be 1, 2, 4"),
         (Mamba2(head_dim=4, groups=3), spot(5), "groups", "4 heads don't divide into 3; it could be 1, 2, 4"),
         (Mamba2(head_dim=4), spot(3, 3), "kind", "walks along a sequence"),
     ],
 )
-def test_what_it_refuses(page: Mamba2, where: Place, field: str, words: str) -> None:
-    with pytest.raises(PageError, match=words) as refused:
-        page.check(where)
+def test_what_it_refuses(component: Mamba2, where: Place, field: str, words: str) -> None:
+    with pytest.raises(ComponentError, match=words) as refused:
+        component.check(where)
     assert refused.value.field == field
 
 
 def test_what_it_tells() -> None:
-    page = Mamba2(state=3, head_dim=4, chunk=4)
-    padded, between, heads, state = page.notes(spot(5))
+    component = Mamba2(state=3, head_dim=4, chunk=4)
+    padded, between, heads, state = component.notes(spot(5))
     assert padded.startswith("5 tokens padded to 2 chunks of 4: 3 padding tokens")
     assert "(N/Q + 1)²" in between
     assert "each of 4 heads" in heads
     assert "a state of 114 numbers" in state  # 16·3 + 3·(16 + 2·3)
-    assert len(list(page.notes(spot(8)))) == 3
+    assert len(list(component.notes(spot(8)))) == 3

@@ -9,8 +9,8 @@ import pytest
 
 from helpers import xf
 from xfcost.api import compare
-from xfcost.counted import count
-from xfcost.errors import UsageError
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import UsageError
 from xfcost.report.compare import comparison_plain, report
 from xfcost.report.console import plain_text
 from xfcost.spec.load import expanded, load, preset_names
@@ -60,7 +60,7 @@ def test_where_fewer_macs_than_the_firsts_were_seen_first_is_named_in_the_line()
     assert "every one to 16; between those not counted the order may change again" in words
     searches = {one.systems[1]: one for one in comparison.searches}
     for name, ledger in zip(comparison.names[1:], comparison.ledgers[1:], strict=True):
-        preset = ledger.facts.source
+        preset = ledger.metadata.source
         orders = [one for one in searches[name].orders if one.quantity == "macs"]
         for order in orders:
             for n in (order.first, order.last):

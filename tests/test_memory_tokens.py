@@ -10,22 +10,22 @@ import torch
 from torch import nn
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import MemoryTokens
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import Live, Twins, build
-from xfcost.live.probe import probe
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live, Twins, build
+from xfcost.torch_models.probing.probe import probe
 
 
 def test_memory_tokens_never_take_the_class_token_s_place() -> None:
-    with pytest.raises(PageError, match="put 'memory_tokens' before 'class_token'"):
+    with pytest.raises(ComponentError, match="put 'memory_tokens' before 'class_token'"):
         MemoryTokens(count=2).check(Place(grid=Grid((5,), 1), dim=4, out_dim=4))
 
 

@@ -9,10 +9,10 @@ from cases.base import Case
 from test_decoding import logits_step_by_step
 from test_every_mechanism import example, make
 from xfcost.api import analyze
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Full, Mla
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 
 
@@ -22,8 +22,8 @@ def at(tokens: int, dim: int) -> Place:
 
 def test_rows_by_hand() -> None:
     # 7 tokens of width 12, 3 heads of 4 + 2 columns and values of 5, latents of 10 and 8
-    page = Mla(heads=3, rope_dim=2, value_dim=5, kv_rank=10, q_rank=8, causal=True)
-    rows = {row.path: row for row in page.operations(at(7, 12))}
+    component = Mla(heads=3, rope_dim=2, value_dim=5, kv_rank=10, q_rank=8, causal=True)
+    rows = {row.path: row for row in component.operations(at(7, 12))}
     assert (rows["q_down"].params, rows["q_up"].params) == (12 * 8, 8 * 3 * 6)
     assert (rows["q_norm"].params, rows["kv_norm"].params) == (8, 10)
     assert (rows["kv_down"].params, rows["kv_down"].macs) == (12 * 12, 7 * 12 * 12)
@@ -62,16 +62,16 @@ def test_biases_are_those_of_what_leaves_the_stream_and_returns_to_it() -> None:
 
 def test_a_cache_keeps_one_latent_whatever_the_heads() -> None:
     for heads in (1, 4, 16):
-        page = Mla(heads=heads, head_dim=16, rope_dim=8, kv_rank=64)
-        assert page.latent == 72
-        assert next(row for row in page.operations(at(7, 64)) if row.path == "kv_down").macs == 7 * 64 * 72
+        component = Mla(heads=heads, head_dim=16, rope_dim=8, kv_rank=64)
+        assert component.latent == 72
+        assert next(row for row in component.operations(at(7, 64)) if row.path == "kv_down").macs == 7 * 64 * 72
     # of multi-head attention with 16 such heads it would be 2·16·16 = 512
     assert 2 * Full(heads=16, head_dim=16).kv_inner(64) == 512
 
 
 def test_keys_of_one_token_share_their_turned_part() -> None:
-    page = Mla(heads=2, rope_dim=2, kv_rank=4)
-    module, seen = make(Case(page, at(5, 6))), []
+    component = Mla(heads=2, rope_dim=2, kv_rank=4)
+    module, seen = make(Case(component, at(5, 6))), []
     module.join.register_forward_hook(lambda _, inputs, output: seen.append(inputs[1]))
     module(*example(at(5, 6), 1))
     queries, keys = seen
@@ -83,8 +83,8 @@ def test_keys_of_one_token_share_their_turned_part() -> None:
 def test_a_step_reads_the_latents_themselves() -> None:
     # DeepSeek-V3 at 32,768 tokens: 128·32,768·(2·512 + 64) MACs and the maps, 128·512·(128 + 128), once: 4.58e9. Keys
     # and values of all tokens written out again would take 32,768 times the maps: 5.51e11.
-    page = Mla(heads=128, head_dim=128, rope_dim=64, kv_rank=512, q_rank=1536, causal=True)
-    rows = {row.path: row for row in page.decoding(at(32768, 7168))}
+    component = Mla(heads=128, head_dim=128, rope_dim=64, kv_rank=512, q_rank=1536, causal=True)
+    rows = {row.path: row for row in component.decoding(at(32768, 7168))}
     assert rows["kv_up"].macs == 128 * 512 * 256
     core = rows["scores"].macs + rows["weighted_sum"].macs
     assert core == 128 * 32768 * (2 * 512 + 64)
@@ -94,7 +94,7 @@ def test_a_step_reads_the_latents_themselves() -> None:
 
 
 def test_a_model_that_reads_later_tokens_has_no_step() -> None:
-    with pytest.raises(PageError, match="reads later tokens here"):
+    with pytest.raises(ComponentError, match="reads later tokens here"):
         list(Mla(heads=3, rope_dim=2, kv_rank=10).decoding(at(7, 12)))
 
 
@@ -130,14 +130,14 @@ def test_the_cache_of_deepseek_v3_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "field", "words"),
+    ("component", "field", "words"),
     [
         (Mla(heads=5, rope_dim=2, kv_rank=4), "heads", "5 does not divide the width 12"),
         (Mla(heads=3, rope_dim=3, kv_rank=4), "rope_dim", "3 is odd; give an even number"),
     ],
     ids=str,
 )
-def test_what_can_not_be_is_refused(page: Mla, field: str, words: str) -> None:
-    with pytest.raises(PageError, match=words) as refused:
-        page.check(at(7, 12))
+def test_what_can_not_be_is_refused(component: Mla, field: str, words: str) -> None:
+    with pytest.raises(ComponentError, match=words) as refused:
+        component.check(at(7, 12))
     assert refused.value.field == field

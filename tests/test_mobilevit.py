@@ -12,17 +12,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_against_transformers import put, scrambled, take, theirs_of, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers import Concatenate, Dense
-from xfcost.ledger import Ledger
-from xfcost.live.build import TWINS, Model, build
-from xfcost.live.probe import probe
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import Full, InvertedResidual, Unfolded
-from xfcost.mechanisms.base import Place, Residual
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES, Model, build
+from xfcost.torch_models.probing.probe import probe
 
 transformers = pytest.importorskip("transformers")
 
@@ -59,8 +59,8 @@ def test_an_inverted_residual_by_hand() -> None:
 
 
 def test_x_is_added_where_the_shape_stays() -> None:
-    def names(page: InvertedResidual, where: Place) -> list[str]:
-        return [row.path for row in page.operations(where)]
+    def names(component: InvertedResidual, where: Place) -> list[str]:
+        return [row.path for row in component.operations(where)]
 
     assert names(InvertedResidual(), spot(4, 4))[-1] == "add"
     assert names(InvertedResidual(), spot(4, 4, out_dim=8))[-1] == "project_norm"
@@ -70,9 +70,9 @@ def test_x_is_added_where_the_shape_stays() -> None:
 
 
 def test_an_inverted_residual_refuses() -> None:
-    with pytest.raises(PageError, match=r"1\.1·6 is no whole width"):
+    with pytest.raises(ComponentError, match=r"1\.1·6 is no whole width"):
         InvertedResidual(ratio=1.1).check(spot(4, 4))
-    with pytest.raises(PageError, match=r"1 extra token\(s\) stand outside it"):
+    with pytest.raises(ComponentError, match=r"1 extra token\(s\) stand outside it"):
         InvertedResidual().check(spot(4, 4, extra=1))
 
 
@@ -81,18 +81,19 @@ def test_an_inverted_residual_refuses() -> None:
 
 def test_unfolded_attention_by_hand() -> None:
     # 4×6 tokens, patches of 2×2: 4 places, 6 patches.
-    page, grid = Unfolded(heads=2), Grid((4, 6))
-    assert page.reads(grid, 0) == [0, 2, 4, 12, 14, 16]
-    assert page.reads(grid, 7) == page.reads(grid, 23) == [7, 9, 11, 19, 21, 23]
-    assert page.pairs(grid) == 24 * 6
-    rows = {row.path: row for row in page.operations(spot(4, 6))}
+    component, grid = Unfolded(heads=2), Grid((4, 6))
+    assert component.reads(grid, 0) == [0, 2, 4, 12, 14, 16]
+    assert component.reads(grid, 7) == component.reads(grid, 23) == [7, 9, 11, 19, 21, 23]
+    assert component.pairs(grid) == 24 * 6
+    rows = {row.path: row for row in component.operations(spot(4, 6))}
     assert (rows["scores"].macs, rows["scores"].attention_entries) == (4 * 36 * 6, 2 * 4 * 36)
     assert (rows["scores"].reads, rows["scores"].reads_tokens) == ("N/P²", 6)
 
 
 def test_patches_of_one_are_full_attention() -> None:
     one, full = (
-        sum(row.macs for row in page.operations(spot(4, 6))) for page in (Unfolded(heads=2, patch=1), Full(heads=2))
+        sum(row.macs for row in component.operations(spot(4, 6)))
+        for component in (Unfolded(heads=2, patch=1), Full(heads=2))
     )
     assert one == full
 
@@ -101,12 +102,12 @@ def test_its_twin_is_the_papers_unfolding() -> None:
     """Patches and places as the public code makes them, channel by channel."""
     torch.manual_seed(0)
     where = spot(4, 6)
-    twin = TWINS[Unfolded](Unfolded(heads=2), where).double()
+    module = MODULES[Unfolded](Unfolded(heads=2), where).double()
     x_BND = torch.randn(2, 24, 6, dtype=torch.float64)
     x_BDYX = x_BND.transpose(1, 2).unflatten(2, (4, 6))
     patches = x_BDYX.reshape(2 * 6 * 2, 2, 3, 2).transpose(1, 2).reshape(2, 6, 6, 4).permute(0, 3, 2, 1)
-    torch.testing.assert_close(twin.unfold(x_BND), patches)
-    torch.testing.assert_close(twin.fold(twin.unfold(x_BND)), x_BND)
+    torch.testing.assert_close(module.unfold(x_BND), patches)
+    torch.testing.assert_close(module.fold(module.unfold(x_BND)), x_BND)
 
 
 def test_a_convolution_before_it_brings_the_other_places() -> None:
@@ -114,8 +115,8 @@ def test_a_convolution_before_it_brings_the_other_places() -> None:
     class Both(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.first = TWINS[InvertedResidual](InvertedResidual(), spot(6, 8))
-            self.then = TWINS[Unfolded](Unfolded(heads=2), spot(6, 8))
+            self.first = MODULES[InvertedResidual](InvertedResidual(), spot(6, 8))
+            self.then = MODULES[Unfolded](Unfolded(heads=2), spot(6, 8))
 
         def forward(self, x_BND: Tensor) -> Tensor:
             return self.then(self.first(x_BND))
@@ -126,13 +127,13 @@ def test_a_convolution_before_it_brings_the_other_places() -> None:
 
 def test_unfolded_attention_refuses() -> None:
     with pytest.raises(
-        PageError, match=r"2 does not divide the grid 7×8; expected sides that are multiples"
+        ComponentError, match=r"2 does not divide the grid 7×8; expected sides that are multiples"
     ) as refused:
         Unfolded(heads=2).check(spot(7, 8))
     assert refused.value.field == "patch"
-    with pytest.raises(PageError, match=r"1 extra token\(s\) stand outside it"):
+    with pytest.raises(ComponentError, match=r"1 extra token\(s\) stand outside it"):
         Unfolded(heads=2).check(spot(4, 4, extra=1))
-    with pytest.raises(PageError, match="has no causal form"):
+    with pytest.raises(ComponentError, match="has no causal form"):
         Unfolded(heads=2, causal=True).check(spot(4, 4))
     with pytest.raises(SpecError, match=r"mobilevit-s.*stages\[7\].block\[0\].patch: 2 does not divide the grid 7×7"):
         counted("mobilevit-s", size=(224, 224))
@@ -143,13 +144,13 @@ def test_unfolded_attention_refuses() -> None:
 
 def test_concatenating_by_hand() -> None:
     where = Place(grid=Grid((2, 3)), dim=4, out_dim=9, memory=Grid((2, 3)), memory_dim=5)
-    page = Concatenate(stage=1)
-    assert page.out(where) == (Grid((2, 3)), 9)
-    (row,) = page.operations(where)
+    component = Concatenate(stage=1)
+    assert component.out(where) == (Grid((2, 3)), 9)
+    (row,) = component.operations(where)
     assert row.moved == 6 * 9
     assert row.only_moves
     x_BND, earlier_BNE = torch.randn(2, 6, 4), torch.randn(2, 6, 5)
-    assert torch.equal(TWINS[Concatenate](page, where)(x_BND, earlier_BNE), torch.cat([earlier_BNE, x_BND], -1))
+    assert torch.equal(MODULES[Concatenate](component, where)(x_BND, earlier_BNE), torch.cat([earlier_BNE, x_BND], -1))
 
 
 def test_what_can_not_stand_beside_is_refused(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_a_dense_layer_widens_where_nothing_is_added() -> None:
     assert (rows["norm"].params, rows["norm"].flops, rows["act"].flops) == (14, 70, 140)
     assert wide.out(spot(5, dim=3, out_dim=7)) == (Grid((5,)), 7)
     assert not Dense(residual=Residual()).widens
-    with pytest.raises(PageError, match="a group norm mixes all tokens") as refused:
+    with pytest.raises(ComponentError, match="a group norm mixes all tokens") as refused:
         Dense(norm="group_norm").check(spot(5))
     assert refused.value.field == "norm"
 

@@ -14,14 +14,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from test_every_mechanism import example, joined, symbolic_flops, sympy
 from xfcost.api import analyze
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers import Geglu, Mlp, Moe, Swiglu
 from xfcost.layers.moe import Groups, Shared
-from xfcost.live.build import TWINS
-from xfcost.live.probe import probe
-from xfcost.live.rows import row_path
-from xfcost.mechanisms.base import Place, Residual
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.tracing.rows import row_path
 
 PACKED = (
     Moe(),
@@ -47,7 +47,7 @@ SLOTTED = (
     Moe(experts=4, active=2, capacity=4.0, expert=Mlp(bias=False, act="relu"), shared=Shared()),
 )
 GRIDS = (Grid((1,)), Grid((2,)), Grid((7,)), Grid((3, 5)), Grid((2, 4), 1))
-every_page = pytest.mark.parametrize("page", [*PACKED, *SLOTTED], ids=str)
+every_page = pytest.mark.parametrize("component", [*PACKED, *SLOTTED], ids=str)
 every_grid = pytest.mark.parametrize("grid", GRIDS, ids=str)
 
 
@@ -55,21 +55,21 @@ def at(grid: Grid = Grid((7,)), dim: int = 6) -> Place:  # noqa: B008 - a tuple
     return Place(grid=grid, dim=dim, out_dim=dim)
 
 
-def make(page: Moe, place: Place, device: str = "cpu") -> nn.Module:
+def make(component: Moe, place: Place, device: str = "cpu") -> nn.Module:
     torch.manual_seed(0)
     with torch.device(device):
-        module = TWINS[Moe](page, place).double().eval()
-    if page.correction and device == "cpu":
-        module.correction.bias_E.copy_(torch.randn(page.experts))
+        module = MODULES[Moe](component, place).double().eval()
+    if component.correction and device == "cpu":
+        module.correction.bias_E.copy_(torch.randn(component.experts))
     return module
 
 
-def rows_of(page: Moe, place: Place) -> dict[str, Any]:
-    return {row.path: row for row in page.operations(place)}
+def rows_of(component: Moe, place: Place) -> dict[str, Any]:
+    return {row.path: row for row in component.operations(place)}
 
 
-def total(page: Moe, place: Place, quantity: str) -> int:
-    return sum(getattr(row, quantity) for row in page.operations(place))
+def total(component: Moe, place: Place, quantity: str) -> int:
+    return sum(getattr(row, quantity) for row in component.operations(place))
 
 
 # The count ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -77,8 +77,8 @@ def total(page: Moe, place: Place, quantity: str) -> int:
 
 def test_rows_by_hand() -> None:
     # 7 tokens of width 6, 5 experts of hidden width 4, of which a token uses 2: 14 pairs
-    page = Moe(experts=5, active=2, expert=Swiglu(hidden=4), scale=2.0, shared=Shared(count=3))
-    rows = rows_of(page, at())
+    component = Moe(experts=5, active=2, expert=Swiglu(hidden=4), scale=2.0, shared=Shared(count=3))
+    rows = rows_of(component, at())
     assert (rows["router"].params, rows["router"].macs) == (30, 7 * 6 * 5)
     assert rows["probabilities"].flops == 7 * 5 * 5
     assert rows["choose"].comparisons == 7 * 5 * 3  # ⌈log₂ 5⌉
@@ -96,19 +96,19 @@ def test_rows_by_hand() -> None:
 
 def test_group_choice_by_hand() -> None:
     # 7 tokens, 8 experts in 4 groups of 2: best of each, 8 enter; then 4 scores, ⌈log₂ 4⌉ = 2 each
-    page = Moe(groups=Groups(count=4, active=2))
-    assert rows_of(page, at())["choose_groups"].comparisons == 7 * (8 + 4 * 2)
+    component = Moe(groups=Groups(count=4, active=2))
+    assert rows_of(component, at())["choose_groups"].comparisons == 7 * (8 + 4 * 2)
     # the best two of 2: 8 times ⌈log₂ 2⌉ = 1; their sums take 8 elements
-    page = Moe(groups=Groups(count=4, active=2, score="top_two"))
-    row = rows_of(page, at())["choose_groups"]
+    component = Moe(groups=Groups(count=4, active=2, score="top_two"))
+    row = rows_of(component, at())["choose_groups"]
     assert (row.comparisons, row.flops) == (7 * (8 + 4 * 2), 7 * 8)
 
 
 def test_compute_grows_with_active_experts_and_parameters_with_all() -> None:
     def of(**options: int) -> dict[str, int]:
         place = at(Grid((64,)), 32)
-        page = Moe(expert=Swiglu(hidden=48), **options)
-        rows = rows_of(page, place)
+        component = Moe(expert=Swiglu(hidden=48), **options)
+        rows = rows_of(component, place)
         params = {row.path: row.params for row in rows.values()}
         experts = [row for row in rows.values() if row.path.startswith("experts_")]
         return {
@@ -133,20 +133,20 @@ def test_all_experts_active_idle_none() -> None:
 
 @every_page
 @every_grid
-def test_params_of_every_row_are_those_of_its_leaf(page: Moe, grid: Grid) -> None:
+def test_params_of_every_row_are_those_of_its_leaf(component: Moe, grid: Grid) -> None:
     leaves = {
         row_path(f"it.{name}", {"it": "it"}): sum(parameter.numel() for parameter in leaf.parameters())
-        for name, leaf in make(page, at(grid), "meta").named_modules()
+        for name, leaf in make(component, at(grid), "meta").named_modules()
         if next(leaf.children(), None) is None
     }
-    assert {f"it.{row.path}": row.params for row in page.operations(at(grid))} == leaves
+    assert {f"it.{row.path}": row.params for row in component.operations(at(grid))} == leaves
 
 
 @every_page
 @every_grid
-def test_every_row_agrees_with_the_trace(page: Moe, grid: Grid) -> None:
+def test_every_row_agrees_with_the_trace(component: Moe, grid: Grid) -> None:
     for batch, residual in ((1, "none"), (3, Residual())):
-        ledger = joined(page, at(grid), batch, residual)
+        ledger = joined(component, at(grid), batch, residual)
         assert ledger.agreement is not None
         assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
 
@@ -155,11 +155,11 @@ def test_every_row_agrees_with_the_trace(page: Moe, grid: Grid) -> None:
 @every_grid
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_macs_are_half_of_what_torch_s_own_counter_says_and_backward_twice_as_many(
-    page: Moe, grid: Grid, device: str
+    component: Moe, grid: Grid, device: str
 ) -> None:
     """On a CPU the routing decides what each expert gets, and what all get together is the same."""
-    module, (x,) = make(page, at(grid), device), example(at(grid), 2, device)
-    ours = 2 * total(page, at(grid), "macs")
+    module, (x,) = make(component, at(grid), device), example(at(grid), 2, device)
+    ours = 2 * total(component, at(grid), "macs")
     with FlopCounterMode(display=False) as counter:
         answer = module(x.requires_grad_())
     assert counter.get_total_flops() == 2 * ours
@@ -169,72 +169,74 @@ def test_macs_are_half_of_what_torch_s_own_counter_says_and_backward_twice_as_ma
     assert all(parameter.grad is not None for parameter in module.parameters())
 
 
-@pytest.mark.parametrize("page", PACKED, ids=str)
-def test_the_closed_form_in_n_is_torch_s(page: Moe) -> None:
+@pytest.mark.parametrize("component", PACKED, ids=str)
+def test_the_closed_form_in_n_is_torch_s(component: Moe) -> None:
     n = sympy.Symbol("n", integer=True, positive=True)
-    ours = total(page, at(Grid((n,))), "macs")
-    assert sympy.expand(symbolic_flops(page, at(Grid((11,))), (n,)) - 2 * ours) == 0
+    ours = total(component, at(Grid((n,))), "macs")
+    assert sympy.expand(symbolic_flops(component, at(Grid((11,))), (n,)) - 2 * ours) == 0
 
 
 # What runs ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def network(page: Moe, experts: nn.Module, number: int, x_D: Tensor) -> Tensor:
+def network(component: Moe, experts: nn.Module, number: int, x_D: Tensor) -> Tensor:
     """What one expert says of one token."""
 
     def mapped(leaf: nn.Module, y: Tensor) -> Tensor:
         bias = 0 if leaf.bias is None else leaf.bias[number]
         return leaf.weight[number] @ y + bias
 
-    if isinstance(page.expert, Mlp):
-        act = F.relu if page.expert.act == "relu" else F.gelu
+    if isinstance(component.expert, Mlp):
+        act = F.relu if component.expert.act == "relu" else F.gelu
         return mapped(experts.fc2, act(mapped(experts.fc1, x_D)))
-    act = F.silu if isinstance(page.expert, Swiglu) else F.gelu
+    act = F.silu if isinstance(component.expert, Swiglu) else F.gelu
     return mapped(experts.down, act(mapped(experts.gate, x_D)) * mapped(experts.up, x_D))
 
 
-def chosen(page: Moe, twin: nn.Module, x_D: Tensor) -> list[tuple[int, Tensor]]:
+def chosen(component: Moe, torch_module: nn.Module, x_D: Tensor) -> list[tuple[int, Tensor]]:
     """The experts of one token, the best first, and their weights."""
-    scores = twin.router.weight @ x_D
-    probability = scores.softmax(0) if page.router == "softmax" else 1 / (1 + (-scores).exp())
-    by = (probability + twin.correction.bias_E if page.correction else probability).detach()
-    may = range(page.experts)
-    if page.groups:
-        each = page.experts // page.groups.count
-        best = 1 if page.groups.score == "max" else 2
-        members = [range(first, first + each) for first in range(0, page.experts, each)]
+    scores = torch_module.router.weight @ x_D
+    probability = scores.softmax(0) if component.router == "softmax" else 1 / (1 + (-scores).exp())
+    by = (probability + torch_module.correction.bias_E if component.correction else probability).detach()
+    may = range(component.experts)
+    if component.groups:
+        each = component.experts // component.groups.count
+        best = 1 if component.groups.score == "max" else 2
+        members = [range(first, first + each) for first in range(0, component.experts, each)]
         worth = [sum(sorted((float(by[one]) for one in group), reverse=True)[:best]) for group in members]
-        groups = sorted(range(page.groups.count), key=lambda group: -worth[group])[: page.groups.active]
+        groups = sorted(range(component.groups.count), key=lambda group: -worth[group])[: component.groups.active]
         may = [expert for group in groups for expert in members[group]]
-    ranked = sorted(may, key=lambda expert: -float(by[expert]))[: page.active]
+    ranked = sorted(may, key=lambda expert: -float(by[expert]))[: component.active]
     weights = [probability[expert] for expert in ranked]
-    if page.normalize:
+    if component.normalize:
         weights = [weight / sum(weights) for weight in weights]
-    return [(expert, weight * (page.scale or 1)) for expert, weight in zip(ranked, weights, strict=True)]
+    return [(expert, weight * (component.scale or 1)) for expert, weight in zip(ranked, weights, strict=True)]
 
 
-def reference(page: Moe, twin: nn.Module, x_ND: Tensor) -> Tensor:
+def reference(component: Moe, torch_module: nn.Module, x_ND: Tensor) -> Tensor:
     """One sample, token after token, expert after expert; with a capacity, first choices before second ones."""
-    plans = [chosen(page, twin, x_D) for x_D in x_ND]
-    room = [ceil(page.capacity * page.active * len(x_ND) / page.experts) if page.capacity else len(x_ND)] * page.experts
+    plans = [chosen(component, torch_module, x_D) for x_D in x_ND]
+    room = [
+        ceil(component.capacity * component.active * len(x_ND) / component.experts) if component.capacity else len(x_ND)
+    ] * component.experts
     answers = [0 * x_D for x_D in x_ND]
-    for rank in range(page.active):
+    for rank in range(component.active):
         for token, plan in enumerate(plans):
             expert, weight = plan[rank]
             if room[expert]:
                 room[expert] -= 1
-                answers[token] = answers[token] + weight * network(page, twin.experts, expert, x_ND[token])
-    if twin.shared is not None:
-        answers = [answer + twin.shared(x_D) for answer, x_D in zip(answers, x_ND, strict=True)]
+                answers[token] = answers[token] + weight * network(component, torch_module.experts, expert, x_ND[token])
+    if torch_module.shared is not None:
+        answers = [answer + torch_module.shared(x_D) for answer, x_D in zip(answers, x_ND, strict=True)]
     return torch.stack(answers)
 
 
 @every_page
 @every_grid
-def test_outputs_and_gradients_are_those_of_a_loop(page: Moe, grid: Grid) -> None:
-    twin, (x_BND,) = make(page, at(grid)), example(at(grid), 2)
-    leaves = [x_BND.requires_grad_(), *twin.parameters()]
-    ours, plain = twin(x_BND), torch.stack([reference(page, twin, x_ND) for x_ND in x_BND])
+def test_outputs_and_gradients_are_those_of_a_loop(component: Moe, grid: Grid) -> None:
+    torch_module, (x_BND,) = make(component, at(grid)), example(at(grid), 2)
+    leaves = [x_BND.requires_grad_(), *torch_module.parameters()]
+    ours, plain = torch_module(x_BND), torch.stack([reference(component, torch_module, x_ND) for x_ND in x_BND])
     torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-12)
     weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     both = [torch.autograd.grad((one * weights).sum(), leaves, materialize_grads=True) for one in (ours, plain)]
@@ -243,66 +245,66 @@ def test_outputs_and_gradients_are_those_of_a_loop(page: Moe, grid: Grid) -> Non
 
 
 def test_an_expert_that_no_token_chose_is_not_run() -> None:
-    page = Moe(experts=6, active=1, expert=Mlp(hidden=5), normalize=False)
-    twin, (x_BND,) = make(page, at()), example(at(), 1)
-    twin.requires_grad_(requires_grad=False)
+    component = Moe(experts=6, active=1, expert=Mlp(hidden=5), normalize=False)
+    torch_module, (x_BND,) = make(component, at()), example(at(), 1)
+    torch_module.requires_grad_(requires_grad=False)
     with torch.no_grad():
-        twin.router.weight.fill_(0)
+        torch_module.router.weight.fill_(0)
         x_BND[..., 0] = 1
-        twin.router.weight[4, 0] = 1  # all choose the fifth
-        before = twin(x_BND)
-        for leaf in (twin.experts.fc1, twin.experts.fc2):
+        torch_module.router.weight[4, 0] = 1  # all choose the fifth
+        before = torch_module(x_BND)
+        for leaf in (torch_module.experts.fc1, torch_module.experts.fc2):
             leaf.weight[[0, 1, 2, 3, 5]] = float("nan")
-        assert torch.equal(twin(x_BND), before)
+        assert torch.equal(torch_module(x_BND), before)
         with FlopCounterMode(display=False) as counter:
-            twin(x_BND)
-    assert counter.get_total_flops() == 2 * total(page, at(), "macs")
+            torch_module(x_BND)
+    assert counter.get_total_flops() == 2 * total(component, at(), "macs")
 
 
-@pytest.mark.parametrize("page", PACKED, ids=str)
+@pytest.mark.parametrize("component", PACKED, ids=str)
 @every_grid
-def test_no_token_reads_another(page: Moe, grid: Grid) -> None:
+def test_no_token_reads_another(component: Moe, grid: Grid) -> None:
     # tokens of one expert share a product, and its size decides how it rounds
-    seen = probe(make(page, at(grid)), example(at(grid), 1), rounding=1e-12)
+    seen = probe(make(component, at(grid)), example(at(grid), 1), rounding=1e-12)
     assert seen.reads == tuple(frozenset({token}) for token in range(grid.total))
 
 
 def test_with_a_capacity_tokens_compete_and_the_first_come_first() -> None:
     # One slot each: ⌈1·1·4/4⌉. All choose the same expert; the first gets the slot, the others nothing.
-    page = Moe(experts=4, active=1, capacity=1.0, expert=Mlp(), normalize=False)
+    component = Moe(experts=4, active=1, capacity=1.0, expert=Mlp(), normalize=False)
     place = at(Grid((4,)))
-    assert page.slots(4) == 1
-    twin, (x_BND,) = make(page, place), example(place, 2)
+    assert component.slots(4) == 1
+    torch_module, (x_BND,) = make(component, place), example(place, 2)
     with torch.no_grad():
-        twin.router.weight.fill_(0)
+        torch_module.router.weight.fill_(0)
         x_BND[..., 0] = 1
-        twin.router.weight[2, 0] = 1
-        answer = twin(x_BND)
+        torch_module.router.weight[2, 0] = 1
+        answer = torch_module(x_BND)
     assert answer[:, 0].abs().min() > 0
     assert answer[:, 1:].abs().max() == 0
-    assert any("so that the tokens of a sample compete" in note for note in page.notes(place))
+    assert any("so that the tokens of a sample compete" in note for note in component.notes(place))
 
 
 def test_slots_by_hand() -> None:
     # 1.1 is 11/10 as it is written: 1.1·1·20/2 = 11 slots, and not 12 for the float above it
     assert Moe(experts=2, active=1, capacity=1.1).slots(20) == 11
     # ⌈1.25·2·7/8⌉ = ⌈2.1875⌉ = 3 slots, 24 computed for 14 copies
-    page = Moe(capacity=1.25)
-    assert (page.slots(7), page.computed(7)) == (3, 24)
-    assert any("3 slots for each of 8 experts, 24 for 14 copies" in note for note in page.notes(at()))
+    component = Moe(capacity=1.25)
+    assert (component.slots(7), component.computed(7)) == (3, 24)
+    assert any("3 slots for each of 8 experts, 24 for 14 copies" in note for note in component.notes(at()))
     step = analyze("switch-base-128-capacity", N="1,64", mode="decode", trace=False)
-    told = next(note for note in step.facts.notes if "capacity" in note)
+    told = next(note for note in step.metadata.notes if "capacity" in note)
     assert "1 slot for each of 128 experts, 128 for 1 copy of a token" in told
     assert "one token by itself is never dropped" in told
-    assert rows_of(page, at())["experts_gate"].macs == 24 * 6 * 16
+    assert rows_of(component, at())["experts_gate"].macs == 24 * 6 * 16
 
 
 def test_enough_capacity_drops_nothing() -> None:
     slotted, packed = Moe(capacity=4.0), Moe()
     (x_BND,) = example(at(), 3)
-    twins = [make(page, at()) for page in (slotted, packed)]
-    twins[0].load_state_dict(twins[1].state_dict())
-    torch.testing.assert_close(twins[0](x_BND), twins[1](x_BND), rtol=1e-12, atol=1e-13)
+    modules = [make(component, at()) for component in (slotted, packed)]
+    modules[0].load_state_dict(modules[1].state_dict())
+    torch.testing.assert_close(modules[0](x_BND), modules[1](x_BND), rtol=1e-12, atol=1e-13)
 
 
 def test_a_matrix_of_all_experts_is_one_tensor() -> None:
@@ -316,7 +318,7 @@ def test_a_matrix_of_all_experts_is_one_tensor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "field", "words"),
+    ("component", "field", "words"),
     [
         (Moe(active=9), "active", "a token can't use 9 of 8 experts"),
         (Moe(groups=Groups(count=3, active=1)), "groups", "8 experts don't divide into 3 groups; .* 1, 2, 4, 8"),
@@ -329,15 +331,15 @@ def test_a_matrix_of_all_experts_is_one_tensor() -> None:
     ],
     ids=str,
 )
-def test_what_can_not_be_is_refused(page: Moe, field: str, words: str) -> None:
-    with pytest.raises(PageError, match=words) as refused:
-        page.check(at())
+def test_what_can_not_be_is_refused(component: Moe, field: str, words: str) -> None:
+    with pytest.raises(ComponentError, match=words) as refused:
+        component.check(at())
     assert refused.value.field == field
 
 
 def test_what_a_reader_is_told() -> None:
-    def notes(page: Moe) -> str:
-        return " ".join(page.notes(at()))
+    def notes(component: Moe) -> str:
+        return " ".join(component.notes(at()))
 
     assert notes(Moe()) == ""
     assert "8 numbers per block" in notes(Moe(correction=True))
@@ -347,8 +349,8 @@ def test_what_a_reader_is_told() -> None:
 
 
 def test_a_bias_of_the_choice_is_no_parameter_and_changes_no_weight() -> None:
-    page = Moe(router="sigmoid", correction=True, expert=Mlp(hidden=3))
-    with_bias, without = make(page, at()), make(msgspec.structs.replace(page, correction=False), at())
+    component = Moe(router="sigmoid", correction=True, expert=Mlp(hidden=3))
+    with_bias, without = make(component, at()), make(msgspec.structs.replace(component, correction=False), at())
     assert sum(one.numel() for one in with_bias.parameters()) == sum(one.numel() for one in without.parameters())
     with_bias.correction.bias_E.fill_(3.0)  # the same for all: the choice stays
     (x_BND,) = example(at(), 2)

@@ -17,8 +17,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from bert import put_joined
 from test_against_transformers import ours_of, put, scrambled, take, transformers, weights_of
 from xfcost.api import analyze
-from xfcost.counted import count
-from xfcost.ledger import Ledger
+from xfcost.counting.forward import count
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import Mla
 from xfcost.report.export import grouped, ledger_text
 from xfcost.spec.architecture import Mode
@@ -419,8 +419,8 @@ def test_a_token_of_switch_costs_what_one_of_t5_does_but_for_the_router() -> Non
 
 def test_latent_attention_keeps_less_for_a_cache() -> None:
     """DeepSeek-V2, Table 1: (d_c + d_r)·l numbers per token, 4.5·d_h a layer where d_c = 4·d_h and d_r = d_h/2."""
-    page = Mla(heads=128, head_dim=128, rope_dim=64, kv_rank=512)
-    assert page.latent == 576 == 9 * 128 // 2
+    component = Mla(heads=128, head_dim=128, rope_dim=64, kv_rank=512)
+    assert component.latent == 576 == 9 * 128 // 2
 
 
 def test_reports_tell_active_parameters_where_they_are_fewer() -> None:

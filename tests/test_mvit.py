@@ -12,21 +12,21 @@ from torch.utils.flop_counter import FlopCounterMode
 from growth import orders_at
 from plain_mvit import CONFIGS, Config, PlainMViT
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError, UsageError
-from xfcost.grid import Grid, video_sides
+from xfcost.counting.forward import count
+from xfcost.counting.sweep import sweep
+from xfcost.formulas.component import Place, Residual
+from xfcost.formulas.pooled_axes import PooledAxis
 from xfcost.layers import Conv, Mlp, Position
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import SubLayerModel, Twins, build
-from xfcost.live.mechanisms.decomposed import distance_rows
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError
+from xfcost.ledger.grid import Grid, video_sides
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import Pooling, WindowPooling
-from xfcost.mechanisms.base import Place, Residual
-from xfcost.mechanisms.pooled_axes import PooledAxis
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.walk import Run, input_for, place
-from xfcost.sweep import sweep
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import SubLayerModel, Twins, build
+from xfcost.torch_models.shared.decomposed import distance_rows
 
 
 def here(*sides: int, extra: int = 0, dim: int = 8) -> Place:
@@ -198,11 +198,11 @@ def test_convolutions_that_pool_are_shared_by_all_heads() -> None:
 
 def test_a_row_of_nine_tokens_by_hand() -> None:
     # Keys at 0, 4 and 8, each of the token and its neighbours: 2 and 6 go into none. Queries at 0, 2, 4, 6, 8.
-    page, row = Pooling(heads=1, q_stride=2, kv_stride=4), Grid((9,))
-    assert (page.queries(row), page.keys(row)) == ((5,), (3,))
+    component, row = Pooling(heads=1, q_stride=2, kv_stride=4), Grid((9,))
+    assert (component.queries(row), component.keys(row)) == ((5,), (3,))
     keys = {0, 1, 3, 4, 5, 7, 8}
-    assert [set(page.reads(row, query)) - keys for query in range(5)] == [set(), {2}, set(), {6}, set()]
-    assert page.pairs(row) == 5 * 7 + 2
+    assert [set(component.reads(row, query)) - keys for query in range(5)] == [set(), {2}, set(), {6}, set()]
+    assert component.pairs(row) == 5 * 7 + 2
     # Without a pool of its own a query of [CLS] reads what all keys stand for, and itself.
     alone = Pooling(heads=1, q_size=1, kv_stride=4)
     assert list(alone.reads(Grid((9,), 1), 0)) == [0, *(token + 1 for token in sorted(keys))]
@@ -233,25 +233,25 @@ def test_distances_count_in_steps_of_the_finer_grid() -> None:
 
 def test_position_scores_by_hand() -> None:
     # 2 heads of 4, 6×6 queries against 3×3 keys: 36·8·(3 + 3) MACs; tables of 2·(2·6 - 1) rows of 4.
-    page = Pooling(heads=2, kv_stride=2, bias="decomposed")
-    rows = {row.path: row for row in page.operations(here(6, 6))}
+    component = Pooling(heads=2, kv_stride=2, bias="decomposed")
+    rows = {row.path: row for row in component.operations(here(6, 6))}
     assert rows["position_scores"].macs == 36 * 8 * 6
     assert (rows["tables"].params, rows["tables"].moved) == (2 * 11 * 4, 2 * 6 * 3 * 4)
     assert rows["tables"].once
     assert rows["spread"].flops == 2 * 36 * 9
     # [CLS] has no position: its rows and columns are filled up.
-    rows = {row.path: row for row in page.operations(here(6, 6, extra=1))}
+    rows = {row.path: row for row in component.operations(here(6, 6, extra=1))}
     assert rows["spread"].moved == 2 * 37 * 10
     assert rows["position_scores"].macs == 36 * 8 * 6
 
 
 def test_what_joins_the_stream_is_pooled_and_widened() -> None:
     # 5×5 through a stride of 2 and a maximum of 3×3: 3×3 places of 16 columns, 9 comparisons each.
-    page = Pooling(heads=2, q_stride=2, out_width=16)
-    rows = {row.path: row for row in page.shortcut(here(5, 5))}
+    component = Pooling(heads=2, q_stride=2, out_width=16)
+    rows = {row.path: row for row in component.shortcut(here(5, 5))}
     assert rows["residual_projection"].macs == 25 * 8 * 16
     assert rows["residual_pool"].comparisons == 9 * 16 * 9
-    assert page.out(here(5, 5)) == (Grid((3, 3)), 16)
+    assert component.out(here(5, 5)) == (Grid((3, 3)), 16)
     # Frames have no strides: 3×3 of each.
     video = Pooling(heads=2, q_stride=[1, 2, 2])
     assert next(video.shortcut(here(4, 5, 5))).comparisons == 4 * 9 * 8 * 9
@@ -259,15 +259,15 @@ def test_what_joins_the_stream_is_pooled_and_widened() -> None:
 
 
 def test_an_mlp_that_widens_projects_what_it_takes() -> None:
-    page, spot = Mlp(out_width=12), here(5)
+    component, spot = Mlp(out_width=12), here(5)
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", page, spot, Residual()), Twins({})).double()
+    model = SubLayerModel(Part("it", component, spot, Residual()), Twins({})).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     normed = model.residual_norm(x)
     assert torch.equal(model(x), model.residual_projection(normed) + model.inner(normed))
-    after = SubLayerModel(Part("it", page, spot, Residual(place="post")), Twins({})).double()
+    after = SubLayerModel(Part("it", component, spot, Residual(place="post")), Twins({})).double()
     assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
-    assert [row.path for row in page.shortcut(spot)] == ["residual_projection"]
+    assert [row.path for row in component.shortcut(spot)] == ["residual_projection"]
     assert not list(Mlp(out_width=8).shortcut(spot))
 
 
@@ -346,7 +346,7 @@ def test_separate_positions_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "spot", "field", "message"),
+    ("component", "spot", "field", "message"),
     [
         (Pooling(heads=2, q_size=2), here(4, 4), "q_size", "odd sizes, got 2"),
         (Pooling(heads=2, kv_size=[3, 4]), here(4, 4), "kv_size", "odd sizes"),
@@ -363,9 +363,9 @@ def test_separate_positions_by_hand() -> None:
     ],
     ids=str,
 )
-def test_what_can_not_stand_is_refused(page: Pooling | Position, spot: Place, field: str, message: str) -> None:
-    with pytest.raises(PageError, match=message) as refused:
-        page.check(spot)
+def test_what_can_not_stand_is_refused(component: Pooling | Position, spot: Place, field: str, message: str) -> None:
+    with pytest.raises(ComponentError, match=message) as refused:
+        component.check(spot)
     assert refused.value.field == field
 
 

@@ -7,26 +7,26 @@ from typing import Any
 import pytest
 import torch
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.build import TWINS
-from xfcost.live.trace import trace
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import NonLocal, Sagan
-from xfcost.mechanisms.base import Mixer, Place
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.tracing.trace import trace
 
 
 def at(sides: tuple[int, ...], dim: int, *, extra: int = 0, fused: bool = False) -> Place:
     return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim, fused=fused)
 
 
-def rows(page: Mixer, place: Place) -> dict[str, Operation]:
-    page.check(place)
-    return {row.path: row for row in page.operations(place)}
+def rows(component: Mixer, place: Place) -> dict[str, Operation]:
+    component.check(place)
+    return {row.path: row for row in component.operations(place)}
 
 
-def totals(page: Mixer, place: Place) -> tuple[int, int, int]:
-    every = rows(page, place).values()
+def totals(component: Mixer, place: Place) -> tuple[int, int, int]:
+    every = rows(component, place).values()
     return tuple(sum(getattr(row, what) for row in every) for what in ("params", "macs", "attention_entries"))  # type: ignore[return-value]
 
 
@@ -42,32 +42,32 @@ NON_LOCAL: list[tuple[str, tuple[int, ...], int, Any, int, tuple[int, int, int]]
 
 @pytest.mark.parametrize(("sides", "dim", "pool", "width", "expected"), [row[1:] for row in NON_LOCAL])
 def test_non_local_blocks_to_the_unit(sides, dim, pool, width, expected):
-    page, place = NonLocal(width=width, pool=pool), at(sides, dim)
-    assert totals(page, place) == expected
+    component, place = NonLocal(width=width, pool=pool), at(sides, dim)
+    assert totals(component, place) == expected
     with torch.device("meta"):
-        twin = TWINS[NonLocal](page, place)
-        traced = trace(twin.eval(), (torch.randn(1, place.grid.total, dim),))
+        torch_module = MODULES[NonLocal](component, place)
+        traced = trace(torch_module.eval(), (torch.randn(1, place.grid.total, dim),))
     assert (traced.params, traced.macs) == expected[:2]
     assert traced.unsupported == {}
 
 
 def test_a_spacetime_block_pools_space_alone():
     # 4·14·14 queries; pools of 1×2×2 leave 4·7·7 = 196 keys, each of 4 tokens: all 784 are read.
-    page, place = NonLocal(width=512, pool=[1, 2, 2]), at((4, 14, 14), 1024)
-    row = rows(page, place)["scores"]
+    component, place = NonLocal(width=512, pool=[1, 2, 2]), at((4, 14, 14), 1024)
+    row = rows(component, place)["scores"]
     assert (row.macs, row.attention_entries, row.pairs) == (784 * 196 * 512, 784 * 196, None)
     assert (row.reads, row.reads_tokens) == ("N/W²", 196)
-    assert page.pairs(place.grid) == 784 * 784
-    assert rows(page, place)["pool"].comparisons == 784 * 1024
+    assert component.pairs(place.grid) == 784 * 784
+    assert rows(component, place)["pool"].comparisons == 784 * 1024
 
 
 def test_what_fills_no_pool_is_not_read_and_told():
     # 3×5 in pools of 2: one row of two pools; the last row and the last column go into no key.
-    page, place = NonLocal(width=2, pool=2), at((3, 5), 6)
-    assert list(page.reads(place.grid, 0)) == [0, 1, 2, 3, 5, 6, 7, 8]
-    assert page.pairs(place.grid) == 15 * 8
-    assert rows(page, place)["scores"].attention_entries == 15 * 2
-    assert "the last 1×1 positions along its axes go into no output" in next(page.notes(place))
+    component, place = NonLocal(width=2, pool=2), at((3, 5), 6)
+    assert list(component.reads(place.grid, 0)) == [0, 1, 2, 3, 5, 6, 7, 8]
+    assert component.pairs(place.grid) == 15 * 8
+    assert rows(component, place)["scores"].attention_entries == 15 * 2
+    assert "the last 1×1 positions along its axes go into no output" in next(component.notes(place))
     assert list(NonLocal(width=2).notes(place)) == []
 
 
@@ -103,7 +103,7 @@ def test_sagan_scales_no_score(fused):
     core = [row for name, row in rows(Sagan(), place).items() if name not in ("f", "g", "h", "v", "gamma")]
     assert sum(row.flops for row in core) == 2 * 256 * 4 + 5 * 256
     with torch.device("meta"):
-        traced = trace(TWINS[Sagan](Sagan(), place).eval(), (torch.randn(1, 16, 16),))
+        traced = trace(MODULES[Sagan](Sagan(), place).eval(), (torch.randn(1, 16, 16),))
     assert traced.flops == sum(row.flops for row in rows(Sagan(), place).values())
 
 
@@ -128,10 +128,10 @@ REFUSED: list[tuple[Mixer, Place, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("page", "place", "field", "message"), REFUSED)
-def test_what_can_not_stand_is_refused(page, place, field, message):
-    with pytest.raises(PageError, match=message) as refused:
-        page.check(place)
+@pytest.mark.parametrize(("component", "place", "field", "message"), REFUSED)
+def test_what_can_not_stand_is_refused(component, place, field, message):
+    with pytest.raises(ComponentError, match=message) as refused:
+        component.check(place)
     assert refused.value.field == field
 
 

@@ -10,12 +10,13 @@ from textwrap import dedent
 
 import pytest
 
-from xfcost.counted import count
-from xfcost.ledger import Ledger, Operation
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
+from xfcost.counting.forward import count
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 MIB, GIB = 2**20, 2**30
 
@@ -65,8 +66,8 @@ def test_the_class_token_comes_on_top_and_is_told():
     ledger = counted("vit", Run(tokens=(784,)))
     # 785² = 616,225
     assert per_head(the(ledger, "stages.0.block.0.scores")) == 616_225
-    assert ledger.facts.tokens == "784 (28×28) + 1"
-    assert counted("vit", GRID_ALONE).facts.tokens == "784 (28×28)"
+    assert ledger.metadata.tokens == "784 (28×28) + 1"
+    assert counted("vit", GRID_ALONE).metadata.tokens == "784 (28×28)"
 
 
 def test_a_shifted_window_computes_as_much_and_keeps_fewer_pairs():
@@ -107,8 +108,8 @@ def test_pixels_as_tokens_are_told_and_never_allocated():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     # 128·128 = 16,384 tokens; 16,384² · 4 bytes = 1 GiB per matrix; 48 · 16 · 1 GiB = 768 GiB
-    assert ledger.facts.grid_tokens == 16_384
-    assert ledger.facts.extra_tokens == 0
+    assert ledger.metadata.grid_tokens == 16_384
+    assert ledger.metadata.extra_tokens == 0
     assert ledger.attention_memory()["per_head"] == GIB
     assert ledger.attention_memory()["all_layers"] == 824_633_720_832 == 768 * GIB
     # its 48 blocks are one row per operation: no more work than one block is
@@ -161,7 +162,7 @@ def test_gpt3_by_hand():
 def test_gpt3_is_counted_without_torch():
     script = """
         import sys
-        from xfcost.counted import count
+        from xfcost.counting.forward import count
         from xfcost.spec.walk import Run, place
         from xfcost.spec.load import load
         ledger = count(place(load("gpt3"), Run()))
@@ -179,8 +180,8 @@ def test_fused_and_eager_cost_the_same_and_keep_another_memory(name):
     eager, fused = both(name), both(name, Run(attention="fused"))
     for quantity in ("params", "macs", "flops", "traced_params", "traced_macs", "traced_flops"):
         assert eager.total(quantity) == fused.total(quantity)
-    assert eager.facts.attention == "eager"
-    assert fused.facts.attention == "fused"
+    assert eager.metadata.attention == "eager"
+    assert fused.metadata.attention == "fused"
     assert {row.operation for row in fused.rows} >= {"attention"}
     assert not {row.operation for row in fused.rows} & {"scores", "softmax", "weighted_sum"}
     # h·N·M entries against one log-sum-exp per query and head: M times fewer, row by row
@@ -222,7 +223,7 @@ def test_swin_with_windows_of_8_at_256(tmp_path):
     text = f"extends: swin-t\nname: Swin-T, windows of 8\ninput: {{size: 256}}\nstages: [{', '.join(stages)}]\n"
     ledger = both(written(tmp_path, text))
     # grids 64, 32, 16, 8 are whole windows: nothing is padded, nothing clipped
-    assert ledger.facts.notes == ()
+    assert ledger.metadata.notes == ()
     # 64×64 tokens in 64 windows of 64 tokens
     assert per_head(the(ledger, "stages.0.pattern.0.0.scores")) == 64 * 64**2
     # beside Swin-T, the bias tables alone grow: (15² - 13²) entries · Σ depth·heads = 56 · (6 + 12 + 72 + 48)
@@ -256,7 +257,7 @@ def test_three_window_blocks_then_one_global_block(tmp_path):
     assert the(ledger, world).mixing == "global"
     # 14 more tokens, told
     note = "stage 1: grid 14×20 padded to 14×21 for windows of 7×7: 14 padding tokens are projected and attended over, "
-    assert ledger.facts.notes == (note + "and counted",)
+    assert ledger.metadata.notes == (note + "and counted",)
 
 
 def test_the_nested_blocks_run_in_the_order_they_are_written_in(tmp_path):
@@ -268,7 +269,7 @@ def test_the_nested_blocks_run_in_the_order_they_are_written_in(tmp_path):
 def test_vit_on_a_wide_image():
     ledger = both("vit-ti16", settings=("input.size=[224, 320]",))
     # 14×20 patches and a class token
-    assert ledger.facts.tokens == "280 (14×20) + 1"
+    assert ledger.metadata.tokens == "280 (14×20) + 1"
     assert per_head(the(ledger, "stages.0.block.0.scores")) == 281**2
     # the position table has 281 rows in place of 197
     assert ledger.total("params") - counted("vit-ti16").total("params") == (281 - 197) * 192
@@ -287,7 +288,7 @@ def test_a_window_that_does_not_divide_the_grid_is_padded_and_told():
     for number, (grid, padded) in enumerate(zip(*padding, strict=True), start=1):
         assert any(
             note.startswith(f"stage {number}: grid") and f" {padded - grid} padding tokens" in note
-            for note in ledger.facts.notes
+            for note in ledger.metadata.notes
         )
 
 

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import build
-from xfcost.live.mechanisms.full import FullAttention
-from xfcost.live.mechanisms.nystrom import NystromAttention, PseudoInverse
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Full, Nystrom
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.mechanisms.nystrom import NystromAttention, PseudoInverse
 
 
 def spot(n: int, dim: int = 6, *, fused: bool = False) -> Place:
@@ -63,27 +63,27 @@ def test_rows_by_hand() -> None:
 @pytest.mark.parametrize("n", [3, 4, 5])
 @pytest.mark.parametrize("fused", [False, True])
 def test_no_more_tokens_than_landmarks_are_attended_over_exactly(n: int, *, fused: bool) -> None:
-    page, spots = Nystrom(heads=2, landmarks=4, conv=None), spot(n, fused=fused)
-    mine, full = NystromAttention(page, spots).double(), FullAttention(Full(heads=2), spots).double()
+    component, spots = Nystrom(heads=2, landmarks=4, conv=None), spot(n, fused=fused)
+    mine, full = NystromAttention(component, spots).double(), FullAttention(Full(heads=2), spots).double()
     full.load_state_dict(mine.state_dict())
     x = noise(2, n, 6)
     same = torch.allclose(mine(x), full(x), rtol=1e-12, atol=1e-13)
     # which row takes the input itself, a mechanism says only where it isn't the first with parameters
     mine_rows, full_rows = (
         [msgspec.structs.replace(row, takes_input=None) for row in each.operations(spots)]
-        for each in (page, Full(heads=2))
+        for each in (component, Full(heads=2))
     )
     rows = mine_rows == full_rows
     assert same == rows == (n <= 4)
-    told = next(iter(page.notes(spots)), "")
+    told = next(iter(component.notes(spots)), "")
     assert ("attention is exact, quadratic in N" in told) == (n <= 4)
     assert ("5 tokens padded at the front to 8, 4 segments of 2: 3 padding tokens" in told) == (n == 5)
 
 
 def test_nothing_is_padded_where_segments_are_whole() -> None:
-    page = Nystrom(heads=2, landmarks=4)
-    assert list(page.notes(spot(8))) == []
-    pad = next(iter(page.operations(spot(8))))
+    component = Nystrom(heads=2, landmarks=4)
+    assert list(component.notes(spot(8))) == []
+    pad = next(iter(component.operations(spot(8))))
     assert pad.path == "pad"
     assert pad.only_moves
     assert pad.moved == 0
@@ -100,9 +100,9 @@ def test_the_iteration_comes_to_the_inverse() -> None:
 
 def test_as_many_landmarks_as_tokens_would_rebuild_attention() -> None:
     # Segments of one token: softmax(QKᵀ) three times, the middle one inverted.
-    page = Nystrom(heads=2, landmarks=4, conv=None, iterations=40)
-    exact = NystromAttention(page, spot(4)).double()
-    landmarks = NystromAttention(page, spot(8)).double()
+    component = Nystrom(heads=2, landmarks=4, conv=None, iterations=40)
+    exact = NystromAttention(component, spot(4)).double()
+    landmarks = NystromAttention(component, spot(8)).double()
     landmarks.load_state_dict(exact.state_dict(), strict=False)
     q, k, v = noise(3, 2, 2, 4, 3).unbind(0)
     torch.testing.assert_close(landmarks.core(q, k, v), exact.core(q, k, v), rtol=1e-6, atol=1e-7)
@@ -115,15 +115,15 @@ def test_a_sample_does_not_depend_on_the_others_beside_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "field", "message"),
+    ("component", "field", "message"),
     [
         (Nystrom(heads=2, conv=64), "conv", "64 has no middle; an odd size keeps the length: 63 or 65"),
         (Nystrom(heads=2, causal=True), "causal", "'nystrom' has no causal form: every landmark is a mean of tokens"),
     ],
 )
-def test_options_that_can_not_be(page: Nystrom, field: str, message: str) -> None:
-    with pytest.raises(PageError, match=message) as refused:
-        page.check(spot(6))
+def test_options_that_can_not_be(component: Nystrom, field: str, message: str) -> None:
+    with pytest.raises(ComponentError, match=message) as refused:
+        component.check(spot(6))
     assert refused.value.field == field
 
 

@@ -11,17 +11,17 @@ import pytest
 from cases import CASES
 from growth import exponent, orders_at
 from strategies import place_for
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError, UsageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, SubLayer, alone
+from xfcost.formulas.lettered import Lettered, lettered
+from xfcost.formulas.orders import costs, order, orders
+from xfcost.formulas.residual import wrapped
 from xfcost.layers import Moe, Swiglu
 from xfcost.layers.mlp import Mlp
-from xfcost.layers.residual import wrapped
-from xfcost.ledger import Operation
-from xfcost.lettered import Lettered, lettered
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Axial, BlockSparse, Cross, Full, Nystrom, Pooling, SpatialReduction, Window, WindowPooling
-from xfcost.mechanisms.base import Place, SubLayer, alone
-from xfcost.orders import costs, order, orders
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.walk import Run, place
 
@@ -41,39 +41,39 @@ def test_every_costly_row_of_every_preset_has_an_order(mode: str, attention: str
     assert counted > {"forward": 400, "decode": 120}[mode]
 
 
-def rows_of(page: SubLayer, spot: Place, mode: str) -> Iterator[Operation]:
+def rows_of(component: SubLayer, spot: Place, mode: str) -> Iterator[Operation]:
     """Its own rows and what joins the stream, of all tokens or of one more."""
     if mode == "forward":
-        yield from wrapped(page, "none", spot)
+        yield from wrapped(component, "none", spot)
         return
-    yield from page.decoding(spot)
-    yield from page.shortcut(alone(spot))
+    yield from component.decoding(spot)
+    yield from component.shortcut(alone(spot))
 
 
-def enlarged(page: SubLayer, grid: Grid, times: int) -> Grid:
+def enlarged(component: SubLayer, grid: Grid, times: int) -> Grid:
     """`grid` with its sides so many times as long; a video keeps its frames, but for attention along its axes."""
-    kept = 1 if len(grid.sides) > 2 and not isinstance(page, Axial) else 0
+    kept = 1 if len(grid.sides) > 2 and not isinstance(component, Axial) else 0
     return grid._replace(sides=(*grid.sides[:kept], *(side * times for side in grid.sides[kept:])))
 
 
-EXAMPLES = [*(page for case in CASES.values() for page in case.examples), Mlp(), Swiglu(), Moe()]
+EXAMPLES = [*(component for case in CASES.values() for component in case.examples), Mlp(), Swiglu(), Moe()]
 LAYERS = [Grid(sides) for sides in ((6,), (2, 3), (2, 3, 4))]
 
 
-def stands(page: SubLayer) -> Iterator[tuple[Grid, bool]]:
+def stands(component: SubLayer) -> Iterator[tuple[Grid, bool]]:
     """The grids of its case, where it grows evenly first; eager, and fused where that changes something."""
-    case = CASES.get(type(page))  # type: ignore[call-overload]
-    grids = dict.fromkeys((case.growth(page)[0], *case.grids)) if case else LAYERS
+    case = CASES.get(type(component))  # type: ignore[call-overload]
+    grids = dict.fromkeys((case.growth(component)[0], *case.grids)) if case else LAYERS
     for fused in (False, True) if case and case.fused else (False,):
         yield from ((grid, fused) for grid in grids)
 
 
-def several(page: SubLayer) -> Iterator[tuple[Grid, bool, str]]:
+def several(component: SubLayer) -> Iterator[tuple[Grid, bool, str]]:
     """Those, of all tokens and of one more where there is a form of that."""
-    for grid, fused in stands(page):
+    for grid, fused in stands(component):
         yield grid, fused, "forward"
-        with contextlib.suppress(PageError):
-            list(page.decoding(place_for(page, grid, fused=fused)))
+        with contextlib.suppress(ComponentError):
+            list(component.decoding(place_for(component, grid, fused=fused)))
             yield grid, fused, "decode"
 
 
@@ -83,14 +83,14 @@ def ordered(row: Operation, text: str) -> int:
     return kept.get(text.rpartition(" ")[2], row.macs or row.flops)
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=str)
-def test_more_tokens_cost_what_the_order_says(page: SubLayer) -> None:
+@pytest.mark.parametrize("component", EXAMPLES, ids=str)
+def test_more_tokens_cost_what_the_order_says(component: SubLayer) -> None:
     # Closed forms take any N: where N is huge, what is not the leading term has vanished. √(4N) is as whole as √N.
     tried = 0
-    for grid, fused, mode in several(page):
-        places = [place_for(page, enlarged(page, grid, ENLARGED * more), fused=fused) for more in (1, 4)]
-        small, large = ({row.path: row for row in rows_of(page, spot, mode) if costs(row)} for spot in places)
-        known = orders(rows_of(*page.in_letters(places[0]), mode))
+    for grid, fused, mode in several(component):
+        places = [place_for(component, enlarged(component, grid, ENLARGED * more), fused=fused) for more in (1, 4)]
+        small, large = ({row.path: row for row in rows_of(component, spot, mode) if costs(row)} for spot in places)
+        known = orders(rows_of(*component.in_letters(places[0]), mode))
         more, tokens = places[1].grid.total / places[0].grid.total, [spot.grid.total for spot in places]
         assert known.keys() == small.keys() == large.keys()
         for path, text in known.items():
@@ -104,11 +104,11 @@ def test_more_tokens_cost_what_the_order_says(page: SubLayer) -> None:
     assert tried > 1
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=str)
-def test_rows_in_letters_are_the_rows(page: SubLayer) -> None:
-    for grid, fused, mode in several(page):
-        spot = place_for(page, grid, fused=fused)
-        rows, in_letters = list(rows_of(page, spot, mode)), list(rows_of(*page.in_letters(spot), mode))
+@pytest.mark.parametrize("component", EXAMPLES, ids=str)
+def test_rows_in_letters_are_the_rows(component: SubLayer) -> None:
+    for grid, fused, mode in several(component):
+        spot = place_for(component, grid, fused=fused)
+        rows, in_letters = list(rows_of(component, spot, mode)), list(rows_of(*component.in_letters(spot), mode))
         assert in_letters == rows
         assert set(orders(in_letters)) == {row.path for row in rows if costs(row)}
 
@@ -172,7 +172,7 @@ MIXING = {
     "pvt-v2-b2-li": "O(N·W²·C·d), O(N·W²·d), O(N·W²·d²), O(N·k·d)",
     "mvitv2-t": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N√N·d), O(N√N·d/l)",
     "mvitv2-b-hwin": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N·W·d), O(N√N·d), O(N√N·d/l)",
-    "twins-svt-s": "O(N²·d), O(N²·d/R²), O(N·W²·d), O(N·d²)",
+    "modules-svt-s": "O(N²·d), O(N²·d/R²), O(N·W²·d), O(N·d²)",
     "cvt-13": "O(N²·d/R²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/R²), O(N·W²·d²)",
     "convnext-t": "O(N·W²·d)",
     "mixer-b16": "O(N·k·d)",
@@ -214,15 +214,15 @@ def test_a_formula_takes_the_branch_of_its_numbers() -> None:
 def test_options_are_in_the_order_as_they_are_given() -> None:
     # A stride of 1 is none; an adaptive pool of 7×7 leaves k = 49 keys.
     rows = (Pooling(heads=6, kv_stride=stride) for stride in (1, [1, 2], 4))
-    assert [orders_at(page, at(28, 28))["scores"] for page in rows] == ["O(N²·d)", "O(N²·d/l)", "O(N²·d/l²)"]
+    assert [orders_at(component, at(28, 28))["scores"] for component in rows] == ["O(N²·d)", "O(N²·d/l)", "O(N²·d/l²)"]
     assert orders_at(SpatialReduction(heads=6, pooled=7), at(28, 28))["scores"] == "O(N·k·d)"
     assert orders_at(SpatialReduction(heads=6, reduction=4), at(28, 28))["scores"] == "O(N²·d/R²)"
 
 
 def test_letters_may_be_bound_to_each_other() -> None:
     # A window of l·W tokens along each side has l²·W² queries and, keys being every l-th, W² keys: N·W²·d.
-    page = WindowPooling(heads=6, window=14, kv_stride=2)
-    assert orders_at(page, at(28, 28))["scores"] == "O(N·W²·d)"
+    component = WindowPooling(heads=6, window=14, kv_stride=2)
+    assert orders_at(component, at(28, 28))["scores"] == "O(N·W²·d)"
 
 
 def test_axes_of_a_video() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from helpers import environment, words_of
-from xfcost.errors import OutputError
+from xfcost.ledger.errors import OutputError
 from xfcost.report import output
 from xfcost.report.output import write_whole
 

@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers import Fourier
-from xfcost.live.build import Live, build
-from xfcost.live.layers.doors import fourier_features
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.layers.doors import fourier_features
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
@@ -143,10 +143,10 @@ def test_the_preset_is_the_released_size_with_weights_of_its_own_in_every_layer(
 
 @pytest.mark.parametrize("sides", [(5,), (4, 6), (2, 3, 4)])
 def test_fourier_features_by_their_formula(sides: tuple[int, ...]) -> None:
-    spot, page = Place(grid=Grid(sides), dim=3, out_dim=9), Fourier(bands=4)
+    spot, component = Place(grid=Grid(sides), dim=3, out_dim=9), Fourier(bands=4)
     made = fourier_features(sides, 4)
-    assert made.shape == (spot.grid.tokens, page.features(spot)) == (spot.grid.tokens, len(sides) * 9)
-    assert page.out(spot) == (spot.grid, 3 + len(sides) * 9)
+    assert made.shape == (spot.grid.tokens, component.features(spot)) == (spot.grid.tokens, len(sides) * 9)
+    assert component.out(spot) == (spot.grid, 3 + len(sides) * 9)
     last = made[-1].double()  # every place is 1 there: sines of whole and half turns
     rank = len(sides)
     assert last[:rank].tolist() == [1] * rank
@@ -159,4 +159,4 @@ def test_the_work_that_grows_with_pixels_is_the_first_reading() -> None:
     small, large = (count(place(load("perceiver-io"), Run(tokens=(n,)))) for n in (112**2, 224**2))
     grown = {row.path for row, other in zip(small.rows, large.rows, strict=True) if other.macs != row.macs and row.macs}
     assert grown == {f"stages.0.enter.0.{name}" for name in ("kv", "scores", "weighted_sum")}
-    assert (small.facts.grid_tokens, large.facts.grid_tokens) == (112**2, 224**2)
+    assert (small.metadata.grid_tokens, large.metadata.grid_tokens) == (112**2, 224**2)

@@ -14,19 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import xf
-from xfcost.asked import make_run
 from xfcost.commands.plot import run
 from xfcost.commands.ranges import axis_of
-from xfcost.comparison import distinct
-from xfcost.errors import OutputError, SpecError, UsageError
-from xfcost.facts import Timing
+from xfcost.counting.comparison import distinct
+from xfcost.counting.run_options import make_run
+from xfcost.counting.sweep import few, records, slope, sweep
+from xfcost.ledger.errors import OutputError, SpecError, UsageError
+from xfcost.ledger.metadata import Timing
 from xfcost.report.ends import spread
 from xfcost.report.figure import look
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, Line, chart_bytes, chart_figure
 from xfcost.report.scaling import scaling_chart
 from xfcost.spec.load import load
-from xfcost.sweep import few, records, slope, sweep
 
 GUIDES = {"slope 2 (quadratic)": 2, "slope 1 (linear)": 1}
 

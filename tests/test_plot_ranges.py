@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from helpers import xf
-from xfcost.errors import UsageError
+from xfcost.counting.sweep import Sweep, common_range, span_of, sweep
+from xfcost.ledger.errors import UsageError
 from xfcost.report.scaling import numbers_text, scaling_chart, skipped_text
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run
-from xfcost.sweep import Sweep, common_range, span_of, sweep
 
 
 def swept(name: str, low: int, high: int) -> Sweep:

@@ -12,10 +12,10 @@ import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xfcost.arithmetic import ceil_div, ceil_log2, floor_sqrt, greater, lesser, root_divisor, round_up, rounded
-from xfcost.lettered import Lettered, form_of, lettered
-from xfcost.letters import LETTERS
-from xfcost.polynomial import WHOLE, Polynomial, apart, constant
+from xfcost.formulas.arithmetic import ceil_div, ceil_log2, floor_sqrt, greater, lesser, root_divisor, round_up, rounded
+from xfcost.formulas.lettered import Lettered, form_of, lettered
+from xfcost.formulas.letters import LETTERS
+from xfcost.formulas.polynomial import WHOLE, Polynomial, apart, constant
 
 # A letter, the number that it is, and its symbol.
 VALUES = {"N": 4096, "W": 7, "d": 96, "h": 6, "dₖ": 16, "k": 32, "b": 64}

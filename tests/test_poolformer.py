@@ -12,16 +12,16 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import build
-from xfcost.live.mechanisms.average_pool import AveragePooling
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import AveragePool
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.conv_kernel import Kernel
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
+from xfcost.torch_models.mechanisms.average_pool import AveragePooling
 
 transformers = pytest.importorskip("transformers")
 
@@ -31,11 +31,11 @@ def spot(grid: Grid, dim: int = 1) -> Place:
 
 
 def test_a_corner_reads_4_an_edge_6_and_the_inside_9() -> None:
-    page, grid = AveragePool(), Grid((3, 4))
-    assert page.reads(grid, 0) == [0, 1, 4, 5]
-    assert page.reads(grid, 1) == [0, 1, 2, 4, 5, 6]
-    assert page.reads(grid, 5) == [0, 1, 2, 4, 5, 6, 8, 9, 10]
-    assert page.pairs(grid) == 4 * 4 + 6 * 6 + 2 * 9
+    component, grid = AveragePool(), Grid((3, 4))
+    assert component.reads(grid, 0) == [0, 1, 4, 5]
+    assert component.reads(grid, 1) == [0, 1, 2, 4, 5, 6]
+    assert component.reads(grid, 5) == [0, 1, 2, 4, 5, 6, 8, 9, 10]
+    assert component.pairs(grid) == 4 * 4 + 6 * 6 + 2 * 9
 
 
 def test_a_border_divides_by_the_tokens_that_are_there() -> None:
@@ -63,16 +63,16 @@ def test_pooling_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "grid", "message"),
+    ("component", "grid", "message"),
     [
         (AveragePool(size=4), Grid((5, 5)), "4 is even, and a kernel stands around its middle; try 3 or 5"),
         (AveragePool(), Grid((5, 5), 1), "slides over a grid, and 1 extra token"),
         (AveragePool(size=5), Grid((5, 5, 4)), "5 is larger than a side of the volume 5×5×4"),
     ],
 )
-def test_pools_that_can_not_stand_are_refused(page: AveragePool, grid: Grid, message: str) -> None:
-    with pytest.raises(PageError, match=message):
-        page.check(spot(grid))
+def test_pools_that_can_not_stand_are_refused(component: AveragePool, grid: Grid, message: str) -> None:
+    with pytest.raises(ComponentError, match=message):
+        component.check(spot(grid))
 
 
 @st.composite
@@ -122,8 +122,8 @@ def test_pooling_is_local_and_its_group_norms_are_global() -> None:
     }
     # a group norm's statistics come from the content; nothing else that mixes does
     assert {row.operation for row in ledger.rows if row.content_dependent} == {"residual_norm", "norm"}
-    assert any("over all tokens: the norms of the residuals mix globally" in note for note in ledger.facts.notes)
-    assert not any("mix globally" in note for note in count(place(load("convnext-t"), Run())).facts.notes)
+    assert any("over all tokens: the norms of the residuals mix globally" in note for note in ledger.metadata.notes)
+    assert not any("mix globally" in note for note in count(place(load("convnext-t"), Run())).metadata.notes)
     # in MACs it mixes by the convolutions at its doors alone
     assert {row.operation for row in ledger.rows if row.mixes and row.macs} == {"conv"}
 

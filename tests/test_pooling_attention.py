@@ -19,23 +19,23 @@ from references.inducing import multihead
 from references.plain import normed
 from strategies import as_yaml
 from test_every_mechanism import LargestTensor
-from xfcost.comparison import compared
-from xfcost.counted import batched, count
-from xfcost.errors import PageError, SpecError
-from xfcost.facts import Facts
-from xfcost.grid import Grid
+from xfcost.counting.comparison import compared
+from xfcost.counting.forward import batched, count
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers import PoolingAttention
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, build
-from xfcost.live.probe import probe
-from xfcost.live.rows import row_path
-from xfcost.mechanisms.base import Place, Residual
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
 from xfcost.report.blocks import diagram
 from xfcost.report.diagram import diagram_plain
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.tracing.rows import row_path
 
 WIDTH, OUT = 5, 6
 PAGES = (
@@ -46,19 +46,19 @@ PAGES = (
     PoolingAttention(count=2, heads=2, head_dim=7, residual="none"),
 )
 GRIDS = (Grid((1,)), Grid((7,)), Grid((3, 5)), Grid((2, 2), 1))
-CASES = [(page, grid, fused) for page in PAGES for grid in GRIDS for fused in (False, True)]
-every_case = pytest.mark.parametrize(("page", "grid", "fused"), CASES, ids=str)
-every_page = pytest.mark.parametrize("page", PAGES, ids=str)
+CASES = [(component, grid, fused) for component in PAGES for grid in GRIDS for fused in (False, True)]
+every_case = pytest.mark.parametrize(("component", "grid", "fused"), CASES, ids=str)
+every_page = pytest.mark.parametrize("component", PAGES, ids=str)
 
 
 def spot(grid: Grid, *, fused: bool = False) -> Place:
     return Place(grid=grid, dim=WIDTH, out_dim=OUT, fused=fused)
 
 
-def made(page: PoolingAttention, where: Place, device: str = "cpu") -> nn.Module:
+def made(component: PoolingAttention, where: Place, device: str = "cpu") -> nn.Module:
     torch.manual_seed(0)
     with torch.device(device):
-        return TWINS[PoolingAttention](page, where).double().eval().requires_grad_(requires_grad=False)
+        return MODULES[PoolingAttention](component, where).double().eval().requires_grad_(requires_grad=False)
 
 
 def tokens(grid: Grid, batch: int = 2) -> Tensor:
@@ -70,11 +70,11 @@ def tokens(grid: Grid, batch: int = 2) -> Tensor:
 
 
 @every_case
-def test_rows_are_the_leaves_of_the_live_door(page: PoolingAttention, grid: Grid, *, fused: bool) -> None:
+def test_rows_are_the_leaves_of_the_live_door(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
     where = spot(grid, fused=fused)
-    page.check(where)
-    rows = list(page.operations(where))
-    module = made(page, where, "meta")
+    component.check(where)
+    rows = list(component.operations(where))
+    module = made(component, where, "meta")
     leaves = {
         row_path(f"it.{name}", {"it": "it"}): sum(parameter.numel() for parameter in leaf.parameters())
         for name, leaf in module.named_modules()
@@ -83,7 +83,7 @@ def test_rows_are_the_leaves_of_the_live_door(page: PoolingAttention, grid: Grid
     assert {f"it.{row.path}": row.params for row in rows} == leaves
     for batch in (1, 2):
         counted = tuple(msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}") for row in rows)
-        ledger = Ledger(facts=Facts(name="one", tokens="", grid_tokens=grid.tokens), rows=counted)
+        ledger = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=grid.tokens), rows=counted)
         holder = nn.Sequential()
         holder.add_module("it", module)
         x = tokens(grid, batch).to("meta")
@@ -96,29 +96,29 @@ def test_rows_are_the_leaves_of_the_live_door(page: PoolingAttention, grid: Grid
 
 
 @every_case
-def test_every_query_reads_every_token(page: PoolingAttention, grid: Grid, *, fused: bool) -> None:
-    seen = probe(made(page, spot(grid, fused=fused)), (tokens(grid),))
-    assert seen.reads == tuple(frozenset(page.reads(grid, query)) for query in range(page.count))
-    assert seen.pairs == page.pairs(grid) == page.count * grid.total
-    mixing = [row for row in page.operations(spot(grid, fused=fused)) if row.mixes]
+def test_every_query_reads_every_token(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
+    seen = probe(made(component, spot(grid, fused=fused)), (tokens(grid),))
+    assert seen.reads == tuple(frozenset(component.reads(grid, query)) for query in range(component.count))
+    assert seen.pairs == component.pairs(grid) == component.count * grid.total
+    mixing = [row for row in component.operations(spot(grid, fused=fused)) if row.mixes]
     assert {(row.mixing, row.reads, row.reads_tokens) for row in mixing} == {("global", "N", grid.total)}
-    assert sum(row.pairs or 0 for row in mixing) == page.pairs(grid)
+    assert sum(row.pairs or 0 for row in mixing) == component.pairs(grid)
 
 
 @every_case
-def test_outputs_and_gradients_are_the_papers_formula(page: PoolingAttention, grid: Grid, *, fused: bool) -> None:
-    module = made(page, spot(grid, fused=fused)).requires_grad_()
+def test_outputs_and_gradients_are_the_papers_formula(component: PoolingAttention, grid: Grid, *, fused: bool) -> None:
+    module = made(component, spot(grid, fused=fused)).requires_grad_()
     x = tokens(grid).requires_grad_()
     parts: Any = module
     seeds = parts.seeds.weight.repeat(2, 1, 1)
-    kind = "none" if page.residual == "none" else page.residual.norm
-    place_ = page.residual if page.residual == "none" else page.residual.place
+    kind = "none" if component.residual == "none" else component.residual.norm
+    place_ = component.residual if component.residual == "none" else component.residual.place
     if place_ == "pre":
         read = multihead(
-            parts.inner, normed(kind, parts.seeds_norm, seeds), normed(kind, parts.tokens_norm, x), page.heads
+            parts.inner, normed(kind, parts.seeds_norm, seeds), normed(kind, parts.tokens_norm, x), component.heads
         )
     else:
-        read = multihead(parts.inner, seeds, x, page.heads)
+        read = multihead(parts.inner, seeds, x, component.heads)
     plain = {
         "none": lambda: read,
         "pre": lambda: seeds + read,
@@ -137,31 +137,31 @@ def test_outputs_and_gradients_are_the_papers_formula(page: PoolingAttention, gr
 
 
 @every_page
-def test_the_order_of_a_set_changes_nothing(page: PoolingAttention) -> None:
+def test_the_order_of_a_set_changes_nothing(component: PoolingAttention) -> None:
     grid = Grid((11,))
     x, order = tokens(grid), torch.randperm(11, generator=torch.Generator().manual_seed(3))
     for fused in (False, True):
-        module = made(page, spot(grid, fused=fused))
+        module = made(component, spot(grid, fused=fused))
         torch.testing.assert_close(module(x[:, order]), module(x), rtol=1e-12, atol=1e-13)
         assert not torch.allclose(module(x), module(x.roll(1, -1)))
 
 
 @every_page
-def test_more_tokens_cost_what_the_orders_say(page: PoolingAttention) -> None:
+def test_more_tokens_cost_what_the_orders_say(component: PoolingAttention) -> None:
     for fused in (False, True):
-        small, large = (list(page.operations(spot(Grid((n,)), fused=fused))) for n in (2**20, 2**21))
+        small, large = (list(component.operations(spot(Grid((n,)), fused=fused))) for n in (2**20, 2**21))
         for before, after in zip(small, large, strict=True):
-            order = orders_at(page, spot(Grid((4,)), fused=fused))[before.path]
+            order = orders_at(component, spot(Grid((4,)), fused=fused))[before.path]
             costs = [row.macs or row.flops or row.params for row in (before, after)]
             assert costs[1] / costs[0] == 2 ** exponent(order), (before.path, order)
 
 
 @every_page
-def test_no_tensor_grows_faster_than_the_tokens(page: PoolingAttention) -> None:
+def test_no_tensor_grows_faster_than_the_tokens(component: PoolingAttention) -> None:
     largest = []
     for n in (1024, 2048):
         with LargestTensor() as seen:
-            made(page, spot(Grid((n,))), "meta")(tokens(Grid((n,))).to("meta"))
+            made(component, spot(Grid((n,))), "meta")(tokens(Grid((n,))).to("meta"))
         largest.append(seen.elements)
     assert math.log2(largest[1] / largest[0]) <= 1.01
 
@@ -184,10 +184,10 @@ def test_a_door_by_hand() -> None:
 
 def test_refusals() -> None:
     where = spot(Grid((4,)))
-    with pytest.raises(PageError, match="4 does not divide the width 6") as refused:
+    with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:
         PoolingAttention(count=2, heads=4).check(where)
     assert refused.value.field == "heads"
-    with pytest.raises(PageError, match=r"as wide as the output \(6\), and they are 5 wide") as refused:
+    with pytest.raises(ComponentError, match=r"as wide as the output \(6\), and they are 5 wide") as refused:
         PoolingAttention(count=2, heads=1, head_dim=5, output_projection=False).check(where)
     assert refused.value.field == "output_projection"
 
@@ -230,8 +230,8 @@ def test_n_counts_what_comes_to_the_door_and_heads_stand_on_what_leaves(tmp_path
         for ledger in accounts(architecture):
             assert ledger.agreement is not None
             assert ledger.agreement.exact, ledger.agreement
-            assert ledger.facts.grid_tokens == n
-            assert any(f"{n} tokens are pooled into 4" in note for note in ledger.facts.notes)
+            assert ledger.metadata.grid_tokens == n
+            assert any(f"{n} tokens are pooled into 4" in note for note in ledger.metadata.notes)
         last = architecture.streams[0].stages[-1]
         assert (last.grid, last.blocks[0].parts[0].place.grid) == (Grid((4,)), Grid((4,)))
 

@@ -10,14 +10,14 @@ import pytest
 
 from published import PUBLISHED
 from published.judged import MILLION, Off, PartOf, RoundedDown, Without
-from xfcost.counted import count
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
+from xfcost.counting.forward import count
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Stage
 from xfcost.spec.load import gallery, load, preset_files, preset_names
 from xfcost.spec.order import Order
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 # preset -> reference, out of all files data/exact*.csv.
 EXACT: dict[str, dict[str, str]] = {}
@@ -147,8 +147,8 @@ def test_an_alias_is_its_target_word_for_word(alias, target):
     assert preset_files()[alias].read_text(encoding="utf-8") == f"extends: {target}\n"
     mine, theirs = counted(alias), counted(target)
     assert mine.rows == theirs.rows
-    assert mine.facts.name == theirs.facts.name
-    assert mine.facts.published == theirs.facts.published
+    assert mine.metadata.name == theirs.metadata.name
+    assert mine.metadata.published == theirs.metadata.published
 
 
 def test_published_figures_are_not_inherited_by_a_variant():

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from modules import Call
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
 from xfcost.layers.patch_merging import PatchMerging
-from xfcost.live import probe as probe_module
-from xfcost.live.layers.doors import PatchMergingDoor
-from xfcost.live.probe import Probed, kind_of, probe
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.grid import Grid
+from xfcost.torch_models.layers.doors import PatchMergingDoor
+from xfcost.torch_models.probing import probe as probe_module
+from xfcost.torch_models.probing.probe import Probed, kind_of, probe
 
 
 def tokens(n: int, width: int = 4) -> tuple[Tensor]:

@@ -8,20 +8,21 @@ import pytest
 import torch
 from torch import nn
 
-from xfcost.errors import DeviceError
-from xfcost.live import limits, memory, shortage
-from xfcost.live.heap import Heap
-from xfcost.live.limits import Limit, cgroup_limits
-from xfcost.live.process_memory import HeapBytes, of_forward, of_training, workspace_bytes
+from xfcost.ledger.errors import DeviceError
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.memory import limits, shortage
+from xfcost.torch_models.memory import peak as memory
+from xfcost.torch_models.memory.heap import Heap
+from xfcost.torch_models.memory.limits import Limit, cgroup_limits
+from xfcost.torch_models.memory.process import HeapBytes, of_forward, of_training, workspace_bytes
 
 KIB, MIB = 1024, 2**20
 
 
 def test_a_block_from_the_threshold_up_goes_back_to_the_system_and_raises_the_threshold():
     heap = Heap()
-    # 1 MiB and 112 bytes of edges, in whole pages: 257 of them
+    # 1 MiB and 112 bytes of edges, in whole components: 257 of them
     block = heap.take(MIB)
     assert heap.resident == 257 * 4096
     heap.give(block)
@@ -118,8 +119,8 @@ def test_the_prediction_is_what_a_process_takes():
 import json, re
 from pathlib import Path
 import torch
-from xfcost.live.build import build
-from xfcost.live.process_memory import of_forward
+from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.process import of_forward
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 

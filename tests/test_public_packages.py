@@ -17,12 +17,12 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
-from xfcost.counted import count
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
+from xfcost.counting.forward import count
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 N, D, LAYERS, WORDS = 2048, 512, 6, 20_000
 POSITION = {"kind": "position"}

@@ -17,16 +17,16 @@ from cases.base import Case
 from compared import given, referred
 from references.spatial_reduction import windows
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.build import TWINS, build
-from xfcost.live.trace import trace
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full, SpatialReduction
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.tracing.trace import trace
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
@@ -36,8 +36,8 @@ def at(*sides: int, extra: int = 0, dim: int = 6, fused: bool = False) -> Place:
     return Place(grid=Grid(sides, extra), dim=dim, out_dim=dim, fused=fused)
 
 
-def rows(page: SpatialReduction, spot: Place) -> dict[str, Operation]:
-    return {row.path: row for row in page.operations(spot)}
+def rows(component: SpatialReduction, spot: Place) -> dict[str, Operation]:
+    return {row.path: row for row in component.operations(spot)}
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -59,9 +59,9 @@ def test_rows_of_a_reduced_grid_by_hand() -> None:
 
 def test_rows_of_a_pooled_grid_by_hand() -> None:
     # 5×4 tokens pooled to 3×3. Along 5: 0-1, 1-3, 3-4 (2 + 3 + 2 tokens), along 4: 0-1, 1-2, 2-3 (2 + 2 + 2).
-    page, spot = SpatialReduction(heads=2, pooled=3), at(5, 4)
+    component, spot = SpatialReduction(heads=2, pooled=3), at(5, 4)
     assert [list(tokens) for tokens in windows(spot.grid.sides, 3)][4] == [5, 6, 9, 10, 13, 14]
-    found = rows(page, spot)
+    found = rows(component, spot)
     assert (found["pool"].flops, found["pool"].reads_tokens) == (7 * 6 * 6, 3 * 2)
     assert (found["pool"].mixing, found["scores"].mixing, found["scores"].reads) == ("global", "global", "k")
     assert (found["reduce"].params, found["reduce"].macs) == (42, 9 * 36)
@@ -103,8 +103,8 @@ def test_the_trace_counts_adaptive_pools(pool: Any, shape: tuple[int, ...], size
 def test_the_cost_of_pooled_keys_is_linear_and_of_patches_is_not() -> None:
     small, large = at(56, 56, dim=64), at(112, 112, dim=64)
 
-    def entries(page: SpatialReduction, spot: Place) -> int:
-        return rows(page, spot)["scores"].attention_entries
+    def entries(component: SpatialReduction, spot: Place) -> int:
+        return rows(component, spot)["scores"].attention_entries
 
     pooled, reduced = SpatialReduction(heads=1, pooled=7), SpatialReduction(heads=1, reduction=8)
     assert (entries(pooled, small), entries(reduced, small)) == (3136 * 49, 3136 * 49)
@@ -114,14 +114,14 @@ def test_the_cost_of_pooled_keys_is_linear_and_of_patches_is_not() -> None:
 @pytest.mark.parametrize("fused", [False, True])
 def test_nothing_reduced_is_full_attention(*, fused: bool) -> None:
     spot = at(3, 4, extra=1, fused=fused)
-    page, full = SpatialReduction(heads=3), Full(heads=3)
+    component, full = SpatialReduction(heads=3), Full(heads=3)
     for quantity in ("params", "macs", "flops", "attention_entries"):
-        assert sum(getattr(row, quantity) for row in page.operations(spot)) == sum(
+        assert sum(getattr(row, quantity) for row in component.operations(spot)) == sum(
             getattr(row, quantity) for row in full.operations(spot)
         )
-    assert list(page.reads(spot.grid, 0)) == list(range(13))
-    assert page.pairs(spot.grid) == 13 * 13
-    ours, theirs = (TWINS[type(one)](one, spot).double().eval() for one in (page, full))
+    assert list(component.reads(spot.grid, 0)) == list(range(13))
+    assert component.pairs(spot.grid) == 13 * 13
+    ours, theirs = (MODULES[type(one)](one, spot).double().eval() for one in (component, full))
     with torch.no_grad():
         for kind in ("weight", "bias"):
             getattr(theirs.qkv, kind).copy_(torch.cat([getattr(ours.q, kind), getattr(ours.kv, kind)]))
@@ -134,29 +134,29 @@ def test_nothing_reduced_is_full_attention(*, fused: bool) -> None:
 
 
 def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
-    page, spot = SpatialReduction(heads=2, reduction=2), at(3, 5)
-    assert list(page.reads(spot.grid, 14)) == [0, 1, 2, 3, 5, 6, 7, 8]
-    (note,) = page.notes(spot)
+    component, spot = SpatialReduction(heads=2, reduction=2), at(3, 5)
+    assert list(component.reads(spot.grid, 14)) == [0, 1, 2, 3, 5, 6, 7, 8]
+    (note,) = component.notes(spot)
     assert note.startswith("patches of 2×2 don't tile the grid 3×5: its last 1×1 rows and columns stand in no key")
-    assert list(page.notes(at(4, 6))) == []
-    twin = TWINS[SpatialReduction](page, spot).double().eval()
+    assert list(component.notes(at(4, 6))) == []
+    module = MODULES[SpatialReduction](component, spot).double().eval()
     x_BND = torch.randn(1, 15, 6, dtype=torch.float64)
     changed = x_BND.clone()
     changed[:, 4] += 1  # the end of the first row
     with torch.no_grad():
-        differs = (twin(x_BND) != twin(changed)).any(-1)[0]
-        torch.testing.assert_close(twin(changed), referred(Case(page, spot), given(twin), changed))
+        differs = (module(x_BND) != module(changed)).any(-1)[0]
+        torch.testing.assert_close(module(changed), referred(Case(component, spot), given(module), changed))
     assert differs.nonzero().flatten().tolist() == [4]
 
 
 def test_a_grid_below_the_pooled_one_is_told() -> None:
-    page = SpatialReduction(heads=2, pooled=7)
-    assert list(page.notes(at(14, 14))) == []
-    assert list(page.notes(at(3, 3))) == ["the grid 3×3 is pooled to more: 7×7 keys"]
+    component = SpatialReduction(heads=2, pooled=7)
+    assert list(component.notes(at(14, 14))) == []
+    assert list(component.notes(at(3, 3))) == ["the grid 3×3 is pooled to more: 7×7 keys"]
 
 
 @pytest.mark.parametrize(
-    ("page", "spot", "field", "text"),
+    ("component", "spot", "field", "text"),
     [
         (SpatialReduction(heads=4), at(4, 4), "heads", "4 does not divide the width 6"),
         (SpatialReduction(heads=1, reduction=2, pooled=7), at(8, 8), "pooled", "pooled or reduced 2 times, not both"),
@@ -166,9 +166,9 @@ def test_a_grid_below_the_pooled_one_is_told() -> None:
         (SpatialReduction(heads=1, causal=True), at(4, 4), "causal", "has no causal form: a key stands for a patch"),
     ],
 )
-def test_places_where_it_can_not_stand(page: SpatialReduction, spot: Place, field: str, text: str) -> None:
-    with pytest.raises(PageError, match=text) as refused:
-        page.check(spot)
+def test_places_where_it_can_not_stand(component: SpatialReduction, spot: Place, field: str, text: str) -> None:
+    with pytest.raises(ComponentError, match=text) as refused:
+        component.check(spot)
     assert refused.value.field == field
 
 

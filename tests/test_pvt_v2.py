@@ -13,13 +13,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, theirs_of, weights_of
 from test_pvt import SMALL, at, put_attention
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import build
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvMlp, DepthwiseConv
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")
@@ -48,16 +48,16 @@ def test_a_depthwise_convolution_by_hand() -> None:
     assert list(DepthwiseConv().reads(Grid((4, 5)), 0)) == [0, 1, 5, 6]
 
 
-@pytest.mark.parametrize("page", [ConvMlp, DepthwiseConv])
-def test_places_where_kernels_can_not_stand(page: Any) -> None:
-    with pytest.raises(PageError, match="4 is even, and a kernel stands around its middle; try 3 or 5"):
-        page(size=4).check(at(4, 4))
-    with pytest.raises(PageError, match=r"1 extra token\(s\) stand outside"):
-        page().check(at(4, 4, extra=1))
+@pytest.mark.parametrize("component", [ConvMlp, DepthwiseConv])
+def test_places_where_kernels_can_not_stand(component: Any) -> None:
+    with pytest.raises(ComponentError, match="4 is even, and a kernel stands around its middle; try 3 or 5"):
+        component(size=4).check(at(4, 4))
+    with pytest.raises(ComponentError, match=r"1 extra token\(s\) stand outside"):
+        component().check(at(4, 4, extra=1))
 
 
 def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
-    with pytest.raises(PageError, match=r"1\.1·6 is no whole width; give `hidden` instead"):
+    with pytest.raises(ComponentError, match=r"1\.1·6 is no whole width; give `hidden` instead"):
         ConvMlp(ratio=1.1).check(at(4, 4))
 
 

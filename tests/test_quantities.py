@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from helpers import xf
-from xfcost.asked import image_size, make_run, token_numbers
 from xfcost.cli import COMMANDS, app, command
 from xfcost.commands.ranges import axis_of
-from xfcost.errors import UsageError
-from xfcost.plan import make_plan
-from xfcost.quantities import read_number, whole, whole_numbers
+from xfcost.counting.plan import make_plan
+from xfcost.counting.run_options import image_size, make_run, token_numbers
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.quantities import read_number, whole, whole_numbers
 
 # 128·1000; 128·1024; 2·10⁶; 1.5·1000; 0.5·1024²
 WRITTEN = {

@@ -12,19 +12,19 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_trace import costs
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live import recurrence
-from xfcost.live.build import TWINS, build
-from xfcost.live.memory import LiveBytes
-from xfcost.live.probe import probe
-from xfcost.live.trace import trace
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full, Gru, Lstm, Rnn
-from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.memory.peak import LiveBytes
+from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.shared import recurrence
+from xfcost.torch_models.tracing.trace import trace
 
 TORCH = {Rnn: nn.RNN, Lstm: nn.LSTM, Gru: nn.GRU}
 PAGES = [
@@ -44,8 +44,8 @@ def spot(*sides: int, dim: int = 6, out_dim: int | None = None, extra: int = 0) 
     return Place(grid=Grid(sides, extra), dim=dim, out_dim=out_dim or dim)
 
 
-def rows_of(page: Recurrent, place: Place) -> dict[str, Operation]:
-    return {row.path: row for row in page.operations(place)}
+def rows_of(component: Recurrent, place: Place) -> dict[str, Operation]:
+    return {row.path: row for row in component.operations(place)}
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -67,7 +67,7 @@ def test_an_lstm_by_hand() -> None:
 
 def test_a_gru_and_an_rnn_by_hand() -> None:
     # 3 gates: 3 sums, 2·3 of sigmoids, 5 of tanh, 1 product of the reset, 3 of the mean of old and new
-    gru, rnn = (rows_of(page(bias=False), spot(7))["recurrence"] for page in (Gru, Rnn))
+    gru, rnn = (rows_of(component(bias=False), spot(7))["recurrence"] for component in (Gru, Rnn))
     assert (gru.macs, gru.flops - 2 * gru.macs) == (7 * 6 * 18, 7 * 6 * (3 + 6 + 5 + 1 + 3))
     assert (rnn.macs, rnn.flops - 2 * rnn.macs) == (7 * 36, 7 * 6 * (1 + 5))
     relu = rows_of(Rnn(bias=False, act="relu"), spot(7))["recurrence"]
@@ -93,7 +93,7 @@ def test_steps_are_the_tokens_and_one_for_attention() -> None:
 def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
     assert Lstm().units(spot(5, out_dim=9)) == 9
     assert Lstm(bidirectional=True).units(spot(5, out_dim=8)) == 4
-    with pytest.raises(PageError, match="two directions share the width, and 9 is odd; give `hidden`"):
+    with pytest.raises(ComponentError, match="two directions share the width, and 9 is odd; give `hidden`"):
         Lstm(bidirectional=True).check(spot(5, out_dim=9))
 
 
@@ -106,44 +106,44 @@ def test_a_reader_is_told_of_steps_and_state() -> None:
 # Beside torch.nn ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def torch_layer(page: Recurrent, dim: int, units: int) -> nn.Module:
-    more = {"nonlinearity": page.act} if isinstance(page, Rnn) else {}
-    make = TORCH[type(page)]
-    return make(dim, units, bias=page.bias, bidirectional=page.bidirectional, batch_first=True, **more)
+def torch_layer(component: Recurrent, dim: int, units: int) -> nn.Module:
+    more = {"nonlinearity": component.act} if isinstance(component, Rnn) else {}
+    make = TORCH[type(component)]
+    return make(dim, units, bias=component.bias, bidirectional=component.bidirectional, batch_first=True, **more)
 
 
-def with_weights_of(twin: nn.Module, theirs: nn.Module) -> nn.Module:
+def with_weights_of(module: nn.Module, theirs: nn.Module) -> nn.Module:
     """Torch's weights in ours; in its order: weight_ih, weight_hh, bias_ih, bias_hh, forwards and then backwards."""
-    ways = [way for way in (twin.core, twin.forwards, twin.backwards) if way is not None]
+    ways = [way for way in (module.core, module.forwards, module.backwards) if way is not None]
     for way, suffix in zip(ways, ("", "_reverse"), strict=False):
         for leaf, short in ((way.input, "ih"), (way.recurrence, "hh")):
             leaf.weight.data.copy_(getattr(theirs, f"weight_{short}_l0{suffix}"))
             if leaf.bias is not None:
                 leaf.bias.data.copy_(getattr(theirs, f"bias_{short}_l0{suffix}"))
-    return twin
+    return module
 
 
-@pytest.mark.parametrize("page", PAGES, ids=str)
+@pytest.mark.parametrize("component", PAGES, ids=str)
 @pytest.mark.parametrize("units", [6, 4])
-def test_outputs_and_parameters_are_torch_nn_s(page: Recurrent, units: int) -> None:
+def test_outputs_and_parameters_are_torch_nn_s(component: Recurrent, units: int) -> None:
     torch.manual_seed(0)
-    where = spot(9, dim=5, out_dim=units * page.directions)
-    theirs = torch_layer(page, 5, units).double()
-    ours = with_weights_of(TWINS[type(page)](page, where).double(), theirs)
+    where = spot(9, dim=5, out_dim=units * component.directions)
+    theirs = torch_layer(component, 5, units).double()
+    ours = with_weights_of(MODULES[type(component)](component, where).double(), theirs)
     x = torch.randn(3, 9, 5, dtype=torch.float64)
     torch.testing.assert_close(ours(x), theirs(x)[0], rtol=1e-12, atol=1e-13)
     params = sum(parameter.numel() for parameter in theirs.parameters())
-    assert params == sum(row.params for row in page.operations(where))
+    assert params == sum(row.params for row in component.operations(where))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=str)
-def test_macs_are_those_of_torch_nn_on_meta(page: Recurrent) -> None:
-    where = spot(11, dim=5, out_dim=4 * page.directions)
+@pytest.mark.parametrize("component", PAGES, ids=str)
+def test_macs_are_those_of_torch_nn_on_meta(component: Recurrent) -> None:
+    where = spot(11, dim=5, out_dim=4 * component.directions)
     with torch.device("meta"):
-        theirs, x = torch_layer(page, 5, 4), torch.randn(2, 11, 5)
+        theirs, x = torch_layer(component, 5, 4), torch.randn(2, 11, 5)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         theirs(x)
-    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in page.operations(where))
+    assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in component.operations(where))
 
 
 # One node in a trace ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,7 +189,7 @@ def test_the_one_node_costs_what_the_loop_inside_it_does(name: str, bias: bool) 
 
 
 def test_a_recurrence_traces_alike_on_meta_and_on_the_cpu() -> None:
-    seen = [costs(TWINS[Lstm](Lstm(), spot(9)), (2, 9, 6), device=device) for device in ("cpu", "meta")]
+    seen = [costs(MODULES[Lstm](Lstm(), spot(9)), (2, 9, 6), device=device) for device in ("cpu", "meta")]
     assert seen[0] == seen[1]
     assert seen[0][0] == 2 * sum(row.macs for row in Lstm().operations(spot(9))) > 0
 
@@ -198,7 +198,7 @@ def test_a_trace_is_no_longer_for_more_tokens() -> None:
     nodes = []
     for tokens in (10, 100_000):
         with torch.device("meta"):
-            layer, x = TWINS[Gru](Gru(), spot(tokens)).requires_grad_(False), torch.randn(1, tokens, 6)
+            layer, x = MODULES[Gru](Gru(), spot(tokens)).requires_grad_(False), torch.randn(1, tokens, 6)
         traced = trace(layer, (x,))
         nodes.append(traced.macs / tokens)
     assert nodes == [2 * 6 * 18] * 2
@@ -221,7 +221,8 @@ def test_memory_is_walked_through_the_loop() -> None:
 def seq2seq(encoder: list[Any], decoder: list[Any], dim: int = 6) -> dict[str, Any]:
     door = [{"kind": "token"}]
     streams = [
-        {"embed": door, "stages": [{"dim": dim, "blocks": [[page] for page in part]}]} for part in (encoder, decoder)
+        {"embed": door, "stages": [{"dim": dim, "blocks": [[component] for component in part]}]}
+        for part in (encoder, decoder)
     ]
     entry = {"kind": "tokens", "vocabulary": 11, "length": 5}
     return {"input": entry, "residual": "none", "encoder": streams[0], "decoder": streams[1]}
@@ -248,8 +249,8 @@ def test_each_decoder_layer_starts_where_the_encoder_s_ended(kind: str, both: bo
             6, 3 if both else 6, num_layers=2, bidirectional=both, batch_first=True
         ).double()
         for number, block in enumerate(stream.stages[0].run):
-            twin = block[0].inner
-            ways = [way for way in (twin.core, twin.forwards, twin.backwards) if way is not None]
+            module = block[0].inner
+            ways = [way for way in (module.core, module.forwards, module.backwards) if way is not None]
             for way, suffix in zip(ways, ("", "_reverse"), strict=False):
                 for leaf, short in ((way.input, "ih"), (way.recurrence, "hh")):
                     getattr(stack, f"weight_{short}_l{number}{suffix}").data.copy_(leaf.weight)
@@ -267,10 +268,10 @@ def test_each_decoder_layer_starts_where_the_encoder_s_ended(kind: str, both: bo
 
 def test_a_decoder_layer_alone_has_nothing_to_start_from() -> None:
     where = Place(grid=Grid((3,)), dim=6, out_dim=6, memory=Grid((4,)), memory_dim=6)
-    twin = TWINS[Gru](Gru(start="encoder"), where)
+    module = MODULES[Gru](Gru(start="encoder"), where)
     with pytest.raises(RuntimeError, match="no encoder ran before it"):
-        twin(torch.randn(1, 3, 6), torch.randn(1, 4, 6))
-    with pytest.raises(PageError, match=r"there is no `encoder:` here; use zeros"):
+        module(torch.randn(1, 3, 6), torch.randn(1, 4, 6))
+    with pytest.raises(ComponentError, match=r"there is no `encoder:` here; use zeros"):
         Gru(start="encoder").check(spot(3))
 
 
@@ -318,6 +319,6 @@ def test_a_sum_of_two_widths_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_state_is_read_far_back() -> None:
-    page = Gru()
-    seen = probe(TWINS[Gru](page, spot(20)), (torch.zeros(1, 20, 6),))
+    component = Gru()
+    seen = probe(MODULES[Gru](component, spot(20)), (torch.zeros(1, 20, 6),))
     assert seen.reads == tuple(frozenset(range(token + 1)) for token in range(20))

@@ -18,10 +18,10 @@ from references.conv import convolved
 from references.plain import Options, Weights, spots
 from strategies import examples, place_for
 from test_every_mechanism import example, make
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Mixer, tag_of
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Mixer, tag_of
 
 FOLDER = Path(__file__).parent / "references"
 FILES = sorted(FOLDER.glob("*.py"))
@@ -52,7 +52,7 @@ def test_a_reference_imports_nothing_of_the_package(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["import xfcost.grid", "def f():\n    from xfcost import api", "from cases import CASES"]
+    "text", ["import xfcost.ledger.grid", "def f():\n    from xfcost import api", "from cases import CASES"]
 )
 def test_an_import_of_the_package_would_be_seen(text: str) -> None:
     assert not imported(ast.parse(text)) <= ALLOWED
@@ -75,9 +75,9 @@ def plain(value: object) -> bool:
     return value is None or type(value) in (bool, int, float, str)
 
 
-@pytest.mark.parametrize("page", [page for page, _ in examples(fused=(False,))], ids=str)
-def test_a_reference_is_told_plain_options(page: Mixer) -> None:
-    assert plain(options_of(page))
+@pytest.mark.parametrize("component", [component for component, _ in examples(fused=(False,))], ids=str)
+def test_a_reference_is_told_plain_options(component: Mixer) -> None:
+    assert plain(options_of(component))
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
@@ -112,16 +112,16 @@ MOST_TOKENS = 24
 def drawn(data: st.DataObject, mechanism: type[Mixer]) -> Case:
     """Any configuration that needs no table of another one's, on a small grid."""
     known = CASES[mechanism]
-    page, sides = data.draw(known.pages), data.draw(known.sides)
+    component, sides = data.draw(known.components), data.draw(known.sides)
     while torch.Size(sides).numel() > MOST_TOKENS:
         sides = tuple(max(1, side // 2) for side in sides)
-    place = place_for(page, Grid(sides, int(known.class_token)), dim=max(SPEC_DIM, known.dim))
+    place = place_for(component, Grid(sides, int(known.class_token)), dim=max(SPEC_DIM, known.dim))
     try:
-        page.check(place)
-    except PageError:
+        component.check(place)
+    except ComponentError:
         assume(condition=False)
-    assume(not page.tables(place))
-    return Case(page, place)
+    assume(not component.tables(place))
+    return Case(component, place)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)

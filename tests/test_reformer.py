@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError, SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.position import Position
-from xfcost.live.account import reconciled
-from xfcost.live.build import TWINS, build
-from xfcost.live.clock import time_rows
-from xfcost.live.memory import kept_bytes, peak_bytes
-from xfcost.mechanisms.base import Place
+from xfcost.ledger.errors import ComponentError, SpecError
+from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.memory.peak import kept_bytes, peak_bytes
+from xfcost.torch_models.timing.clock import time_rows
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 DIM = 12
@@ -40,7 +40,7 @@ def spot(tokens: int, dim: int = DIM) -> Place:
 def feed_forward(chunks: int, tokens: int, dim: int = DIM, device: str = "cpu") -> nn.Module:
     torch.manual_seed(0)
     with torch.device(device):
-        return TWINS[Mlp](Mlp(chunks=chunks), spot(tokens, dim))
+        return MODULES[Mlp](Mlp(chunks=chunks), spot(tokens, dim))
 
 
 @pytest.mark.parametrize(("chunks", "tokens"), [(1, 7), (3, 7), (4, 7), (7, 7), (50, 7), (8, 64)])
@@ -131,14 +131,14 @@ def test_a_leaf_that_is_called_for_every_chunk_took_the_sum(tmp_path):
 
 @pytest.mark.parametrize("tokens", [1, 4, 5, 11, 12])
 def test_a_place_has_its_rows_of_all_tables_beside_each_other(tokens):
-    page = Position(form="axial", shape=[3, 2, 2], widths=[5, 3, 4])
-    page.check(spot(tokens))
-    twin = TWINS[Position](page, spot(tokens))
+    component = Position(form="axial", shape=[3, 2, 2], widths=[5, 3, 4])
+    component.check(spot(tokens))
+    torch_module = MODULES[Position](component, spot(tokens))
     x = torch.randn(2, tokens, DIM)
-    tables = [table.weight for table in twin.axes]
+    tables = [table.weight for table in torch_module.axes]
     assert [tuple(table.shape) for table in tables] == [(3, 5), (2, 3), (2, 4)]
     places = [torch.cat([tables[0][n // 4], tables[1][n // 2 % 2], tables[2][n % 2]]) for n in range(tokens)]
-    torch.testing.assert_close(twin(x), x + torch.stack(places))
+    torch.testing.assert_close(torch_module(x), x + torch.stack(places))
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 12])
@@ -178,7 +178,7 @@ def test_axial_positions_that_cannot_be(position, said, tmp_path):
 
 def test_other_positions_are_as_they_were():
     Position().check(spot(5))
-    with pytest.raises(PageError, match="do not fit 4 positions"):
+    with pytest.raises(ComponentError, match="do not fit 4 positions"):
         Position(length=4).check(spot(5))
 
 

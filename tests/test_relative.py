@@ -12,35 +12,36 @@ from torch import Tensor, nn
 from compared import given, options_of
 from references.relative import with_memory
 from strategies import as_yaml, counted_spec
-from xfcost.counted import batched, count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import batched, count
+from xfcost.formulas.component import Place
 from xfcost.layers import LanguageModel
-from xfcost.ledger import Ledger, Operation
-from xfcost.live.build import TWINS, build
-from xfcost.live.mechanisms.relative import RelativeShift
-from xfcost.live.probe import probe
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Relative
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.mechanisms.relative import RelativeShift
+from xfcost.torch_models.probing.probe import probe
 
 
 def spot(tokens: int, dim: int = 6, *, fused: bool = False) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, fused=fused)
 
 
-def twin_of(page: Relative, where: Place, seed: int = 0) -> nn.Module:
+def twin_of(component: Relative, where: Place, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
-    return TWINS[Relative](page, where).double().eval().requires_grad_(requires_grad=False)
+    return MODULES[Relative](component, where).double().eval().requires_grad_(requires_grad=False)
 
 
 def noise(*shape: int, seed: int = 1) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def rows_of(page: Relative, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in page.operations(where)}
+def rows_of(component: Relative, where: Place) -> dict[str, Operation]:
+    return {row.path: row for row in component.operations(where)}
 
 
 def test_the_rows_by_hand() -> None:
@@ -106,7 +107,7 @@ def test_notes_tell_of_the_memory() -> None:
 
 
 def test_heads_must_divide_the_width() -> None:
-    with pytest.raises(PageError, match="4 does not divide the width 6") as refused:
+    with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:
         Relative(heads=4).check(spot(3))
     assert refused.value.field == "heads"
 
@@ -116,7 +117,7 @@ def test_heads_must_divide_the_width() -> None:
 
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(
-    "page",
+    "component",
     [
         Relative(heads=2, causal=True, memory=4),
         Relative(heads=3, memory=3, projection_bias=True),
@@ -124,18 +125,18 @@ def test_heads_must_divide_the_width() -> None:
     ],
     ids=str,
 )
-def test_a_given_memory_is_attended_over(page: Relative, *, fused: bool) -> None:
-    twin = twin_of(page, spot(5, fused=fused))
-    x_BND, memory_BPD = noise(2, 5, 6), noise(2, page.memory, 6, seed=2)
-    plain = with_memory(options_of(page), given(twin), x_BND, memory_BPD)
-    torch.testing.assert_close(twin(x_BND, memory_BPD), plain, rtol=1e-11, atol=1e-12)
-    assert not torch.allclose(twin(x_BND), plain)  # it is no zeros
+def test_a_given_memory_is_attended_over(component: Relative, *, fused: bool) -> None:
+    module = twin_of(component, spot(5, fused=fused))
+    x_BND, memory_BPD = noise(2, 5, 6), noise(2, component.memory, 6, seed=2)
+    plain = with_memory(options_of(component), given(module), x_BND, memory_BPD)
+    torch.testing.assert_close(module(x_BND, memory_BPD), plain, rtol=1e-11, atol=1e-12)
+    assert not torch.allclose(module(x_BND), plain)  # it is no zeros
 
 
 def test_a_memory_gets_no_gradient() -> None:
-    twin = twin_of(Relative(heads=2, causal=True, memory=4), spot(5))
+    module = twin_of(Relative(heads=2, causal=True, memory=4), spot(5))
     x_BND, memory_BPD = noise(1, 5, 6).requires_grad_(), noise(1, 4, 6, seed=2).requires_grad_()
-    twin(x_BND, memory_BPD).sum().backward()
+    module(x_BND, memory_BPD).sum().backward()
     assert x_BND.grad is not None
     assert memory_BPD.grad is None
 
@@ -158,9 +159,9 @@ class Segments(nn.Module):
 
     def __init__(self, layers: int, segments: int, tokens: int, memory: int) -> None:
         super().__init__()
-        page = Relative(heads=2, causal=True, memory=memory)
+        component = Relative(heads=2, causal=True, memory=memory)
         self.segments, self.memory = segments, memory
-        self.layers = nn.ModuleList(twin_of(page, spot(tokens), seed) for seed in range(layers))
+        self.layers = nn.ModuleList(twin_of(component, spot(tokens), seed) for seed in range(layers))
 
     def forward(self, x_BND: Tensor) -> Tensor:
         seen = [x_BND.new_zeros(x_BND.shape[0], self.memory, x_BND.shape[-1])] * len(self.layers)

@@ -12,10 +12,10 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.live.build import build
+from xfcost.counting.forward import count
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

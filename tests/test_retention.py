@@ -12,27 +12,27 @@ from torch import Tensor, nn
 from modules import Call
 from strategies import as_yaml
 from xfcost.api import analyze
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live import scans
-from xfcost.live.backward import walk
-from xfcost.live.build import TWINS
-from xfcost.live.mechanisms.retention import decay
-from xfcost.live.recurrence import in_few_steps
-from xfcost.live.trace import trace
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Retention
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.mechanisms.retention import decay
+from xfcost.torch_models.shared import scans
+from xfcost.torch_models.shared.recurrence import in_few_steps
+from xfcost.torch_models.tracing.backward import walk
+from xfcost.torch_models.tracing.trace import trace
 
 
 def spot(*sides: int, dim: int = 8) -> Place:
     return Place(grid=Grid(sides), dim=dim, out_dim=dim)
 
 
-def macs(page: Retention, where: Place) -> dict[str, int]:
-    return {row.path: row.macs for row in page.operations(where) if row.macs}
+def macs(component: Retention, where: Place) -> dict[str, int]:
+    return {row.path: row.macs for row in component.operations(where) if row.macs}
 
 
 def test_the_forms_by_hand() -> None:
@@ -51,22 +51,22 @@ def test_the_forms_by_hand() -> None:
     assert rows["local_scores"].pairs == 7  # 3 + 3 + 1
     assert (rows["carry"].flops, rows["carry"].moved) == (288, 144)  # 3 chunks of 4·12 numbers
     assert (rows["decays"].flops, rows["decays"].once) == (12, True)  # 2·(4 + 2)
-    assert [page.steps(spot(5)) for page in (parallel, chunkwise, recurrent)] == [1, 3, 5]
-    assert [page.carried(8) for page in (parallel, chunkwise, recurrent)] == [48] * 3
+    assert [component.steps(spot(5)) for component in (parallel, chunkwise, recurrent)] == [1, 3, 5]
+    assert [component.carried(8) for component in (parallel, chunkwise, recurrent)] == [48] * 3
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7, 12])
 def test_three_forms_give_the_same_numbers(tokens: int) -> None:
     torch.manual_seed(0)
     where = spot(tokens, dim=12)
-    twins: list[Any] = [
-        TWINS[Retention](Retention(heads=3, form=form, chunk=4 if form == "chunkwise" else None), where).double()
+    modules: list[Any] = [
+        MODULES[Retention](Retention(heads=3, form=form, chunk=4 if form == "chunkwise" else None), where).double()
         for form in ("parallel", "chunkwise", "recurrent")
     ]
     x = torch.randn(2, tokens, 12, dtype=torch.float64)
-    for twin in twins[1:]:
-        twin.load_state_dict(twins[0].state_dict())
-        torch.testing.assert_close(twin(x), twins[0](x), rtol=1e-11, atol=1e-12)
+    for module in modules[1:]:
+        module.load_state_dict(modules[0].state_dict())
+        torch.testing.assert_close(module(x), modules[0](x), rtol=1e-11, atol=1e-12)
 
 
 def test_decays_are_told_without_rounding() -> None:
@@ -94,15 +94,15 @@ def test_a_step_of_the_one_node_costs_what_a_step_of_the_loop_does(name: str) ->
 @pytest.mark.parametrize("form", ["chunkwise", "recurrent"])
 def test_a_loop_of_many_steps_learns_at_the_cost_that_a_few_say(form: str) -> None:
     with torch.device("meta"):
-        page = Retention(heads=2, form=form, chunk=2 if form == "chunkwise" else None)
-        twin = TWINS[Retention](page, spot(23))
+        component = Retention(heads=2, form=form, chunk=2 if form == "chunkwise" else None)
+        module = MODULES[Retention](component, spot(23))
         x = torch.randn(2, 23, 8, requires_grad=True)
-    quick = walk(twin, (x,))
+    quick = walk(module, (x,))
 
     class Whole(nn.Module):
         def forward(self, x: Tensor) -> Any:
             with in_few_steps(lambda loop, shapes, args: loop(*args)):
-                return twin(x)
+                return module(x)
 
     whole = walk(Whole(), (x,))
     for quantity in ("forward", "backward"):
@@ -121,7 +121,7 @@ def test_the_class_depends_on_the_form(form: str, times: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "where", "field", "words"),
+    ("component", "where", "field", "words"),
     [
         (Retention(heads=3), spot(5), "heads", "3 does not divide the width 8"),
         (Retention(heads=8), spot(5), "heads", "pairs of columns are turned, and a head is 1 wide"),
@@ -130,9 +130,9 @@ def test_the_class_depends_on_the_form(form: str, times: int) -> None:
         (Retention(heads=2), spot(3, 3), "kind", "walks along a sequence"),
     ],
 )
-def test_what_it_refuses(page: Retention, where: Place, field: str, words: str) -> None:
-    with pytest.raises(PageError, match=words) as refused:
-        page.check(where)
+def test_what_it_refuses(component: Retention, where: Place, field: str, words: str) -> None:
+    with pytest.raises(ComponentError, match=words) as refused:
+        component.check(where)
     assert refused.value.field == field
 
 

@@ -11,23 +11,23 @@ import torch
 from torch import Tensor
 
 from strategies import as_yaml
-from xfcost import units
-from xfcost.counted import count
-from xfcost.errors import SpecError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, Residual
 from xfcost.layers.mlp import Mlp
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import Live, StageModel, build
-from xfcost.live.memory import kept_bytes, watched
-from xfcost.live.reversible import ReversibleRun
-from xfcost.mechanisms.base import Place, Residual
+from xfcost.ledger import units
+from xfcost.ledger.errors import SpecError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.report.remarks import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
 from xfcost.spec.reader import Source
 from xfcost.spec.reversible import check_block
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live, StageModel, build
+from xfcost.torch_models.memory.peak import kept_bytes, watched
+from xfcost.torch_models.shared.reversible import ReversibleRun
 
 TOKENS, DIM = 6, 12
 FULL = {"kind": "full", "heads": 3}
@@ -190,7 +190,7 @@ def test_what_is_alive_after_a_forward_does_not_grow_with_depth(device, tmp_path
 
 
 def test_what_training_keeps_is_told(tmp_path):
-    (note,) = count(architecture_of(spec(depth=5), tmp_path)).facts.notes
+    (note,) = count(architecture_of(spec(depth=5), tmp_path)).metadata.notes
     assert note.startswith("stage 1: reversible: ")
     assert f"2·N·d = {2 * TOKENS * DIM:,} elements" in note
     assert f"5·2·N·d = {5 * 2 * TOKENS * DIM:,}" in note
@@ -291,7 +291,7 @@ class Wider(Mlp, frozen=True, kw_only=True, tag="wider"):
 
 def test_a_sub_layer_that_changes_the_width_is_refused():
     spot, residual = Place(grid=Grid((TOKENS,)), dim=DIM, out_dim=DIM), Residual(form="reversible")
-    parts = [Part("it", page, spot, residual) for page in (Mlp(), Wider())]
+    parts = [Part("it", component, spot, residual) for component in (Mlp(), Wider())]
     check_block(("block",), parts[:1] * 2, residual, Source("x.yaml"))
     with pytest.raises(SpecError, match=r"block\[1\].kind: 'wider' changes the grid or the width"):
         check_block(("block",), parts, residual, Source("x.yaml"))

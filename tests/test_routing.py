@@ -9,29 +9,29 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.mechanisms.full import FullAttention
-from xfcost.live.mechanisms.routing import DECAY, RoutingAttention
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full, Routing
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
 
 
 def at(n: int, dim: int = 8, **more: Any) -> Place:
     return Place(grid=Grid((n,)), dim=dim, out_dim=dim, **more)
 
 
-def rows(page: Routing, spot: Place) -> dict[str, Operation]:
-    return {row.path: row for row in page.operations(spot)}
+def rows(component: Routing, spot: Place) -> dict[str, Operation]:
+    return {row.path: row for row in component.operations(spot)}
 
 
-def twin(page: Routing, spot: Place) -> RoutingAttention:
+def torch_module(component: Routing, spot: Place) -> RoutingAttention:
     torch.manual_seed(0)
-    return RoutingAttention(page, spot).double().eval()
+    return RoutingAttention(component, spot).double().eval()
 
 
 def tokens(n: int, dim: int = 8, batch: int = 1) -> Tensor:
@@ -117,14 +117,14 @@ def test_local_heads_read_their_block_and_its_neighbours() -> None:
     ],
 )
 def test_what_can_not_be_is_refused(options: dict[str, Any], field: str, message: str) -> None:
-    with pytest.raises(PageError, match=message) as refused:
+    with pytest.raises(ComponentError, match=message) as refused:
         Routing(heads=2, **options).check(at(16))
     assert refused.value.field == field
 
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_one_cluster_of_all_tokens_is_full_attention(*, fused: bool) -> None:
-    routing, full = twin(Routing(heads=2, window=64), at(10, fused=fused)), FullAttention(Full(heads=2), at(10))
+    routing, full = torch_module(Routing(heads=2, window=64), at(10, fused=fused)), FullAttention(Full(heads=2), at(10))
     full.double().load_state_dict(
         {name: value for name, value in routing.state_dict().items() if "distances" not in name}
     )
@@ -134,7 +134,7 @@ def test_one_cluster_of_all_tokens_is_full_attention(*, fused: bool) -> None:
 
 def test_a_token_that_no_cluster_takes_reads_nothing() -> None:
     # Two clusters of 3 take at most 6 of 24 tokens per head; the others' answers are zero, and W_O's bias is left.
-    module = twin(Routing(heads=1, clusters=2, window=3), at(24))
+    module = torch_module(Routing(heads=1, clusters=2, window=3), at(24))
     chosen: list[Tensor] = []
     module.choose.register_forward_hook(lambda *call: chosen.append(call[2]))
     answers = module(tokens(24))[0]
@@ -146,7 +146,10 @@ def test_a_token_that_no_cluster_takes_reads_nothing() -> None:
 
 def test_a_token_in_several_clusters_gets_their_mean() -> None:
     # Two centroids in one place take the same tokens, and give the answer of one.
-    two, one = twin(Routing(heads=1, clusters=2, window=3), at(9)), twin(Routing(heads=1, clusters=1, window=3), at(9))
+    two, one = (
+        torch_module(Routing(heads=1, clusters=2, window=3), at(9)),
+        torch_module(Routing(heads=1, clusters=1, window=3), at(9)),
+    )
     one.load_state_dict(two.state_dict() | {"distances.centroids_HCK": two.distances.centroids_HCK[:, :1]})
     two.distances.centroids_HCK[:, 1] = two.distances.centroids_HCK[:, 0]
     torch.testing.assert_close(two(tokens(9)), one(tokens(9)), rtol=1e-12, atol=1e-12)
@@ -154,7 +157,7 @@ def test_a_token_in_several_clusters_gets_their_mean() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared: bool) -> None:
-    module = twin(Routing(heads=1, clusters=2, shared_qk=shared), at(6))
+    module = torch_module(Routing(heads=1, clusters=2, shared_qk=shared), at(6))
     before = module.distances.centroids_HCK.clone()
     module(tokens(6))
     assert torch.equal(module.distances.centroids_HCK, before)
@@ -174,10 +177,10 @@ def test_centroids_move_in_training_alone_and_are_no_parameters(*, shared: bool)
 
 def test_memory_keys_stand_per_cluster() -> None:
     # Causal and not shared: 4 clusters, 2 heads of 4, one key and one value each; more tokens, more clusters.
-    page = Routing(heads=2, causal="approximate")
-    assert [rows(page, at(n))["memory_keys"].params for n in (16, 64)] == [2 * 4 * 4, 2 * 8 * 4]
-    assert any("1 memory key(s)" in note for note in page.notes(at(16)))
-    assert rows(page, at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
+    component = Routing(heads=2, causal="approximate")
+    assert [rows(component, at(n))["memory_keys"].params for n in (16, 64)] == [2 * 4 * 4, 2 * 8 * 4]
+    assert any("1 memory key(s)" in note for note in component.notes(at(16)))
+    assert rows(component, at(16))["scores"].attention_entries == 2 * 4 * 4 * 5
 
 
 def test_the_order_in_print_holds_where_clusters_are_as_many_as_their_tokens() -> None:

@@ -16,16 +16,16 @@ from cases.base import Case
 from cases.letters import LETTERS
 from strategies import examples, place_for
 from test_every_mechanism import example, make
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.probing.reading import Reading, kind_of_rows
-from xfcost.live.probing.rows import probe_rows
-from xfcost.live.probing.steps import longest_chain, steps_between
-from xfcost.live.rows import row_path
-from xfcost.mechanisms.base import Mixer, Place, tag_of
+from xfcost.formulas.component import Mixer, Place, tag_of
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
+from xfcost.torch_models.probing.reading import Reading, kind_of_rows
+from xfcost.torch_models.probing.rows import probe_rows
+from xfcost.torch_models.probing.steps import longest_chain, steps_between
+from xfcost.torch_models.tracing.rows import row_path
 
 EXAMPLES = list(examples())
-IDS = [f"{page}-fused" if fused else str(page) for page, fused in EXAMPLES]
+IDS = [f"{component}-fused" if fused else str(component) for component, fused in EXAMPLES]
 
 
 class Row(NamedTuple):
@@ -40,25 +40,26 @@ class Row(NamedTuple):
         return self.told[0].path
 
 
-def places_of(page: Mixer, *, fused: bool) -> tuple[Place, Place]:
+def places_of(component: Mixer, *, fused: bool) -> tuple[Place, Place]:
     """Two places, with more tokens at the second; of the memory too where one is read."""
-    case = CASES[type(page)]
+    case = CASES[type(component)]
     small, large = (
-        place_for(page, grid, fused=fused, dim=case.rows.dim) for grid in (case.rows.grids or case.growth)(page)
+        place_for(component, grid, fused=fused, dim=case.rows.dim)
+        for grid in (case.rows.grids or case.growth)(component)
     )
     if large.memory:
         large = msgspec.structs.replace(large, memory=Grid((2 * large.memory.total,)))
     return small, large
 
 
-def readings(page: Mixer, place: Place) -> dict[str, Reading]:
+def readings(component: Mixer, place: Place) -> dict[str, Reading]:
     """What the leaves of its module read, by the row's own name."""
-    case, module = CASES[type(page)], make(Case(page, place))
+    case, module = CASES[type(component)], make(Case(component, place))
     names = {name: row_path(f"it.{name}", {"it": "it"})[3:] for name, _ in module.named_modules() if name}
-    positional = case.rows.positional(page) | (case.rows.masks if place.fused else frozenset())
+    positional = case.rows.positional(component) | (case.rows.masks if place.fused else frozenset())
     seen = probe_rows(
         module,
-        (*example(place, 1), *case.rows.past(page, place)),
+        (*example(place, 1), *case.rows.past(component, place)),
         positional=frozenset(name for name, row in names.items() if row in positional),
         states=frozenset(name for name, row in names.items() if row in case.rows.states),
         apart=case.rows.apart,
@@ -71,10 +72,10 @@ def readings(page: Mixer, place: Place) -> dict[str, Reading]:
 @functools.cache
 def rows_of(number: int) -> tuple[Row, ...]:
     """The rows of an example whose leaves give floats."""
-    page, fused = EXAMPLES[number]
-    places = places_of(page, fused=fused)
-    seen = [readings(page, place) for place in places]
-    told = zip(*(page.operations(place) for place in places), strict=True)
+    component, fused = EXAMPLES[number]
+    places = places_of(component, fused=fused)
+    seen = [readings(component, place) for place in places]
+    told = zip(*(component.operations(place) for place in places), strict=True)
     return tuple(
         Row((small, large), (seen[0][small.path], seen[1][small.path]), places)
         for small, large in told
@@ -82,26 +83,26 @@ def rows_of(number: int) -> tuple[Row, ...]:
     )
 
 
-def expected(page: Mixer, row: Row, at: int) -> int:
+def expected(component: Mixer, row: Row, at: int) -> int:
     """What the probe should count where the row says `reads_tokens`."""
-    hints = CASES[type(page)].rows
-    nothing = lambda page, place: 0  # noqa: E731
-    fewer, more = (table.get(row.path, nothing)(page, row.places[at]) for table in (hints.fewer, hints.more))
+    hints = CASES[type(component)].rows
+    nothing = lambda component, place: 0  # noqa: E731
+    fewer, more = (table.get(row.path, nothing)(component, row.places[at]) for table in (hints.fewer, hints.more))
     return row.told[at].reads_tokens - fewer + more
 
 
-def counted(page: Mixer, row: Row, at: int) -> int:
+def counted(component: Mixer, row: Row, at: int) -> int:
     seen = row.seen[at]
-    return seen.tokens if row.path in CASES[type(page)].rows.in_tokens else seen.number
+    return seen.tokens if row.path in CASES[type(component)].rows.in_tokens else seen.number
 
 
 def differences(number: int) -> Iterator[str]:
     """Where rows say other than what is seen."""
-    page, _ = EXAMPLES[number]
+    component, _ = EXAMPLES[number]
     for row in rows_of(number):
         small, large = row.told
         kind = kind_of_rows(*row.seen)
-        if row.path in CASES[type(page)].rows.left_out(page):
+        if row.path in CASES[type(component)].rows.left_out(component):
             continue
         if max((small.reads_tokens or 0), (large.reads_tokens or 0)) == 1:
             continue  # of one number, a softmax is 1 whatever it is
@@ -110,11 +111,11 @@ def differences(number: int) -> Iterator[str]:
             continue
         if not small.mixes:
             continue
-        if row.path in CASES[type(page)].rows.uncounted:
+        if row.path in CASES[type(component)].rows.uncounted:
             continue
-        told = [expected(page, row, at) for at in (0, 1)]
-        seen = [counted(page, row, at) for at in (0, 1)]
-        if row.path in CASES[type(page)].rows.at_most:
+        told = [expected(component, row, at) for at in (0, 1)]
+        seen = [counted(component, row, at) for at in (0, 1)]
+        if row.path in CASES[type(component)].rows.at_most:
             told = [min(pair) for pair in zip(told, seen, strict=True)]
         if told != seen:
             yield f"{row.path}: told {small.reads} {told}, seen {seen} {row.seen}"
@@ -126,8 +127,8 @@ def differences(number: int) -> Iterator[str]:
 def test_every_row_reads_what_it_says(number: int) -> None:
     assert list(differences(number)) == []
     known = {row.path for row in rows_of(number)}
-    page, fused = EXAMPLES[number]
-    mixing = {row.path for row in page.operations(places_of(page, fused=fused)[0]) if row.mixes}
+    component, fused = EXAMPLES[number]
+    mixing = {row.path for row in component.operations(places_of(component, fused=fused)[0]) if row.mixes}
     assert mixing <= known, "no leaf was seen to run for these"
 
 
@@ -153,11 +154,11 @@ def evaluated(text: str, letters: dict[str, int | float]) -> float:
     return eval("".join(python), {"__builtins__": {}})  # noqa: S307 - numbers and signs alone
 
 
-def letters_of(page: Mixer, place: Place) -> dict[str, float]:
+def letters_of(component: Mixer, place: Place) -> dict[str, float]:
     n, sides = place.grid.total, place.grid.sides
     known = {"N": n, "√N": sides[-1], "∛N": round(n ** (1 / 3)), "M": place.memory.total if place.memory else 0}
-    letters = LETTERS.get(tag_of(type(page)))
-    return known | (letters(page, place) if letters else {})
+    letters = LETTERS.get(tag_of(type(component)))
+    return known | (letters(component, place) if letters else {})
 
 
 def test_formulas_are_read() -> None:
@@ -170,10 +171,10 @@ def test_formulas_are_read() -> None:
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
 def test_the_text_of_reads_gives_its_number(number: int) -> None:
-    page, fused = EXAMPLES[number]
-    for place in places_of(page, fused=fused):
-        letters = letters_of(page, place)
-        for row in page.operations(place):
+    component, fused = EXAMPLES[number]
+    for place in places_of(component, fused=fused):
+        letters = letters_of(component, place)
+        for row in component.operations(place):
             assert (row.reads is None) == (row.reads_tokens is None) == (not row.mixes), row.path
             if row.reads is not None:
                 assert row.reads_tokens == evaluated(row.reads, letters), (row.path, row.reads, row.reads_tokens)
@@ -184,10 +185,10 @@ def test_the_text_of_reads_gives_its_number(number: int) -> None:
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
 def test_steps_are_as_many_as_the_running_module_waits_for(number: int) -> None:
-    page, fused = EXAMPLES[number]
-    places = places_of(page, fused=fused)
-    small, large = (longest_chain(make(Case(page, place)), example(place, 1)) for place in places)
-    told = [page.steps(place) for place in places]
+    component, fused = EXAMPLES[number]
+    places = places_of(component, fused=fused)
+    small, large = (longest_chain(make(Case(component, place)), example(place, 1)) for place in places)
+    told = [component.steps(place) for place in places]
     if told[1] == told[0]:
         # at other sizes torch may take one product for another and a sum, and no step takes fewer operations than two
         assert told == [1, 1]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xfcost.api import analyze
-from xfcost.counted import count
-from xfcost.errors import UsageError
+from xfcost.counting.forward import count
+from xfcost.ledger.errors import UsageError
 from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.order import Order

@@ -10,26 +10,26 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from modules import Call
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live import scans
-from xfcost.live.build import TWINS
-from xfcost.live.trace import trace
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Mamba, RwkvChannel, RwkvTime
-from xfcost.mechanisms.base import Mixer, Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.shared import scans
+from xfcost.torch_models.tracing.trace import trace
 
 
 def spot(*sides: int, dim: int = 8) -> Place:
     return Place(grid=Grid(sides), dim=dim, out_dim=dim)
 
 
-def live(page: Mixer, where: Place) -> Any:
+def live(component: Mixer, where: Place) -> Any:
     torch.manual_seed(0)
-    return TWINS[type(page)](page, where).requires_grad_(requires_grad=False)
+    return MODULES[type(component)](component, where).requires_grad_(requires_grad=False)
 
 
 def test_a_mamba_block_by_hand() -> None:
@@ -101,8 +101,8 @@ def test_a_mamba_block_is_transformers_own() -> None:
     torch.manual_seed(1)
     config = MambaConfig(hidden_size=32, state_size=5, conv_kernel=4, expand=2, num_hidden_layers=1, use_mambapy=False)
     theirs = MambaMixer(config, layer_idx=0).eval().requires_grad_(requires_grad=False)
-    page, where = Mamba(state=5), spot(11, dim=32)
-    ours = live(page, where)
+    component, where = Mamba(state=5), spot(11, dim=32)
+    ours = live(component, where)
     ours.decay.log.copy_(theirs.A_log.normal_())
     ours.skip.weight.copy_(theirs.D.normal_())
     for name in ("in_proj", "x_proj", "dt_proj", "out_proj"):
@@ -112,7 +112,7 @@ def test_a_mamba_block_is_transformers_own() -> None:
     with FlopCounterMode(display=False) as counter:
         expected = theirs(x)
     torch.testing.assert_close(ours(x), expected, rtol=1e-4, atol=1e-5)
-    rows = list(page.operations(where))
+    rows = list(component.operations(where))
     assert counter.get_total_flops() == 2 * 2 * sum(row.macs for row in rows)
     assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(row.params for row in rows)
 
@@ -124,38 +124,40 @@ def test_an_rwkv_block_is_transformers_own() -> None:
     torch.manual_seed(1)
     config = RwkvConfig(hidden_size=16, attention_hidden_size=16, intermediate_size=64, num_hidden_layers=1)
     x = torch.randn(2, 11, 16)
-    for page, make, uses in (
+    for component, make, uses in (
         (RwkvTime(), RwkvSelfAttention, "key value receptance"),
         (RwkvChannel(), RwkvFeedForward, "key receptance"),
     ):
         theirs = make(config).eval().requires_grad_(requires_grad=False)
         for parameter in theirs.parameters():
             parameter.normal_(std=0.3)
-        ours = live(page, spot(11, dim=16))
+        ours = live(component, spot(11, dim=16))
         for row, use in enumerate(uses.split()):
             ours.mix.weight[row].copy_(getattr(theirs, f"time_mix_{use}").flatten())
         maps = (
-            ("key", "value", "receptance", "output") if isinstance(page, RwkvTime) else ("key", "value", "receptance")
+            ("key", "value", "receptance", "output")
+            if isinstance(component, RwkvTime)
+            else ("key", "value", "receptance")
         )
         for name in maps:
             getattr(ours, name).load_state_dict(getattr(theirs, name).state_dict())
-        if isinstance(page, RwkvTime):
+        if isinstance(component, RwkvTime):
             ours.decay.weight.copy_(theirs.time_decay)
             ours.wkv.first.copy_(theirs.time_first)
         torch.testing.assert_close(ours(x), theirs(x)[0], rtol=1e-4, atol=1e-5)
         assert sum(parameter.numel() for parameter in theirs.parameters()) == sum(
-            row.params for row in page.operations(spot(11, dim=16))
+            row.params for row in component.operations(spot(11, dim=16))
         )
 
 
-@pytest.mark.parametrize("page", [Mamba(), RwkvTime(), RwkvChannel()], ids=str)
-def test_a_grid_is_refused(page: Mixer) -> None:
-    with pytest.raises(PageError, match=r"walks along a sequence, and 9 \(3×3\) tokens stand here"):
-        page.check(spot(3, 3))
+@pytest.mark.parametrize("component", [Mamba(), RwkvTime(), RwkvChannel()], ids=str)
+def test_a_grid_is_refused(component: Mixer) -> None:
+    with pytest.raises(ComponentError, match=r"walks along a sequence, and 9 \(3×3\) tokens stand here"):
+        component.check(spot(3, 3))
 
 
 def test_the_state_that_is_told_does_not_grow() -> None:
-    notes = [next(iter(page.notes(spot(n)))) for page in (Mamba(), RwkvTime()) for n in (100, 1000)]
+    notes = [next(iter(component.notes(spot(n)))) for component in (Mamba(), RwkvTime()) for n in (100, 1000)]
     # 16·(16 + 3), and 4·8
     assert [text.partition("a state of ")[2].split()[0] for text in notes] == ["304", "304", "32", "32"]
     assert [Mamba().steps(spot(100)), RwkvTime().steps(spot(100)), RwkvChannel().steps(spot(100))] == [100, 100, 1]

@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place, Residual, SubLayer
+from xfcost.formulas.residual import wrapped
 from xfcost.layers import Dense
-from xfcost.layers.residual import wrapped
-from xfcost.ledger import Operation
-from xfcost.live.build import BlockModel, SubLayerModel, Twins
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full, Inducing
-from xfcost.mechanisms.base import Place, Residual, SubLayer
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import BlockModel, SubLayerModel, Twins
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")
@@ -30,17 +30,21 @@ def spot(tokens: int, dim: int, *, fused: bool = False) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, fused=fused)
 
 
-def rows_of(place: Place, residual: Residual, *pages: SubLayer) -> list[Operation]:
-    return [row for page in pages for row in wrapped(page, residual, place)]
+def rows_of(place: Place, residual: Residual, *components: SubLayer) -> list[Operation]:
+    return [row for component in components for row in wrapped(component, residual, place)]
 
 
 def total(rows: list[Operation], quantity: str) -> int:
     return sum(getattr(row, quantity) for row in rows)
 
 
-def block(place: Place, residual: Residual, *pages: SubLayer) -> nn.Module:
+def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
     torch.manual_seed(0)
-    return BlockModel(SubLayerModel(Part("it", page, place, residual), Twins({})) for page in pages).double().eval()
+    return (
+        BlockModel(SubLayerModel(Part("it", component, place, residual), Twins({})) for component in components)
+        .double()
+        .eval()
+    )
 
 
 # Costs ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -101,9 +105,9 @@ def test_parameters_of_the_authors_modules(norm: Any) -> None:
 @pytest.mark.parametrize(("n", "d", "heads", "k"), [(1024, 512, 8, 128), (4096, 512, 8, 128), (50, 96, 2, 7)])
 def test_macs_of_the_package_isab_pytorch(n: int, d: int, heads: int, k: int) -> None:
     # isab-pytorch 0.3.0 has no rFF, no norm, no residual, and heads of 64: (4N + 4m)·d·inner + 4mN·inner.
-    page = Inducing(heads=heads, head_dim=64, points=k, induce="attention", projection_bias=False)
+    component = Inducing(heads=heads, head_dim=64, points=k, induce="attention", projection_bias=False)
     inner = heads * 64
-    rows = list(page.operations(spot(n, d)))
+    rows = list(component.operations(spot(n, d)))
     assert total(rows, "macs") == (4 * n + 4 * k) * d * inner + 4 * k * n * inner
     assert total(rows, "params") == 8 * d * inner + k * d
 
@@ -133,11 +137,11 @@ SET_BLOCKS = [
 
 @BOTH_EXECUTIONS
 @pytest.mark.parametrize("residual", [POST, PLAIN, Residual()], ids=["post", "plain", "pre"])
-@pytest.mark.parametrize("pages", SET_BLOCKS, ids=lambda pages: type(pages[0]).__name__)
+@pytest.mark.parametrize("components", SET_BLOCKS, ids=lambda components: type(components[0]).__name__)
 def test_tokens_in_another_order_give_outputs_in_that_order(
-    pages: tuple[SubLayer, ...], residual: Residual, *, fused: bool
+    components: tuple[SubLayer, ...], residual: Residual, *, fused: bool
 ) -> None:
-    module = block(spot(11, 6, fused=fused), residual, *pages)
+    module = block(spot(11, 6, fused=fused), residual, *components)
     x, order = shuffled(11, 6)
     with torch.no_grad():
         straight, other = module(x, None), module(x[:, order], None)
@@ -157,17 +161,17 @@ def test_tokens_learn_of_each_other_through_the_points_alone() -> None:
 # Refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("page", [Full, Inducing])
-def test_without_w_o_the_heads_make_the_width(page: Any) -> None:
-    more = {"points": 2} if page is Inducing else {}
-    with pytest.raises(PageError, match=r"as wide as the output \(6\), and they are 10 wide") as refused:
-        page(heads=2, head_dim=5, output_projection=False, **more).check(spot(3, 6))
+@pytest.mark.parametrize("component", [Full, Inducing])
+def test_without_w_o_the_heads_make_the_width(component: Any) -> None:
+    more = {"points": 2} if component is Inducing else {}
+    with pytest.raises(ComponentError, match=r"as wide as the output \(6\), and they are 10 wide") as refused:
+        component(heads=2, head_dim=5, output_projection=False, **more).check(spot(3, 6))
     assert refused.value.field == "output_projection"
-    page(heads=2, head_dim=3, output_projection=False, **more).check(spot(3, 6))
+    component(heads=2, head_dim=3, output_projection=False, **more).check(spot(3, 6))
 
 
 def test_inducing_points_are_never_causal() -> None:
-    with pytest.raises(PageError, match="'inducing' has no causal form: every point reads all tokens") as refused:
+    with pytest.raises(ComponentError, match="'inducing' has no causal form: every point reads all tokens") as refused:
         Inducing(heads=2, points=3, causal=True).check(spot(5, 6))
     assert refused.value.field == "causal"
 

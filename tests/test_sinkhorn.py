@@ -6,29 +6,29 @@ import pytest
 import torch
 from torch import Tensor
 
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.live.mechanisms.full import FullAttention
-from xfcost.live.mechanisms.sinkhorn import Balance, SinkhornAttention
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Full, Sinkhorn
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.mechanisms.sinkhorn import Balance, SinkhornAttention
 
 
 def at(n: int, dim: int = 8) -> Place:
     return Place(grid=Grid((n,)), dim=dim, out_dim=dim)
 
 
-def rows(page: Sinkhorn, spot: Place) -> dict[str, Operation]:
-    return {row.path: row for row in page.operations(spot)}
+def rows(component: Sinkhorn, spot: Place) -> dict[str, Operation]:
+    return {row.path: row for row in component.operations(spot)}
 
 
-def twin(page: Sinkhorn, spot: Place) -> SinkhornAttention:
+def torch_module(component: Sinkhorn, spot: Place) -> SinkhornAttention:
     torch.manual_seed(0)
-    return SinkhornAttention(page, spot).double().eval()
+    return SinkhornAttention(component, spot).double().eval()
 
 
 def tokens(n: int, dim: int = 8) -> Tensor:
@@ -76,7 +76,7 @@ def test_rows_of_sortcut_by_hand() -> None:
 
 
 def test_sortcut_is_never_causal() -> None:
-    with pytest.raises(PageError, match="later ones too; write causal: false") as refused:
+    with pytest.raises(ComponentError, match="later ones too; write causal: false") as refused:
         Sinkhorn(heads=2, sortcut=2, causal=True).check(at(12))
     assert refused.value.field == "sortcut"
 
@@ -91,7 +91,7 @@ def test_rows_and_columns_of_the_sorting_sum_to_one() -> None:
 
 def test_a_permutation_sorts_the_values_as_it_sorts_the_keys() -> None:
     # The released code takes the sorted keys for values where it isn't causal; what is reordered here is v itself.
-    module, seen = twin(Sinkhorn(heads=1, block=2), at(6)), []
+    module, seen = torch_module(Sinkhorn(heads=1, block=2), at(6)), []
     swap = torch.tensor([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]], dtype=torch.float64)
     module.balance.register_forward_hook(lambda *_: swap.expand(1, 1, 3, 3))
     module.reorder.register_forward_hook(lambda *call: seen.append(call[2]))
@@ -103,13 +103,13 @@ def test_a_permutation_sorts_the_values_as_it_sorts_the_keys() -> None:
 
 def test_one_block_is_full_attention() -> None:
     # Its sorted block is itself: every key is there twice, which softmax does not see. Padding is read by none.
-    sinkhorn, full = twin(Sinkhorn(heads=2, block=6), at(6)), FullAttention(Full(heads=2), at(6)).double()
+    sinkhorn, full = torch_module(Sinkhorn(heads=2, block=6), at(6)), FullAttention(Full(heads=2), at(6)).double()
     full.load_state_dict(sinkhorn.state_dict())
     torch.testing.assert_close(sinkhorn(tokens(6)), full(tokens(6)), rtol=1e-12, atol=1e-12)
 
 
 def test_the_first_causal_block_reads_nothing_but_the_null_block_and_itself() -> None:
-    module = twin(Sinkhorn(heads=1, block=4, causal=True), at(8))
+    module = torch_module(Sinkhorn(heads=1, block=4, causal=True), at(8))
     order: list[Tensor] = []
     module.balance.register_forward_hook(lambda *call: order.append(call[2]))
     module(tokens(8))
@@ -120,7 +120,7 @@ def test_the_first_causal_block_reads_nothing_but_the_null_block_and_itself() ->
 
 
 def test_noise_belongs_to_training_alone() -> None:
-    module = twin(Sinkhorn(heads=2, block=4), at(12))
+    module = torch_module(Sinkhorn(heads=2, block=4), at(12))
     assert torch.equal(module(tokens(12)), module(tokens(12)))
     module.train()
     assert not torch.equal(module(tokens(12)), module(tokens(12)))

@@ -11,14 +11,15 @@ import pytest
 
 import xfcost
 from helpers import xf
-from xfcost.counted import count
-from xfcost.errors import UsageError, XfcostError
-from xfcost.ledger import Ledger, Operation
+from xfcost.counting.forward import count
+from xfcost.counting.sweep import PIXELS, sweep
+from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.report.compare import comparison_plain
 from xfcost.report.table import ledger_plain
 from xfcost.spec.load import Loaded, load, preset_names
 from xfcost.spec.walk import Run, input_for, place
-from xfcost.sweep import PIXELS, sweep
 
 
 def counted(name: str, **run: object) -> Ledger:
@@ -27,10 +28,10 @@ def counted(name: str, **run: object) -> Ledger:
 
 def test_a_size_is_the_image_s_height_and_width():
     # 224/4 × 320/4
-    assert xfcost.analyze("swin-t", size="224x320", trace=False).facts.tokens == "4,480 (56×80)"
+    assert xfcost.analyze("swin-t", size="224x320", trace=False).metadata.tokens == "4,480 (56×80)"
     for given in (384, "384", (384, 384), "384x384"):
         ledger = xfcost.analyze("vit-b16", size=given, trace=False)
-        assert ledger.facts.tokens == "576 (24×24) + 1"
+        assert ledger.metadata.tokens == "576 (24×24) + 1"
         assert ledger.total("macs") == counted("vit-b16-384").total("macs")
 
 
@@ -66,7 +67,7 @@ def test_a_sweep_over_sizes_takes_images_that_patches_tile():
     assert all(x % 14 == 0 for x in one.xs)
     assert 518 in one.xs  # 37·14, which was asked for; 384 is no multiple of 14
     assert 384 not in one.xs
-    assert [ledger.facts.grid_tokens for ledger in one.ledgers] == [(x // 14) ** 2 for x in one.xs]
+    assert [ledger.metadata.grid_tokens for ledger in one.ledgers] == [(x // 14) ** 2 for x in one.xs]
 
 
 def test_plot_over_sizes(tmp_path: Path):
@@ -164,12 +165,12 @@ def _differing(loaded: Loaded, here: dict[str, Operation], scales: Iterable[tupl
 def test_a_rebuilt_model_says_so():
     own = xfcost.analyze("vit-b16", trace=False)
     assert own.bound_params == 197 * 768
-    assert not any("rebuilt" in note for note in own.facts.notes)
+    assert not any("rebuilt" in note for note in own.metadata.notes)
     other = xfcost.analyze("vit-b16", N=784, trace=False)
     assert f"rebuilt for 784 (28×28) + 1 tokens: {785 * 768:,} parameters" in " ".join(ledger_plain(other).split())
     assert json.loads(other.to_json())["totals"]["bound_params"] == 785 * 768
     swin = xfcost.analyze("swin-t", size=448, trace=False)  # windows cover no map here either
-    assert not any("rebuilt" in note for note in swin.facts.notes)
+    assert not any("rebuilt" in note for note in swin.metadata.notes)
 
 
 def test_systems_with_tokens_of_other_sizes_cross_at_equal_images():

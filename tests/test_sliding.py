@@ -1,4 +1,4 @@
-"""Sliding windows: counts worked by hand, what the page refuses and tells, and transformers' Longformer beside it."""
+"""Sliding windows: counts worked by hand, what is refused and noted, and transformers' Longformer beside it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_embeddings, put_joined, put_layer
 from test_against_transformers import ours_of, put, scrambled, theirs_of, transformers, weights_of
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import Live
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Sliding
-from xfcost.mechanisms.base import Place
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import Live
 
 
 def at(tokens: int, dim: int = 8, **more: Any) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
 
 
-def rows(page: Sliding, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in page.operations(spot)}
+def rows(component: Sliding, spot: Place) -> dict[str, Any]:
+    return {row.path: row for row in component.operations(spot)}
 
 
 # By hand ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,7 +102,7 @@ def test_reads_and_kind_of_every_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "field", "message"),
+    ("component", "field", "message"),
     [
         (Sliding(heads=2, window=5), "window", "5 is odd, and half of it stands on each side; try 4 or 6"),
         (Sliding(heads=2, window=4, global_tokens=11), "global_tokens", "11 are more than the 10 tokens here"),
@@ -110,17 +110,17 @@ def test_reads_and_kind_of_every_row() -> None:
         (Sliding(heads=3, window=4), "heads", "3 does not divide the width 8"),
     ],
 )
-def test_what_can_not_stand_is_refused(page: Sliding, field: str, message: str) -> None:
-    with pytest.raises(PageError, match=message) as refused:
-        page.check(at(10))
+def test_what_can_not_stand_is_refused(component: Sliding, field: str, message: str) -> None:
+    with pytest.raises(ComponentError, match=message) as refused:
+        component.check(at(10))
     assert refused.value.field == field
 
 
 def test_a_decoder_has_no_global_tokens() -> None:
-    page = Sliding(heads=2, window=4, global_tokens=1)
-    page.in_stream(decoder=False).check(at(10))
-    with pytest.raises(PageError, match="this is causal; leave them out, or write causal: false"):
-        page.in_stream(decoder=True).check(at(10))
+    component = Sliding(heads=2, window=4, global_tokens=1)
+    component.in_stream(decoder=False).check(at(10))
+    with pytest.raises(ComponentError, match="this is causal; leave them out, or write causal: false"):
+        component.in_stream(decoder=True).check(at(10))
 
 
 def test_notes() -> None:
@@ -245,7 +245,7 @@ def test_character_models_lack_their_relative_positions_alone(preset: str, layer
 def test_the_small_character_model_s_windows_have_the_paper_s_mean() -> None:
     # Table 4: windows that grow from 32 to 512 beside a fixed one of 230, "the average"
     blocks = place(load("longformer-char-small"), Run()).streams[0].stages[0].blocks
-    windows = [part.page.window for block in blocks for part in block.parts[:1] for _ in range(block.times)]
+    windows = [part.component.window for block in blocks for part in block.parts[:1] for _ in range(block.times)]
     assert (windows[0], windows[-1], len(windows)) == (32, 512, 12)
     assert windows == sorted(windows)
     assert sum(windows) / 12 == pytest.approx(230, abs=1)

@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.build import TWINS
-from xfcost.live.probe import probe
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Sparse
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.probing.probe import probe
 
 
 def stand(n: int, dim: int = 6, *, fused: bool = False) -> Place:
@@ -32,12 +32,12 @@ def fixed(stride: int, summary: int, integration: str = "merged", *, causal: boo
     return Sparse(heads=2, pattern="fixed", stride=stride, summary=summary, integration=integration, causal=causal)
 
 
-def listed(page: Sparse, n: int, *tokens: int) -> list[list[int]]:
-    return [sorted(page.reads(Grid((n,)), token)) for token in tokens]
+def listed(component: Sparse, n: int, *tokens: int) -> list[list[int]]:
+    return [sorted(component.reads(Grid((n,)), token)) for token in tokens]
 
 
-def figure(page: Sparse, n: int, quantity: str, *rows: str, dim: int = 6) -> int:
-    return sum(getattr(row, quantity) for row in page.operations(stand(n, dim)) if row.path in rows)
+def figure(component: Sparse, n: int, quantity: str, *rows: str, dim: int = 6) -> int:
+    return sum(getattr(row, quantity) for row in component.operations(stand(n, dim)) if row.path in rows)
 
 
 # Patterns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -72,9 +72,9 @@ def test_every_small_pattern_has_as_many_pairs_as_its_closed_form(integration: s
     """Every stride up to 5, every number of cells, every length up to four blocks: rests with several cells too."""
     for stride in range(1, 6):
         summaries = [fixed(stride, cells, integration, causal=causal) for cells in range(1, stride + 1)]
-        for page in (strided(stride, integration, causal=causal), *summaries):
+        for component in (strided(stride, integration, causal=causal), *summaries):
             for n in range(1, 4 * stride + 1):
-                assert sum(map(len, listed(page, n, *range(n)))) == page.pairs(Grid((n,))), (page, n)
+                assert sum(map(len, listed(component, n, *range(n)))) == component.pairs(Grid((n,))), (component, n)
 
 
 @pytest.mark.parametrize("n", [1, 7, 64, 129, 1000])
@@ -92,14 +92,14 @@ def test_the_paper_s_sums(n: int, stride: int) -> None:
 
 def test_the_enwik8_model_reads_a_quarter_of_what_dense_attention_does() -> None:
     # N = 12288 = 96·128, c = 32. A⁽¹⁾ N·129/2; A⁽²⁾ 32·N·95/2 + 96·32·33/2; both: the cells of a block, 96·32·33/2.
-    n, page = 12288, fixed(128, 32)
-    assert page.local_pairs(n) == n * 129 // 2
-    assert page.long_pairs(n) == 32 * n * 95 // 2 + 96 * 528
-    assert page.overlap(n) == 96 * 528
-    assert page.pairs(Grid((n,))) == 19_470_336
-    assert page.pairs(Grid((n,))) / (n * (n + 1) // 2) == pytest.approx(0.258, abs=5e-4)
+    n, component = 12288, fixed(128, 32)
+    assert component.local_pairs(n) == n * 129 // 2
+    assert component.long_pairs(n) == 32 * n * 95 // 2 + 96 * 528
+    assert component.overlap(n) == 96 * 528
+    assert component.pairs(Grid((n,))) == 19_470_336
+    assert component.pairs(Grid((n,))) / (n * (n + 1) // 2) == pytest.approx(0.258, abs=5e-4)
     # What runs is dense: N·128 in the blocks and N·96·32 against all cells, which causality halves only on paper.
-    assert figure(page, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
+    assert figure(component, n, "attention_entries", "local_scores", "long_scores") == 2 * n * (128 + 96 * 32)
 
 
 def test_products_are_those_of_the_blocks_and_of_the_columns() -> None:
@@ -145,11 +145,11 @@ def test_halved_keys_halve_the_scores_alone() -> None:
 
 
 class Layers(nn.Module):
-    """One layer per page, each with its shortcut."""
+    """One layer per component, each with its shortcut."""
 
-    def __init__(self, n: int, *pages: Sparse) -> None:
+    def __init__(self, n: int, *components: Sparse) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(TWINS[Sparse](page, stand(n)) for page in pages)
+        self.layers = nn.ModuleList(MODULES[Sparse](component, stand(n)) for component in components)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -157,9 +157,9 @@ class Layers(nn.Module):
         return x
 
 
-def reaches_everything(n: int, *pages: Sparse) -> bool:
+def reaches_everything(n: int, *components: Sparse) -> bool:
     """Does every token depend on all tokens up to itself?"""
-    seen = probe(Layers(n, *pages), (torch.zeros(1, n, 6),)).reads
+    seen = probe(Layers(n, *components), (torch.zeros(1, n, 6),)).reads
     return all(reads == frozenset(range(token + 1)) for token, reads in enumerate(seen))
 
 
@@ -190,29 +190,29 @@ def test_merged_and_split_heads_reach_everything_in_two_layers() -> None:
 def test_on_meta_the_masks_are_shapes_alone(integration: str, summary: int | None) -> None:
     # 2⁴⁰ tokens in blocks of 2²⁰: their positions alone would be 8 TB.
     pattern = "strided" if summary is None else "fixed"
-    page = Sparse(heads=2, pattern=pattern, stride=2**20, summary=summary, integration=integration, causal=True)
+    component = Sparse(heads=2, pattern=pattern, stride=2**20, summary=summary, integration=integration, causal=True)
     with torch.device("meta"):
-        twin = TWINS[Sparse](page, Place(grid=Grid((2**40 - 5,)), dim=2, out_dim=2))
-    assert len(list(twin.buffers())) >= 3
-    assert all(buffer.is_meta for buffer in twin.buffers())
+        module = MODULES[Sparse](component, Place(grid=Grid((2**40 - 5,)), dim=2, out_dim=2))
+    assert len(list(module.buffers())) >= 3
+    assert all(buffer.is_meta for buffer in module.buffers())
 
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused: bool) -> None:
-    twin = TWINS[Sparse](fixed(4, 1, "long"), stand(10, fused=fused))
+    module = MODULES[Sparse](fixed(4, 1, "long"), stand(10, fused=fused))
     x = torch.randn(2, 10, 6, requires_grad=True)
-    y = twin(x)
-    torch.testing.assert_close(y[:, :3], twin.out.bias.expand(2, 3, 6))
+    y = module(x)
+    torch.testing.assert_close(y[:, :3], module.out.bias.expand(2, 3, 6))
     y.sum().backward()
     assert x.grad.isfinite().all()
-    assert all(parameter.grad.isfinite().all() for parameter in twin.parameters())
+    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
 
 
 # Refused, told ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("page", "field", "words"),
+    ("component", "field", "words"),
     [
         (Sparse(heads=1, pattern="strided", stride=4, summary=1), "summary", "strided pattern has no summary cells"),
         (Sparse(heads=1, pattern="fixed", stride=4), "summary", "needs the number of summary cells"),
@@ -221,9 +221,9 @@ def test_a_token_before_the_first_cell_reads_nothing_and_leaves_no_nan(*, fused:
     ],
     ids=str,
 )
-def test_what_can_not_be_is_refused(page: Sparse, field: str, words: str) -> None:
-    with pytest.raises(PageError, match=words) as refused:
-        page.check(stand(8))
+def test_what_can_not_be_is_refused(component: Sparse, field: str, words: str) -> None:
+    with pytest.raises(ComponentError, match=words) as refused:
+        component.check(stand(8))
     assert refused.value.field == field
 
 

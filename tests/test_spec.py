@@ -13,12 +13,12 @@ import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from xfcost.counted import count
-from xfcost.errors import SpecError, UsageError
-from xfcost.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Residual, tag_of
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Residual, tag_of
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.reader import Source, path_text, read, read_value
@@ -154,7 +154,9 @@ class TestExtends:
         write("child.yaml", "extends: ./base.yaml\ninput: {size: 64}\nembed: [{kind: patch, size: 16}]\n")
         spec, base = load("child.yaml").spec, load("base.yaml").spec
         assert (spec.input.size, spec.input.channels) == (64, 3)
-        assert [msgspec.to_builtins(page) for page in spec.embed] != [msgspec.to_builtins(page) for page in base.embed]
+        assert [msgspec.to_builtins(component) for component in spec.embed] != [
+            msgspec.to_builtins(component) for component in base.embed
+        ]
         assert (spec.name, spec.paper, spec.stages, spec.head) == (base.name, base.paper, base.stages, base.head)
 
     def test_another_kind_replaces_the_mapping_whole(self, here):
@@ -368,7 +370,10 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("setting", "said"),
         [
-            ("stages.each.depth=[1, 2]", "'each' needs a list of 4, one value for each item of stages; got a list of 2"),
+            (
+                "stages.each.depth=[1, 2]",
+                "'each' needs a list of 4, one value for each item of stages; got a list of 2",
+            ),
             ("stages.each.depth=7", "'each' needs a list of 4, one value for each item of stages; got 7"),
             ("input.each.size=[7]", "'each' is every item of a list, and input is "),
             ("stages.9.each=[7]", "stages has items 0 to 3, and no '9'"),
@@ -429,7 +434,10 @@ class TestSet:
             ),
             ("[a]", "x.yaml:3 set: expected a mapping, got ['a']"),
             ('{"**.heads": 5}', "x.yaml:3 stages[0].block[0].heads: 5 does not divide the width 384"),
-            ("\n  name: y\n  stages.each.depth: [four]", "x.yaml:5 stages[0].depth: expected a whole number, got 'four'"),
+            (
+                "\n  name: y\n  stages.each.depth: [four]",
+                "x.yaml:5 stages[0].depth: expected a whole number, got 'four'",
+            ),
             ("\n  stages.each.depth: [1, 2]", "x.yaml:4 set.stages.each.depth: 'each' needs a list of 1, "),
             ('{"**.set.name": 5}', "x.yaml:3 set.**.set.name: nothing in the spec is at **.set.name"),
         ],
@@ -558,8 +566,8 @@ class TestGrammar:
         assert schema["$schema"].startswith("https://json-schema.org/")
         assert schema["title"] == "xfcost spec"
         text = str(schema)
-        for page in (*MECHANISMS, *EMBEDS, *ENTERS, *HEADS, *SUBLAYERS):
-            assert f"'{tag_of(page)}'" in text
+        for component in (*MECHANISMS, *EMBEDS, *ENTERS, *HEADS, *SUBLAYERS):
+            assert f"'{tag_of(component)}'" in text
 
 
 class TestGrids:

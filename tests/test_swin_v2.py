@@ -13,22 +13,23 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
 from test_against_transformers import CLASSES, EPS, compare, ours_of, put, take, theirs_of
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Place
 from xfcost.layers.patch_merging import PatchMerging
-from xfcost.ledger import Ledger, Operation
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
-from xfcost.live.leaves import Fused
-from xfcost.live.mechanisms.cosine import Temperature
-from xfcost.live.mechanisms.position_bias import log_offsets
-from xfcost.live.mechanisms.window import WindowAttention
-from xfcost.live.trace import trace
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import Window
-from xfcost.mechanisms.base import Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
+from xfcost.torch_models.mechanisms.window import WindowAttention
+from xfcost.torch_models.shared.cosine import Temperature
+from xfcost.torch_models.shared.leaves import Fused
+from xfcost.torch_models.shared.position_bias import log_offsets
+from xfcost.torch_models.tracing.trace import trace
 
 transformers = pytest.importorskip("transformers")
 
@@ -39,8 +40,8 @@ def spot(*sides: int, dim: int = 4, fused: bool = False) -> Place:
     return Place(grid=Grid(sides), dim=dim, out_dim=2 * dim, fused=fused)
 
 
-def rows(page: Window | PatchMerging, where: Place) -> dict[str, Operation]:
-    return {row.path: row for row in page.operations(where)}
+def rows(component: Window | PatchMerging, where: Place) -> dict[str, Operation]:
+    return {row.path: row for row in component.operations(where)}
 
 
 # By hand -------------------------------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def test_scores_are_cosines_and_know_no_length():
 
 
 def test_keys_without_a_bias_where_nothing_has_one_are_refused():
-    with pytest.raises(PageError, match="no projection has a bias"):
+    with pytest.raises(ComponentError, match="no projection has a bias"):
         Window(heads=1, projection_bias=False, key_bias=False).check(spot(8, 8))
 
 
@@ -154,8 +155,8 @@ def test_patch_merging_that_normalises_what_it_reduced():
 @pytest.mark.parametrize("side", [1, 4, 7, 8, 11])
 @pytest.mark.parametrize("bias", ["relative", "log_cpb", "none"])
 def test_weights_are_bound_to_the_resolution_where_another_one_needs_others(bias, side):
-    page = Window(heads=2, size=8, bias=bias)
-    here, larger = (rows(page, spot(where, where)) for where in (side, 3 * side + 8))
+    component = Window(heads=2, size=8, bias=bias)
+    here, larger = (rows(component, spot(where, where)) for where in (side, 3 * side + 8))
     differs = {path for path, row in here.items() if row.params != larger[path].params}
     assert {path for path, row in here.items() if row.bound} == differs
     assert differs == ({"relative_bias"} if bias == "relative" and side < 8 else set())

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from xfcost.arithmetic import root_divisor
-from xfcost.counted import batched
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.live.mechanisms.synthesizer import SynthesizerAttention
+from xfcost.counting.forward import batched
+from xfcost.formulas.arithmetic import root_divisor
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Synthesizer
-from xfcost.mechanisms.base import Place
+from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
 
 FORMS: tuple[Any, ...] = ("dense", "random", "factorized_dense", "factorized_random")
 
@@ -27,8 +27,8 @@ def noise(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def macs(n: int = 12, **page: Any) -> dict[str, int]:
-    return {row.path: row.macs for row in Synthesizer(heads=2, **page).operations(spot(n)) if row.macs}
+def macs(n: int = 12, **component: Any) -> dict[str, int]:
+    return {row.path: row.macs for row in Synthesizer(heads=2, **component).operations(spot(n)) if row.macs}
 
 
 def test_macs_by_hand() -> None:
@@ -56,8 +56,8 @@ def test_macs_by_hand() -> None:
     ],
 )
 def test_parameters_are_those_of_the_paper(form: Any, params: int) -> None:
-    page = Synthesizer(heads=1, form=form, projection_bias=False)
-    rows = {row.path: row.params for row in page.operations(spot(12))}
+    component = Synthesizer(heads=1, form=form, projection_bias=False)
+    rows = {row.path: row.params for row in component.operations(spot(12))}
     assert sum(rows.values()) - rows["value"] - rows["out"] == params
 
 
@@ -114,7 +114,7 @@ def test_low_rank_tables_have_low_rank_before_the_softmax() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "field", "message"),
+    ("component", "field", "message"),
     [
         (Synthesizer(heads=2, trainable=False), "trainable", "only random weights can stay as drawn.* is 'dense'"),
         (Synthesizer(heads=2, factor=2), "factor", "only 'factorized_dense' has factors, and the form here is 'dense'"),
@@ -126,9 +126,9 @@ def test_low_rank_tables_have_low_rank_before_the_softmax() -> None:
         ),
     ],
 )
-def test_options_that_can_not_be(page: Synthesizer, field: str, message: str) -> None:
-    with pytest.raises(PageError, match=message) as refused:
-        page.check(spot(12))
+def test_options_that_can_not_be(component: Synthesizer, field: str, message: str) -> None:
+    with pytest.raises(ComponentError, match=message) as refused:
+        component.check(spot(12))
     assert refused.value.field == field
 
 

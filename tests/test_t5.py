@@ -12,11 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert import put_joined
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
-from xfcost.counted import count
-from xfcost.live.account import reconciled
-from xfcost.live.build import build
+from xfcost.counting.forward import count
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import build
 
 VOCABULARY, DIM, HEADS, HEAD_DIM, HIDDEN, LAYERS = 29, 12, 3, 5, 20, 2
 

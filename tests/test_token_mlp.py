@@ -10,22 +10,22 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml
-from xfcost.counted import count
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Ledger
-from xfcost.live.account import reconciled
-from xfcost.live.build import Live, build
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import Gmlp, TokenLinear, TokenMlp
-from xfcost.mechanisms.base import Mixer, Place
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.build import Live, build
 
 SPOT = Place(grid=Grid((3, 4)), dim=10, out_dim=10)
 
 
-def figures(page: Mixer, *quantities: str) -> dict[str, tuple[int, ...]]:
-    return {row.path: tuple(getattr(row, quantity) for quantity in quantities) for row in page.operations(SPOT)}
+def figures(component: Mixer, *quantities: str) -> dict[str, tuple[int, ...]]:
+    return {row.path: tuple(getattr(row, quantity) for quantity in quantities) for row in component.operations(SPOT)}
 
 
 def test_token_mixing_mlp_by_hand() -> None:
@@ -53,14 +53,16 @@ def test_spatial_gating_by_hand() -> None:
     }
 
 
-@pytest.mark.parametrize("page", [TokenMlp(hidden=5), TokenLinear(), Gmlp()], ids=lambda page: page.label())
-def test_token_mixing_is_global_static_and_bound_to_n(page: Mixer) -> None:
+@pytest.mark.parametrize(
+    "component", [TokenMlp(hidden=5), TokenLinear(), Gmlp()], ids=lambda component: component.label()
+)
+def test_token_mixing_is_global_static_and_bound_to_n(component: Mixer) -> None:
     larger = msgspec.structs.replace(SPOT, grid=Grid((4, 4)))
-    for row, other in zip(page.operations(SPOT), page.operations(larger), strict=True):
+    for row, other in zip(component.operations(SPOT), component.operations(larger), strict=True):
         assert row.bound == row.mixes == (row.params != other.params)
         assert not row.content_dependent
         assert (row.mixing, row.reads) in {("per-token", None), ("global", "N"), ("global", "k")}
-    assert list(page.notes(SPOT)) == ["the weights over tokens are for 12 tokens: another N needs new weights"]
+    assert list(component.notes(SPOT)) == ["the weights over tokens are for 12 tokens: another N needs new weights"]
 
 
 def test_a_mixer_is_linear_in_n_and_resmlp_quadratic() -> None:
@@ -79,17 +81,17 @@ def test_bound_parameters_are_what_another_n_changes() -> None:
     ledgers = [count(place(load("mixer-b16"), Run(tokens=tokens))) for tokens in (None, (784,))]
     assert ledgers[0].bound_params == 12 * (2 * 196 * 384 + 384 + 196)
     assert len({ledger.total("params") - ledger.bound_params for ledger in ledgers}) == 1
-    assert any("784 tokens: another N needs new weights" in note for note in ledgers[1].facts.notes)
+    assert any("784 tokens: another N needs new weights" in note for note in ledgers[1].metadata.notes)
 
 
-@pytest.mark.parametrize("page", [Gmlp(hidden=5), Gmlp(ratio=1.5)])
-def test_an_odd_half_is_refused(page: Gmlp) -> None:
-    with pytest.raises(PageError, match="are odd, and one half gates the other"):
-        page.check(SPOT)
+@pytest.mark.parametrize("component", [Gmlp(hidden=5), Gmlp(ratio=1.5)])
+def test_an_odd_half_is_refused(component: Gmlp) -> None:
+    with pytest.raises(ComponentError, match="are odd, and one half gates the other"):
+        component.check(SPOT)
 
 
 def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
-    with pytest.raises(PageError, match=r"1.25·10 is no whole width; give `hidden` instead"):
+    with pytest.raises(ComponentError, match=r"1.25·10 is no whole width; give `hidden` instead"):
         Gmlp(ratio=1.25).check(SPOT)
 
 
@@ -161,9 +163,9 @@ PLAIN = {
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_whole_model_is_the_plain_one(name: str, tmp_path) -> None:
-    block, last, pages = PLAIN[name]
+    block, last, components = PLAIN[name]
     file = tmp_path / "small.yaml"
-    stages = [{"dim": 12, "depth": 2, "block": pages}]
+    stages = [{"dim": 12, "depth": 2, "block": components}]
     file.write_text(as_yaml({"extends": name, "name": "small", "input": {"size": [48, 80]}, "stages": stages}))
     torch.manual_seed(0)
     live = build(place(load(str(file)), Run(batch=2)), "cpu")

@@ -11,10 +11,10 @@ from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from modules import Call
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.live.leaves import GeluQuick
-from xfcost.live.rows import row_path
-from xfcost.live.trace import Traced, trace, traced_rows
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.torch_models.shared.leaves import GeluQuick
+from xfcost.torch_models.tracing.rows import row_path
+from xfcost.torch_models.tracing.trace import Traced, trace, traced_rows
 
 on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from modules import Call
-from xfcost.live.trace import Traced, trace
+from xfcost.torch_models.tracing.trace import Traced, trace
 
 
 def traced(function, *shapes: tuple[int, ...], device: str = "cpu") -> Traced:

@@ -10,9 +10,9 @@ from torch.nn.attention.flex_attention import flex_attention
 
 import xfcost
 from modules import Call
-from xfcost.errors import UsageError
-from xfcost.live import trace as live_trace
-from xfcost.live.dispatch import dispatch
+from xfcost.ledger.errors import UsageError
+from xfcost.torch_models.tracing import trace as live_trace
+from xfcost.torch_models.tracing.dispatch import dispatch
 
 X = torch.zeros(2, 3)
 NUMPY = "Tensor.numpy (work outside torch is not seen)"

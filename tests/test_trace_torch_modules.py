@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from modules import Call
-from xfcost.live.trace import Traced, trace
+from xfcost.torch_models.tracing.trace import Traced, trace
 
 on_both_devices = pytest.mark.parametrize("device", ["cpu", "meta"])
 

@@ -17,8 +17,8 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, ViTConfig
 
 import xfcost
 from modules import Call
-from xfcost.errors import UsageError
-from xfcost.live.trace import trace
+from xfcost.ledger.errors import UsageError
+from xfcost.torch_models.tracing.trace import trace
 
 
 def torch_macs(model: nn.Module, *inputs: Tensor) -> int:

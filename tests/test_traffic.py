@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from helpers import xf
 from xfcost.api import analyze
-from xfcost.asked import byte_number
-from xfcost.errors import UsageError
-from xfcost.traffic import Core, plain, tiled
+from xfcost.counting.run_options import byte_number
+from xfcost.formulas.traffic import plain, tiled
+from xfcost.ledger.core import Core
+from xfcost.ledger.errors import UsageError
 
 
 def test_by_hand() -> None:

@@ -19,24 +19,26 @@ import xfcost
 from helpers import xf
 from strategies import as_yaml
 from test_presets import WHOLE, thinned
-from xfcost.accounts import with_backward
-from xfcost.conventions import OPTIMIZERS
-from xfcost.counted import count
-from xfcost.errors import UsageError
-from xfcost.ledger import Facts, Ledger, Operation
-from xfcost.live.backward import walk
-from xfcost.live.build import build
-from xfcost.live.kernels import KernelOnMeta
-from xfcost.live.memory import kept_bytes
-from xfcost.live.recurrence import in_few_steps
-from xfcost.live.training import by_rows, factored_numbers
-from xfcost.live.updates import Lion
-from xfcost.live.updates import optimizer as optimizer_of
-from xfcost.plan import Plan, make_plan, spent
+from xfcost.counting.forward import count
+from xfcost.counting.plan import make_plan, spent
+from xfcost.counting.training import with_training
+from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.join import with_backward
+from xfcost.ledger.ledger import Ledger, Metadata
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.training import Plan
 from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.training import with_training
+from xfcost.torch_models.build import build
+from xfcost.torch_models.memory.peak import kept_bytes
+from xfcost.torch_models.memory.training_step import Lion
+from xfcost.torch_models.memory.training_step import optimizer as optimizer_of
+from xfcost.torch_models.shared.recurrence import in_few_steps
+from xfcost.torch_models.tracing.backward import walk
+from xfcost.torch_models.tracing.kernels import KernelOnMeta
+from xfcost.torch_models.training import by_rows, factored_numbers
 
 MLP = {"kind": "mlp", "ratio": 4}
 FULL = {"kind": "full", "heads": 2}
@@ -505,7 +507,7 @@ def test_the_estimate_of_a_mixture_takes_the_parameters_that_a_token_uses() -> N
 
 def test_a_difference_of_backward_passes_is_told():
     row = Operation(path="it.fc", title="fc", macs=5, backward_macs=10, times=3)
-    ledger = Ledger(facts=Facts(name="one", tokens="", grid_tokens=1), rows=(row,))
+    ledger = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=1), rows=(row,))
     assert with_backward(ledger, {"it.fc": [10, 10, 10]}, {}).agreement.exact
     for blocks in ([10, 10], [10, 10, 9], [9, 10, 10], [12, 9, 9]):
         found = with_backward(ledger, {"it.fc": blocks}, {}).agreement

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from xfcost.api import analyze
-from xfcost.errors import PageError
-from xfcost.grid import Grid
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Cross, Full
-from xfcost.mechanisms.base import Mixer, Place
 
 
 def at(tokens: int, dim: int = 12, **more: Any) -> Place:
     return Place(grid=Grid((tokens,)), dim=dim, out_dim=dim, **more)
 
 
-def rows(page: Mixer, spot: Place) -> dict[str, Any]:
-    return {row.path: row for row in page.operations(spot)}
+def rows(component: Mixer, spot: Place) -> dict[str, Any]:
+    return {row.path: row for row in component.operations(spot)}
 
 
 def test_full_by_hand() -> None:
@@ -51,9 +51,9 @@ def test_caches_keep_both_widths() -> None:
 
 def test_the_bias_of_the_output_is_the_same_in_a_step() -> None:
     for bias in (True, False):
-        page = Full(heads=2, causal=True, projection_bias=not bias, output_bias=bias)
-        step = {row.path: row.params for row in page.decoding(at(10))}
-        assert step["out"] == rows(page, at(10))["out"].params == 144 + 12 * bias
+        component = Full(heads=2, causal=True, projection_bias=not bias, output_bias=bias)
+        step = {row.path: row.params for row in component.decoding(at(10))}
+        assert step["out"] == rows(component, at(10))["out"].params == 144 + 12 * bias
 
 
 @pytest.mark.parametrize("mixer", [Full(heads=3), Cross(heads=3)])
@@ -65,7 +65,9 @@ def test_as_wide_as_keys_is_the_default(mixer: Mixer) -> None:
 
 def test_without_an_output_projection_values_must_fill_the_stream() -> None:
     Full(heads=3, head_dim=2, value_dim=4, output_projection=False).check(at(10))
-    with pytest.raises(PageError, match="the heads together must be as wide as the output \\(12\\), and they are 15"):
+    with pytest.raises(
+        ComponentError, match="the heads together must be as wide as the output \\(12\\), and they are 15"
+    ):
         Full(heads=3, value_dim=5, output_projection=False).check(at(10))
 
 

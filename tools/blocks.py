@@ -53,7 +53,7 @@ def conventions() -> None:
     """The table of FLOPs per element."""
     from tabulate import tabulate
 
-    from xfcost.conventions import FLOPS_PER_ELEMENT
+    from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 
     rows = [[f"`{name}`", flops] for name, flops in FLOPS_PER_ELEMENT.items()]
     cog.outl("\n" + tabulate(rows, headers=["work", "FLOPs per element"], tablefmt="github") + "\n")
@@ -87,13 +87,13 @@ def _references() -> dict[str, dict[str, str]]:
 
 def _gallery_lines(preset: str, reference: dict[str, str] | None) -> Iterator[list[str]]:
     """A line for parameters and one for MACs, and more where more than one figure of either is in print."""
-    from xfcost import units
-    from xfcost.counted import count
+    from xfcost.counting.forward import count
+    from xfcost.ledger import units
     from xfcost.spec.load import load
     from xfcost.spec.walk import Run, place
 
     ledger = count(place(load(preset), Run()))
-    start = [f"`{preset}`", ledger.facts.name, ledger.facts.tokens]
+    start = [f"`{preset}`", ledger.metadata.name, ledger.metadata.tokens]
     for quantity, words in (("params", "parameters"), ("macs", "MACs"), ("flops", "FLOPs")):
         printed = [figure for figure in ledger.published_beside_ours() if figure["quantity"] == quantity]
         exact = units.exact(int(reference[quantity])) if reference and quantity in reference else ""
@@ -114,12 +114,12 @@ def _gallery_lines(preset: str, reference: dict[str, str] | None) -> Iterator[li
 
 
 def kinds() -> None:
-    """Every page of the grammar: its kind, its fields with their defaults, and what it says of itself."""
+    """Every component of the grammar: its kind, its fields with their defaults, and what it says of itself."""
     import msgspec
 
+    from xfcost.formulas.component import tag_of
     from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
     from xfcost.mechanisms import MECHANISMS
-    from xfcost.mechanisms.base import tag_of
 
     places = {
         "in a block: mixers": MECHANISMS,
@@ -128,11 +128,11 @@ def kinds() -> None:
         "`enter`": ENTERS,
         "`head`": HEADS,
     }
-    for title, pages in places.items():
+    for title, components in places.items():
         cog.outl(f"\n### {title}\n")
-        for page in pages:
-            cog.outl(f"**`kind: {tag_of(page)}`** — {(page.__doc__ or '').strip().splitlines()[0]}\n")
-            for info in msgspec.structs.fields(page):
+        for component in components:
+            cog.outl(f"**`kind: {tag_of(component)}`** — {(component.__doc__ or '').strip().splitlines()[0]}\n")
+            for info in msgspec.structs.fields(component):
                 needed = info.default is msgspec.NODEFAULT and info.default_factory is msgspec.NODEFAULT
                 default = "required" if needed else f"default `{_yaml(info.default)}`"
                 cog.outl(f"- `{info.name}`: {default}")
@@ -164,7 +164,7 @@ def vision() -> None:
 
 def letters() -> None:
     """What the letters of orders stand for."""
-    from xfcost.letters import LETTERS
+    from xfcost.formulas.letters import LETTERS
 
     cog.outl("\n" + ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS.items()) + ".\n")
 

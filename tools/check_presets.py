@@ -14,14 +14,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from test_presets import thinned
-from xfcost.asked import make_run
-from xfcost.counted import count
-from xfcost.errors import XfcostError
-from xfcost.ledger import Ledger
-from xfcost.live.account import traced
+from xfcost.counting.forward import count
+from xfcost.counting.run_options import make_run
+from xfcost.counting.training import with_training
+from xfcost.ledger.errors import XfcostError
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.walk import Run, place
-from xfcost.training import with_training
+from xfcost.torch_models.accounts import traced
 
 
 def joined(name: str, run: Run) -> Ledger:

@@ -31,15 +31,15 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from xfcost.asked import make_run
-from xfcost.counted import count, with_rebuilt
-from xfcost.decoding import with_mode
-from xfcost.errors import XfcostError
+from xfcost.counting.decoding import with_mode
+from xfcost.counting.forward import count, with_rebuilt
+from xfcost.counting.run_options import make_run
+from xfcost.counting.training import with_training
 from xfcost.importing import imported
+from xfcost.ledger.errors import XfcostError
 from xfcost.report.export import ledger_text
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.walk import place
-from xfcost.training import with_training
 
 ROOT: Final = Path(__file__).parents[1]
 KINDS: Final = ("spec", "config", "arguments")
@@ -181,8 +181,8 @@ _VALUES: Final = (
     "1", "0", "-1", "784", "196", "49:196", "224", "224x320", "1e5", "x", "", "nan", "inf", "9" * 5000, "4294967297",
     "٣", "²", "1_000", " 7 ", "1,2", "1,2,3", "cpu", "json", "csv", "table", "latex", "markdown", "decode", "train",
     "generate", "stages.0.depth=3", "**.heads=2", "stages.each.depth=[2]", "a=b", "=", "set.x=1", "extends=vit",
-    "x" * 3000, "\x1b[2J", "192KiB", "1e400", "adamw", "300B", "312T", "operation", "mixing", "stage", "/dev/null", "fused", "float16",
-    "./none.yaml", "\udcff",
+    "x" * 3000, "\x1b[2J", "192KiB", "1e400", "adamw", "300B", "312T", "operation", "mixing", "stage", "/dev/null",
+    "fused", "float16", "./none.yaml", "\udcff",
 )  # fmt: skip
 _FLAGS: Final = (
     "--N", "--size", "--batch", "--dtype", "--attention", "--mode", "--new-tokens", "--set", "--by", "--format",

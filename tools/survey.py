@@ -1,17 +1,18 @@
 """Orders that the formulas give, beside the column of the survey (Tay et al. 2022, "Efficient Transformers", table 1).
 
-Printed into docs/efficient-attention.md. An order is the leading term in N of all MACs of a page that are not its
-projections (rows with parameters that mix no tokens), out of the page's own formula: with every parameter fixed, and
+Printed into docs/efficient-attention.md. An order is the leading term in N of all MACs of a component that are not its
+projections (rows with parameters that mix no tokens), from its own formula: with every parameter fixed, and
 again under the paper's own choice (say, blocks of √N). What is typed in here is the survey's column and the words; the
-numbers are any that such a page can have. A mechanism of the written list without an entry stops the build of the docs.
+numbers are any that such a mechanism can have. One of the written list without an entry stops the build of the docs.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from xfcost.grid import Grid
-from xfcost.lettered import form_of, lettered
+from xfcost.formulas.component import Component, Mixer, Place, tag_of
+from xfcost.formulas.lettered import form_of, lettered
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import (
     MECHANISMS,
     Axial,
@@ -35,7 +36,6 @@ from xfcost.mechanisms import (
     Synthesizer,
     Window,
 )
-from xfcost.mechanisms.base import Mixer, Page, Place, tag_of
 from xfcost.mechanisms.kernel import RandomFeatures
 
 SQUARE = Grid((512, 512))
@@ -52,11 +52,11 @@ class Entry(NamedTuple):
     survey_class: str
     survey: str
     """The survey's column; a dash where its table leaves the system out."""
-    page: Mixer
+    component: Mixer
     why: str
     """What explains the difference, or what the order stands on."""
     chosen: tuple[str, Mixer] | None = None
-    """The paper's own choice, in words, and the page under it."""
+    """The paper's own choice, in words, and the component under it."""
     grid: Grid = SQUARE
 
 
@@ -184,16 +184,16 @@ ENTRIES: list[Entry] = [
 ]  # fmt: skip
 
 
-def derived(page: Page, place: Place) -> str:
-    """O(…) of the page's MACs, its projections left out."""
-    page, place = page.in_letters(place)
-    rows = [row for row in page.operations(place) if row.mixes or not row.params]
+def derived(component: Component, place: Place) -> str:
+    """O(…) of the component's MACs, its projections left out."""
+    component, place = component.in_letters(place)
+    rows = [row for row in component.operations(place) if row.mixes or not row.params]
     return form_of(sum(row.macs for row in rows)).order()
 
 
 def others() -> list[type[Mixer]]:
     """Mechanisms that the survey has nothing to say of; `tools/vision.py` tells of them."""
-    return [page for page in MECHANISMS if page not in {type(entry.page) for entry in ENTRIES}]
+    return [component for component in MECHANISMS if component not in {type(entry.component) for entry in ENTRIES}]
 
 
 def lines() -> list[dict[str, str]]:
@@ -207,14 +207,14 @@ def lines() -> list[dict[str, str]]:
 
 def _line(entry: Entry) -> dict[str, str]:
     place = Place(grid=entry.grid, dim=d, out_dim=d)
-    words, page = entry.chosen or ("", None)
+    words, component = entry.chosen or ("", None)
     return {
         "system": entry.system,
-        "`kind`": f"`{tag_of(type(entry.page))}`",
+        "`kind`": f"`{tag_of(type(entry.component))}`",
         "class": entry.survey_class,
         "survey": entry.survey,
-        "derived, parameters fixed": derived(entry.page, place),
-        "under the paper's choice": f"{derived(page, place)}: {words}" if page else "",
+        "derived, parameters fixed": derived(entry.component, place),
+        "under the paper's choice": f"{derived(component, place)}: {words}" if component else "",
     }
 
 

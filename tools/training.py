@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import xfcost
-from xfcost.conventions import OPTIMIZERS
-from xfcost.plan import spent
+from xfcost.counting.plan import spent
+from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.report.training import scientific
 
 _DATA = Path(__file__).parents[1] / "tests" / "data"

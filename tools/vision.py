@@ -12,10 +12,10 @@ from functools import cache
 import msgspec
 from survey import SQUARE, d, others
 
-from xfcost.ledger import MIXINGS, Operation
+from xfcost.formulas.component import Component, Mixer, Place, SubLayer, tag_of
+from xfcost.formulas.orders import order
+from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import Bottleneck
-from xfcost.mechanisms.base import Mixer, Page, Place, SubLayer, tag_of
-from xfcost.orders import order
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.walk import Run, place
@@ -23,40 +23,40 @@ from xfcost.spec.walk import Run, place
 
 def lines() -> list[dict[str, str]]:
     """One line per mechanism: what it is, and its operations that mix, by kind."""
-    return [_line(page) for page in others()]
+    return [_line(component) for component in others()]
 
 
 @cache
-def _rows() -> dict[type[Page], list[Operation]]:
-    """The rows of every kind of page with their orders, eager and fused, over all presets."""
-    found: dict[type[Page], list[Operation]] = {}
+def _rows() -> dict[type[Component], list[Operation]]:
+    """The rows of every kind of component with their orders, eager and fused, over all presets."""
+    found: dict[type[Component], list[Operation]] = {}
     for preset in preset_names():
         loaded = load(preset)
         for way in ("eager", "fused"):
             for part, *_ in place(loaded, Run(attention=way)).parts():
-                for page, spot in _pages(part):
-                    found.setdefault(type(page), []).extend(_ordered(page, spot))
+                for component, spot in _pages(part):
+                    found.setdefault(type(component), []).extend(_ordered(component, spot))
     return found
 
 
-def _pages(part: Part) -> Iterator[tuple[Page, Place]]:
-    """A part's page; and the one that stands inside a bottleneck, in place of its convolution."""
-    yield part.page, part.place
-    if isinstance(part.page, Bottleneck) and part.page.spatial is not None:
-        yield part.page.instead, part.page.inside(part.place)
+def _pages(part: Part) -> Iterator[tuple[Component, Place]]:
+    """A part's component; and the one that stands inside a bottleneck, in place of its convolution."""
+    yield part.component, part.place
+    if isinstance(part.component, Bottleneck) and part.component.spatial is not None:
+        yield part.component.instead, part.component.inside(part.place)
 
 
-def _ordered(page: Page, spot: Place) -> Iterator[Operation]:
-    page, spot = page.in_letters(spot)
-    for row in (*page.operations(spot), *(page.shortcut(spot) if isinstance(page, SubLayer) else ())):
+def _ordered(component: Component, spot: Place) -> Iterator[Operation]:
+    component, spot = component.in_letters(spot)
+    for row in (*component.operations(spot), *(component.shortcut(spot) if isinstance(component, SubLayer) else ())):
         if row.mixes and (row.macs or row.flops or row.comparisons):
             yield msgspec.structs.replace(row, order=order(row))
 
 
-def _line(page: type[Mixer]) -> dict[str, str]:
-    rows = _rows().get(page) or list(_ordered(page(), Place(grid=SQUARE, dim=d, out_dim=d)))
-    summary = (page.__doc__ or "").strip().splitlines()[0].rstrip(".")
-    cells = {"`kind`": f"`{tag_of(page)}`", "what it is": summary}
+def _line(component: type[Mixer]) -> dict[str, str]:
+    rows = _rows().get(component) or list(_ordered(component(), Place(grid=SQUARE, dim=d, out_dim=d)))
+    summary = (component.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    cells = {"`kind`": f"`{tag_of(component)}`", "what it is": summary}
     for kind in MIXINGS[1:]:
         cells[f"{kind} mixing"] = "<br>".join(_told(rows, kind)) or "–"
     return cells

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xfcost.api import analyze, compare, trace
-    from xfcost.errors import XfcostError
-    from xfcost.ledger import Ledger, Operation
+    from xfcost.ledger.errors import XfcostError
+    from xfcost.ledger.ledger import Ledger
+    from xfcost.ledger.operation import Operation
 
 __version__ = "0.1.0"
 __all__ = ["Ledger", "Operation", "XfcostError", "analyze", "compare", "trace"]
@@ -23,9 +24,9 @@ _HOMES = {
     "analyze": "xfcost.api",
     "compare": "xfcost.api",
     "trace": "xfcost.api",
-    "Ledger": "xfcost.ledger",
-    "Operation": "xfcost.ledger",
-    "XfcostError": "xfcost.errors",
+    "Ledger": "xfcost.ledger.ledger",
+    "Operation": "xfcost.ledger.ledger",
+    "XfcostError": "xfcost.ledger.errors",
 }
 
 

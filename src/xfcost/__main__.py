@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xfcost.interrupts import end_on_interrupt
+from xfcost.report.interrupts import end_on_interrupt
 
 
 def main() -> None:

@@ -6,24 +6,42 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xfcost.asked import make_run
-from xfcost.comparison import Comparison, compared
-from xfcost.counted import count, with_rebuilt
-from xfcost.decoding import at, told_traced, traced_sizes, with_mode
-from xfcost.errors import UsageError, shown
-from xfcost.ledger import Ledger
-from xfcost.mechanisms.base import Logits
+from xfcost.counting.comparison import compared
+from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.decoding import at, told_traced, traced_sizes, with_mode
+from xfcost.counting.forward import count, with_rebuilt
+from xfcost.counting.run_options import make_run
+from xfcost.counting.training import with_training
+from xfcost.formulas.component import Logits
+from xfcost.ledger import display
+from xfcost.ledger.errors import UsageError, shown
+from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Execution, Mode
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.walk import Run, place
-from xfcost.training import with_training
 
 if TYPE_CHECKING:
     import torch
 
-    from xfcost.live.trace import Traced
+    from xfcost.torch_models.tracing.trace import Traced
 
 Progress = Callable[[str], None]
+
+
+def _ledger_html(ledger: Ledger) -> str:
+    from xfcost.report.table import ledger_html
+
+    return ledger_html(ledger)
+
+
+def _comparison_html(comparison: Comparison) -> str:
+    from xfcost.report.compare import comparison_html
+
+    return comparison_html(comparison)
+
+
+display.register(Ledger, _ledger_html)
+display.register(Comparison, _comparison_html)
 
 
 def analyze(  # noqa: PLR0913 - the options of the command
@@ -145,7 +163,7 @@ def account(
     say = progress or (lambda text: None)
     if not trace and device is None:
         return _account(loaded, run, trace=trace, device=device, say=say)
-    from xfcost.live.shortage import check_torch_loads, memory_may_run_out
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
     check_torch_loads()
     with memory_may_run_out(loaded.spec.name, f"running it on {device}" if device else "tracing it"):
@@ -155,7 +173,7 @@ def account(
 def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: Progress) -> Ledger:
     """Counted, then traced and timed where that is asked for."""
     if device is not None:
-        from xfcost.live.clock import check_device
+        from xfcost.torch_models.timing.clock import check_device
 
         check_device(str(device))
     architecture = place(loaded, run)
@@ -163,13 +181,13 @@ def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: 
     if run.plan is not None:
         ledger = with_training(ledger, architecture, run.plan)
     if trace:
-        from xfcost.live.account import traced
+        from xfcost.torch_models.accounts import traced
 
-        say(f"tracing {ledger.facts.name} …")
+        say(f"tracing {ledger.metadata.name} …")
         ledger = traced(architecture, ledger)
     ledger = with_mode(ledger, loaded, run, architecture)
     if trace and ledger.generation is not None and ledger.generation.decode is not None:
-        from xfcost.live.account import with_traced
+        from xfcost.torch_models.accounts import with_traced
 
         sizes = traced_sizes(ledger.generation)
         for tokens in sizes:
@@ -181,7 +199,7 @@ def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: 
 
 def _timed(architecture: Architecture, ledger: Ledger, loaded: Loaded, run: Run, device: str, say: Progress) -> Ledger:
     """`ledger` with the seconds of what its mode runs."""
-    from xfcost.live.account import timed, timed_text
+    from xfcost.torch_models.accounts import timed, timed_text
 
     generation = ledger.generation
     if generation is None:
@@ -207,7 +225,7 @@ def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:
         UsageError: `model` is no module, an input is no tensor, or a module can't be traced: it is scripted or
             compiled, lazy and not yet run, or torch's tracer fails on it. What the model itself raises passes through.
     """
-    from xfcost.live.trace import trace as trace_module
+    from xfcost.torch_models.tracing.trace import trace as trace_module
 
     return trace_module(model, inputs)
 

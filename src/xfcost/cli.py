@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from xfcost.errors import XfcostError, printable
-from xfcost.talk import open_stderr, say, settle
+from xfcost.ledger.errors import XfcostError, printable
+from xfcost.report.messages import open_stderr, say, settle
 
 if TYPE_CHECKING:
     from typer.core import TyperCommand

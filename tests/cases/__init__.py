@@ -1,15 +1,15 @@
-"""One file per mechanism, under its page's file name; the written list decides which there must be."""
+"""One file per mechanism, under its component's file name; the written list decides which there must be."""
 
 from __future__ import annotations
 
 import importlib
 
 from cases.base import MechanismCase
+from xfcost.formulas.component import Mixer
 from xfcost.mechanisms import MECHANISMS
-from xfcost.mechanisms.base import Mixer
 
 # A mechanism of the written list without a file here stops every test: it has no contract.
 CASES: dict[type[Mixer], MechanismCase] = {}
 for _page in MECHANISMS:
     _file = importlib.import_module(f"cases.{_page.__module__.rpartition('.')[2]}")
-    CASES |= {case.page: case for case in getattr(_file, "CASES", None) or [_file.CASE]}
+    CASES |= {case.component: case for case in getattr(_file, "CASES", None) or [_file.CASE]}

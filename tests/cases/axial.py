@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, VOLUME, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Axial
 
 CASE = MechanismCase(
@@ -18,7 +18,7 @@ CASE = MechanismCase(
             )
         )
     ),
-    page=Axial,
+    component=Axial,
     examples=(
         Axial(axis="row", heads=2),
         Axial(axis="column", heads=3, causal=True),
@@ -26,7 +26,7 @@ CASE = MechanismCase(
         Axial(axis="all", heads=2),
         Axial(axis="all", heads=1, causal=True),
     ),
-    pages=st.builds(
+    components=st.builds(
         Axial,
         axis=st.sampled_from(["row", "column", "depth", "all"]),
         heads=HEADS,
@@ -34,7 +34,7 @@ CASE = MechanismCase(
         causal=st.none() | st.booleans(),
         projection_bias=st.booleans(),
     ),
-    growth=lambda page: (Grid((3, 3)), Grid((6, 6))),
+    growth=lambda component: (Grid((3, 3)), Grid((6, 6))),
     # One token, one row, one column, oblong both ways, an odd prime square, three axes.
     grids=(*(Grid(sides) for sides in [(1, 1), (1, 5), (5, 1), (3, 5), (7, 7)]), VOLUME),
     sides=st.lists(st.integers(1, 8), min_size=3, max_size=3).map(tuple),

@@ -9,8 +9,8 @@ import msgspec
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from xfcost.grid import Grid
-from xfcost.mechanisms.base import Mixer, Place
+from xfcost.formulas.component import Mixer, Place
+from xfcost.ledger.grid import Grid
 
 DIM = 6
 # The width of whole specs: 1, 2, 3, 4 and 6 heads divide it.
@@ -27,27 +27,27 @@ MEMORY = Grid((7,))
 
 
 class Frozen(NamedTuple):
-    """A twin whose choice (buckets, clusters, a sorting) is held as one input made it, and what was chosen."""
+    """A torch_module whose choice (buckets, clusters, a sorting) is held as one input made it, and what was chosen."""
 
     module: nn.Module
     reads: tuple[frozenset[int], ...]
     """For every output token, the tokens that it then reads, found by plain means."""
     lists: int = 1
-    """Most lists (clusters, say) that one head of a token reads at once: each as long as the page's rows say."""
+    """Most lists (clusters, say) that one head of a token reads at once: each as long as the component's rows say."""
 
 
 class Rows(NamedTuple):
-    """What a mechanism's leaves don't show by themselves of what its rows read. Nothing here is asked of its page."""
+    """What the leaves don't show by themselves of what rows read. Nothing here comes from its component."""
 
     grids: Callable[[Any], tuple[Grid, Grid]] | None = None
     """Two grids, the second larger, where its pattern has room; those of `growth` by default."""
     dim: int | None = None
     """Their width, where that of the case is also the length of another axis: a chunk's, say."""
-    past: Callable[[Any, Place], tuple[Any, ...]] = lambda page, place: ()
+    past: Callable[[Any, Place], tuple[Any, ...]] = lambda component, place: ()
     """Further inputs that the module takes: what an earlier segment left, as shapes."""
     apart: int = 0
     """Axes after the batch that number heads and lists of keys, where each chooses its tokens: counted for itself."""
-    positional: Callable[[Any], frozenset[str]] = lambda page: frozenset()
+    positional: Callable[[Any], frozenset[str]] = lambda component: frozenset()
     """Rows that give weights of keys which they don't read: a bias by position, weights out of the query alone."""
     states: frozenset[str] = frozenset()
     """Rows that give states of the chunks before, one for all tokens of a chunk to read."""
@@ -65,24 +65,24 @@ class Rows(NamedTuple):
     """Rows that say how many tokens the pattern has -> how many more are computed, and masked afterwards."""
     own_parts: frozenset[str] = frozenset()
     """Rows that put several parts of a token together, each its own: what every list that it is in gave it."""
-    left_out: Callable[[Any], frozenset[str]] = lambda page: frozenset()
+    left_out: Callable[[Any], frozenset[str]] = lambda component: frozenset()
     """Rows that can't be held against their leaf here, each with its reason in a comment."""
 
 
 class MechanismCase(NamedTuple):
     """One mechanism under the contract."""
 
-    page: type[Mixer]
+    component: type[Mixer]
     examples: tuple[Mixer, ...]
     """Small configurations, heads dividing `DIM` or with a head_dim; every option once."""
-    pages: st.SearchStrategy[Any]
+    components: st.SearchStrategy[Any]
     """Any configuration whose heads divide `SPEC_DIM`, for YAML and for pairs in closed form."""
-    growth: Callable[[Any], tuple[Grid, Grid]] = lambda page: (Grid((6,)), Grid((12,)))
+    growth: Callable[[Any], tuple[Grid, Grid]] = lambda component: (Grid((6,)), Grid((12,)))
     """Two grids on which nothing is padded or clipped, the second with one side (or all) doubled."""
     grids: tuple[Grid, ...] = (*GRIDS, *GRIDS_WITH_EXTRA)
     """Where the contract is tried, awkward ones among them; all the examples must be able to stand there."""
     sides: st.SearchStrategy[Any] = st.lists(st.integers(1, 12), min_size=1, max_size=3).map(tuple)
-    """Any grid that `pages` can stand on."""
+    """Any grid that `components` can stand on."""
     fused: bool = True
     """Does fused execution change its rows?"""
     memory: bool = False
@@ -90,7 +90,7 @@ class MechanismCase(NamedTuple):
     image: bool = False
     """Does it want a 2-D grid in a whole spec?"""
     symbolic: tuple[Mixer, ...] = ()
-    """Examples whose twin keeps symbolic shapes: torch's counter then gives the closed form in N."""
+    """Examples whose torch_module keeps symbolic shapes: torch's counter then gives the closed form in N."""
     length: int = 5
     """Tokens of the whole spec around it."""
     class_token: bool = False
@@ -107,23 +107,23 @@ class MechanismCase(NamedTuple):
     """Which leaves, by name, hold channels before the grid's axes, as convolutions do?"""
     rounding: float = 0.0
     """Part of the largest number up to which a difference is rounding (an FFT's over all tokens), and no reading."""
-    drawn: Callable[[Any, Place], dict[str, Any]] = lambda page, place: {}
-    """What the page draws at random for a place: a reference is told the outcome, not how it is drawn."""
+    drawn: Callable[[Any, Place], dict[str, Any]] = lambda component, place: {}
+    """What the component draws at random for a place: a reference is told the outcome, not how it is drawn."""
     rows: Rows = Rows()
     """What is needed to hold its rows against its leaves."""
     frozen: Callable[[nn.Module, tuple[Tensor, ...]], Frozen] | None = None
-    """(twin, inputs) -> its choice held; needed where the page `chooses`, for then `reads` tells what may be read."""
+    """(torch_module, inputs) -> its choice held; needed where the component `chooses`."""
 
 
 class Case(NamedTuple):
-    """A page at a place."""
+    """A component at a place."""
 
-    page: Mixer
+    component: Mixer
     place: Place
 
     def __str__(self) -> str:
         """A test's name."""
-        options = [f"{key}={value}" for key, value in msgspec.to_builtins(self.page).items() if value is not None]
+        options = [f"{key}={value}" for key, value in msgspec.to_builtins(self.component).items() if value is not None]
         grid = "x".join(map(str, self.place.grid.sides)) + (
             f"+{self.place.grid.extra}" if self.place.grid.extra else ""
         )

@@ -6,23 +6,23 @@ from hypothesis import strategies as st
 
 from cases.base import MechanismCase, Rows
 from cases.conv_block import AWKWARD, WIDE
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Basic
 
 CASE = MechanismCase(
     rows=Rows(
-        grids=lambda page: (Grid((12, 12)), Grid((12, 24))),
+        grids=lambda component: (Grid((12, 12)), Grid((12, 24))),
         # a shortcut that takes every second token: its labels are those of tokens, the convolution's of what leaves
-        left_out=lambda page: frozenset(("add", "act2")) if page.stride > 1 else frozenset(),
+        left_out=lambda component: frozenset(("add", "act2")) if component.stride > 1 else frozenset(),
     ),
-    page=Basic,
+    component=Basic,
     examples=(Basic(), Basic(stride=2), Basic(stride=3)),
-    pages=st.builds(Basic, stride=st.integers(1, 5)),
+    components=st.builds(Basic, stride=st.integers(1, 5)),
     grids=AWKWARD,
-    growth=lambda page: (Grid((12, 2)), Grid((24, 2))),
+    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
     fused=False,
     image=True,
     dim=WIDE,
-    out_dim=lambda page: WIDE + 2 * (page.stride - 1),
+    out_dim=lambda component: WIDE + 2 * (component.stride - 1),
     channels_first=lambda leaf: True,
 )

@@ -8,20 +8,24 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import BlockSparse
-from xfcost.mechanisms.base import Place
 
 
-def drawn(page: BlockSparse, place: Place) -> dict[str, Any]:
+def drawn(component: BlockSparse, place: Place) -> dict[str, Any]:
     """The random blocks of every block that is not global."""
-    blocks = math.ceil(place.grid.total / page.block)
-    return {"drawn": {} if page.is_full(place.grid) else {at: page.drawn(blocks, at) for at in range(1, blocks - 1)}}
+    blocks = math.ceil(place.grid.total / component.block)
+    return {
+        "drawn": {}
+        if component.is_full(place.grid)
+        else {at: component.drawn(blocks, at) for at in range(1, blocks - 1)}
+    }
 
 
-def enough(page: BlockSparse) -> tuple[Grid, Grid]:
+def enough(component: BlockSparse) -> tuple[Grid, Grid]:
     """Twice as many whole blocks as full attention takes, and four times."""
-    tokens = 2 * (6 + 2 * page.random_blocks) * page.block
+    tokens = 2 * (6 + 2 * component.random_blocks) * component.block
     return Grid((tokens,)), Grid((2 * tokens,))
 
 
@@ -33,9 +37,9 @@ EXAMPLES = (
 
 CASE = MechanismCase(
     rows=Rows(masks=frozenset(("mask",))),
-    page=BlockSparse,
+    component=BlockSparse,
     examples=EXAMPLES,
-    pages=st.builds(
+    components=st.builds(
         BlockSparse,
         heads=HEADS,
         head_dim=st.none() | st.integers(1, 64),

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from cases.base import MechanismCase, Rows
 from cases.conv_block import AWKWARD, WIDE
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Bottleneck, LocalAttention, LocalRelation
 
 
-def widened(page: Bottleneck) -> int:
+def widened(component: Bottleneck) -> int:
     """A stage of another width for most examples: the shortcut is a convolution there, even without a stride."""
-    return WIDE if page.width == 20 else 2 * WIDE
+    return WIDE if component.width == 20 else 2 * WIDE
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Bottleneck:
+def components(draw: st.DrawFn) -> Bottleneck:
     width = draw(st.sampled_from([{"width": 6}, {"expansion": 2}, {"expansion": 1}, {"width": 12}]))
     return Bottleneck(
         stride=draw(st.integers(1, 5)),
@@ -31,15 +31,17 @@ def pages(draw: st.DrawFn) -> Bottleneck:
 
 CASE = MechanismCase(
     rows=Rows(
-        grids=lambda page: (Grid((10, 10)), Grid((10, 22))),
+        grids=lambda component: (Grid((10, 10)), Grid((10, 22))),
         # what is pooled is counted in tokens that leave, and stands for s² of those that came
         more={
-            "squeeze_scale": lambda page, place: place.grid.total - prod(-(-n // page.stride) for n in place.grid.sides)
+            "squeeze_scale": lambda component, place: (
+                place.grid.total - prod(-(-n // component.stride) for n in place.grid.sides)
+            )
         },
         # a table, and its sums with keys that are gathered already; a shortcut that takes every second token
-        left_out=lambda page: frozenset(("spatial_positions", "spatial_add_positions", "add", "act3")),
+        left_out=lambda component: frozenset(("spatial_positions", "spatial_add_positions", "add", "act3")),
     ),
-    page=Bottleneck,
+    component=Bottleneck,
     examples=(
         Bottleneck(width=20),
         Bottleneck(expansion=3, stride=2),
@@ -50,9 +52,9 @@ CASE = MechanismCase(
         Bottleneck(width=12, stride=2, stride_on="1x1", spatial=LocalAttention(heads=2, size=3)),
         Bottleneck(width=12, stride=2, spatial=LocalRelation(size=3, share=5)),
     ),
-    pages=pages(),
+    components=components(),
     grids=AWKWARD,
-    growth=lambda page: (Grid((12, 2)), Grid((24, 2))),
+    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
     fused=False,
     image=True,
     dim=WIDE,

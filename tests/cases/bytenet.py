@@ -9,9 +9,9 @@ from cases.conv import growth
 from xfcost.mechanisms import ByteNet
 
 CASE = MechanismCase(
-    page=ByteNet,
+    component=ByteNet,
     examples=(ByteNet(), ByteNet(size=3, dilation=4, causal=True), ByteNet(size=5, dilation=2), ByteNet(size=1)),
-    pages=st.builds(
+    components=st.builds(
         ByteNet, size=st.integers(0, 4).map(lambda half: 2 * half + 1), dilation=st.integers(1, 5), causal=st.booleans()
     ),
     growth=growth,

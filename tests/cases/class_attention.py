@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ClassAttention
 
 EXAMPLES = (
@@ -25,16 +25,16 @@ GRIDS = (
 )
 
 CASE = MechanismCase(
-    page=ClassAttention,
+    component=ClassAttention,
     examples=EXAMPLES,
-    pages=st.builds(
+    components=st.builds(
         ClassAttention,
         heads=HEADS,
         head_dim=st.none() | st.integers(1, 64),
         causal=st.none() | st.just(value=False),
         projection_bias=st.booleans(),
     ),
-    growth=lambda page: (Grid((6,), 1), Grid((12,), 1)),
+    growth=lambda component: (Grid((6,), 1), Grid((12,), 1)),
     grids=GRIDS,
     class_token=True,
 )

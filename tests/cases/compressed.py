@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Compressed
-from xfcost.mechanisms.base import Place
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Compressed:
+def components(draw: st.DrawFn) -> Compressed:
     compression, causal = draw(st.integers(1, 6)), draw(st.none() | st.booleans())
     return Compressed(
         heads=draw(HEADS),
@@ -24,22 +24,22 @@ def pages(draw: st.DrawFn) -> Compressed:
     )
 
 
-def null_key(page: Compressed, place: Place) -> int:
+def null_key(component: Compressed, place: Place) -> int:
     """1 where a learned key stands before the others."""
-    return 1 if page.null_key else 0
+    return 1 if component.null_key else 0
 
 
 CASE = MechanismCase(
     rows=Rows(
         masks=frozenset(("compressed_mask",)),
-        grids=lambda page: (Grid((6 * page.compression,)), Grid((12 * page.compression,))),
+        grids=lambda component: (Grid((6 * component.compression,)), Grid((12 * component.compression,))),
         # the null key is no token; a mask alone has its place
         fewer=dict.fromkeys(
             ("compressed_scores", "compressed_softmax", "compressed_weighted_sum", "compressed_attention"), null_key
         )
-        | {"compressed_mask": lambda page, place: 0 if place.fused else null_key(page, place)},
+        | {"compressed_mask": lambda component, place: 0 if place.fused else null_key(component, place)},
     ),
-    page=Compressed,
+    component=Compressed,
     examples=(
         Compressed(heads=2, causal=True),
         Compressed(heads=3, compression=2, kernel=5, groups=3, causal=True, projection_bias=False),
@@ -47,8 +47,8 @@ CASE = MechanismCase(
         Compressed(heads=2, compression=2, function="mean"),
         Compressed(heads=1, head_dim=16, function="max", kernel=4, causal=True),
     ),
-    pages=pages(),
-    growth=lambda page: (Grid((2 * page.compression,)), Grid((4 * page.compression,))),
+    components=components(),
+    growth=lambda component: (Grid((2 * component.compression,)), Grid((4 * component.compression,))),
     # One token, two, a prime, whole blocks and not, a class token and a grid's tokens in raster order.
     grids=(*(Grid((n,)) for n in (1, 2, 5, 12)), Grid((2, 3), 1)),
     sides=st.lists(st.integers(1, 40), min_size=1, max_size=2).map(tuple),

@@ -6,20 +6,20 @@ import torch
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.live.mechanisms.compressive import Past
+from xfcost.formulas.component import Place
 from xfcost.mechanisms import Compressive
-from xfcost.mechanisms.base import Place
+from xfcost.torch_models.mechanisms.compressive import Past
 
 
-def past(page: Compressive, place: Place) -> tuple[Past]:
+def past(component: Compressive, place: Place) -> tuple[Past]:
     """The compressed memory, what the segment before evicted, and the memory."""
-    lengths = (page.compressed_memory, place.grid.total, page.past - page.compressed_memory)
+    lengths = (component.compressed_memory, place.grid.total, component.past - component.compressed_memory)
     return (Past(*(torch.zeros(1, length, place.dim) for length in lengths)),)
 
 
 CASE = MechanismCase(
     rows=Rows(
-        positional=lambda page: frozenset(
+        positional=lambda component: frozenset(
             (
                 "position_scores",
                 "position_shift",
@@ -27,15 +27,15 @@ CASE = MechanismCase(
         ),
         masks=frozenset(("mask",)),
         past=past,
-        more={"position_scores": lambda page, place: 0 if page.causal else place.grid.total - 1},
+        more={"position_scores": lambda component, place: 0 if component.causal else place.grid.total - 1},
     ),
-    page=Compressive,
+    component=Compressive,
     examples=(
         Compressive(heads=2, causal=True, memory=4, compressed_memory=3, compression=2),
         Compressive(heads=3, causal=True, compressed_memory=2, compression=3, function="mean"),
         Compressive(heads=1, memory=2, compressed_memory=5, compression=1, function="max", projection_bias=True),
     ),
-    pages=st.builds(
+    components=st.builds(
         Compressive,
         heads=HEADS,
         causal=st.none() | st.booleans(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Conv
 from xfcost.mechanisms.conv import Convolve
 
@@ -13,7 +13,7 @@ FORMS = st.sampled_from(["plain", "depthwise", "separable"])
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Conv:
+def components(draw: st.DrawFn) -> Conv:
     causal = draw(st.none() | st.booleans())
     return Conv(
         size=draw(st.integers(1, 9)) if causal else draw(st.integers(0, 4)) * 2 + 1,
@@ -25,14 +25,14 @@ def pages(draw: st.DrawFn) -> Conv:
     )
 
 
-def growth(page: Convolve) -> tuple[Grid, Grid]:
+def growth(component: Convolve) -> tuple[Grid, Grid]:
     """Longer than the farthest tap."""
-    side = 2 * page.size * page.dilation
+    side = 2 * component.size * component.dilation
     return Grid((side,)), Grid((2 * side,))
 
 
 CASE = MechanismCase(
-    page=Conv,
+    component=Conv,
     examples=(
         Conv(act="relu"),
         Conv(size=5, dilation=2, bias=False),
@@ -42,7 +42,7 @@ CASE = MechanismCase(
         Conv(size=4, dilation=2, causal=True),
         Conv(size=2, causal=True, form="separable", bias=False),
     ),
-    pages=pages(),
+    components=components(),
     growth=growth,
     # other grids: tests/test_conv.py
     grids=SEQUENCES,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import GRIDS, GRIDS_WITH_EXTRA, HEADS, VOLUME, MechanismCase
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvAttention
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> ConvAttention:
+def components(draw: st.DrawFn) -> ConvAttention:
     half = draw(st.integers(0, 3))
     return ConvAttention(
         heads=draw(HEADS),
@@ -22,15 +22,15 @@ def pages(draw: st.DrawFn) -> ConvAttention:
 
 
 CASE = MechanismCase(
-    page=ConvAttention,
+    component=ConvAttention,
     examples=(
         ConvAttention(heads=2),
         ConvAttention(heads=1, head_dim=5, kv_stride=1, projection_bias=False),
         ConvAttention(heads=3, size=5, kv_stride=3),
     ),
-    pages=pages(),
+    components=components(),
     # Whole strides of both, 2 and 3.
-    growth=lambda page: (Grid((6,)), Grid((12,))),
+    growth=lambda component: (Grid((6,)), Grid((12,))),
     grids=(*(grid for grid in GRIDS if grid.tokens < 100), *GRIDS_WITH_EXTRA, VOLUME),
     image=True,
 )

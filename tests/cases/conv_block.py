@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 
 # So many channels that no token has a rectified one alone.
 WIDE = 24

@@ -6,20 +6,20 @@ from hypothesis import strategies as st
 
 from cases.base import GRIDS, VOLUME, MechanismCase
 from cases.depthwise_conv import ODD
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvMlp
 
 CASE = MechanismCase(
-    page=ConvMlp,
+    component=ConvMlp,
     examples=(ConvMlp(), ConvMlp(size=5, hidden=11, act="silu"), ConvMlp(hidden_act="relu"), ConvMlp(size=1)),
-    pages=st.builds(
+    components=st.builds(
         ConvMlp,
         size=ODD,
         ratio=st.sampled_from([0.5, 2, 4]),
         act=st.sampled_from(["gelu", "silu"]),
         hidden_act=st.sampled_from(["none", "relu"]),
     ),
-    growth=lambda page: (Grid((page.size, page.size)), Grid((2 * page.size, page.size))),
+    growth=lambda component: (Grid((component.size, component.size)), Grid((2 * component.size, component.size))),
     grids=(*GRIDS, VOLUME),
     fused=False,
     image=True,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import ConvModule
 
 CASE = MechanismCase(
-    page=ConvModule,
+    component=ConvModule,
     examples=(ConvModule(), ConvModule(size=4), ConvModule(size=3), ConvModule(size=1), ConvModule(size=2)),
-    pages=st.builds(ConvModule, size=st.integers(1, 40)),
+    components=st.builds(ConvModule, size=st.integers(1, 40)),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     # Large enough for a whole kernel inside.
-    growth=lambda page: (Grid((2 * page.size,)), Grid((4 * page.size,))),
+    growth=lambda component: (Grid((2 * component.size,)), Grid((4 * component.size,))),
     fused=False,
 )

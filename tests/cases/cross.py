@@ -16,9 +16,9 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    page=Cross,
+    component=Cross,
     examples=EXAMPLES,
-    pages=st.builds(
+    components=st.builds(
         Cross,
         heads=HEADS,
         head_dim=st.none() | st.integers(1, 64),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
+from xfcost.formulas.buckets import Buckets
 from xfcost.mechanisms import Full
-from xfcost.mechanisms.buckets import Buckets
 
 PLAIN = (
     Full(heads=2),
@@ -39,7 +39,7 @@ POSITIONED = (
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Full:
+def components(draw: st.DrawFn) -> Full:
     heads = draw(HEADS)
     causal = draw(st.none() | st.booleans())
     position = draw(st.sampled_from(["none", "rope", *(["alibi"] if causal else [])]))
@@ -64,9 +64,9 @@ def pages(draw: st.DrawFn) -> Full:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=lambda page: frozenset(("relative_bias",)), masks=frozenset(("mask",))),
-    page=Full,
+    rows=Rows(positional=lambda component: frozenset(("relative_bias",)), masks=frozenset(("mask",))),
+    component=Full,
     examples=(*PLAIN, *TALKING, *POSITIONED),
-    pages=pages(),
+    components=components(),
     symbolic=PLAIN,
 )

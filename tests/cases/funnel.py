@@ -9,7 +9,7 @@ from xfcost.mechanisms import Funnel
 
 CASE = MechanismCase(
     rows=Rows(
-        positional=lambda page: frozenset(
+        positional=lambda component: frozenset(
             (
                 "position_scores",
                 "position_shift",
@@ -20,7 +20,7 @@ CASE = MechanismCase(
         ),
         uncounted=frozenset(("position_scores",)),
     ),
-    page=Funnel,
+    component=Funnel,
     examples=(
         Funnel(heads=2, token_types=True),
         Funnel(heads=3, stride=2, spacing=2),
@@ -28,7 +28,7 @@ CASE = MechanismCase(
         Funnel(heads=2, stride=2, pool_q_only=False),
         Funnel(heads=2, stride=2, separate_cls=False),
     ),
-    pages=st.builds(
+    components=st.builds(
         Funnel,
         heads=HEADS,
         stride=st.sampled_from([1, 2]),

@@ -5,24 +5,24 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import GlobalLocal
 
 
-def whole_blocks(page: GlobalLocal) -> tuple[Grid, Grid]:
-    tokens = 3 * (page.radius + 1)
+def whole_blocks(component: GlobalLocal) -> tuple[Grid, Grid]:
+    tokens = 3 * (component.radius + 1)
     return Grid((tokens,), 2), Grid((2 * tokens,), 2)
 
 
 CASE = MechanismCase(
-    rows=Rows(more={"scores": lambda page, place: page.radius + 2}),
-    page=GlobalLocal,
+    rows=Rows(more={"scores": lambda component, place: component.radius + 2}),
+    component=GlobalLocal,
     examples=(
         GlobalLocal(heads=2, radius=1),
         GlobalLocal(heads=3, radius=2, share_projections=False, share_output=False),
         GlobalLocal(heads=1, radius=4, share_output=False, head_dim=5, projection_bias=False),
     ),
-    pages=st.builds(
+    components=st.builds(
         GlobalLocal,
         heads=HEADS,
         head_dim=st.none() | st.integers(1, 64),

@@ -14,9 +14,9 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    page=Inducing,
+    component=Inducing,
     examples=EXAMPLES,
-    pages=st.builds(
+    components=st.builds(
         Inducing,
         heads=HEADS,
         head_dim=st.none() | st.integers(1, 64),

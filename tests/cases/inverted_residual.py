@@ -6,29 +6,29 @@ from hypothesis import strategies as st
 
 from cases.base import DIM, MechanismCase, Rows
 from cases.conv_block import AWKWARD
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import InvertedResidual
 
 CASE = MechanismCase(
-    rows=Rows(grids=lambda page: (Grid((8, 8)), Grid((8, 16)))),
-    page=InvertedResidual,
+    rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),
+    component=InvertedResidual,
     examples=(
         InvertedResidual(),
         InvertedResidual(ratio=2, stride=2),
         InvertedResidual(ratio=1),
         InvertedResidual(hidden=9),
     ),
-    pages=st.builds(
+    components=st.builds(
         InvertedResidual,
         ratio=st.sampled_from([1, 1.5, 2, 4]),
         hidden=st.none() | st.integers(1, 40),
         stride=st.sampled_from([1, 2]),
     ),
     grids=AWKWARD,
-    growth=lambda page: (Grid((12, 2)), Grid((24, 2))),
+    growth=lambda component: (Grid((12, 2)), Grid((24, 2))),
     fused=False,
     image=True,
     # as wide as it came in, with a stride and without, or wider and so not added
-    out_dim=lambda page: DIM + 2 * (page.hidden == 9),
+    out_dim=lambda component: DIM + 2 * (component.hidden == 9),
     channels_first=lambda leaf: True,
 )

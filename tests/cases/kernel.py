@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.formulas.component import Place
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Kernel
-from xfcost.mechanisms.base import Place
 from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
 
 EXAMPLES = (
@@ -21,7 +21,7 @@ EXAMPLES = (
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Kernel:
+def components(draw: st.DrawFn) -> Kernel:
     causal = draw(st.none() | st.booleans())
     form = draw(st.sampled_from([None, "parallel", "chunked", "recurrent"])) if causal else None
     chunked = causal and form in (None, "chunked")
@@ -39,22 +39,22 @@ def pages(draw: st.DrawFn) -> Kernel:
     )
 
 
-def own_chunk(page: Kernel, place: Place) -> int:
+def own_chunk(component: Kernel, place: Place) -> int:
     """Tokens of the last chunk, which a state of the chunks before it doesn't hold."""
-    return page.chunk if page.chunk and page.causal else 0
+    return component.chunk if component.chunk and component.causal else 0
 
 
 CASE = MechanismCase(
     rows=Rows(
-        grids=lambda page: (Grid((12,)), Grid((24,))),
+        grids=lambda component: (Grid((12,)), Grid((24,))),
         states=frozenset(("prefix_sum",)),
         in_tokens=frozenset(("prefix_sum",)),
         fewer=dict.fromkeys(("prefix_sum", "read", "normaliser"), own_chunk),
     ),
-    page=Kernel,
+    component=Kernel,
     examples=EXAMPLES,
-    pages=pages(),
-    growth=lambda page: (Grid((page.chunk or 6,)), Grid((2 * (page.chunk or 6),))),
+    components=components(),
+    growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
     grids=SEQUENCES,
     fused=False,
     symbolic=EXAMPLES[:2],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import LocalAttention
 
 # Smaller than the windows, of one position, one row, odd sides through strides.
@@ -22,18 +22,18 @@ EXAMPLES = (
 
 CASE = MechanismCase(
     rows=Rows(  # a table, and its sums with keys that are gathered already: nothing there numbers queries
-        left_out=lambda page: frozenset(("positions", "add_positions")),
+        left_out=lambda component: frozenset(("positions", "add_positions")),
     ),
-    page=LocalAttention,
+    component=LocalAttention,
     examples=EXAMPLES,
-    pages=st.builds(
+    components=st.builds(
         LocalAttention,
         heads=st.sampled_from([1, 2]),
         size=st.sampled_from([3, 5, 7]),
         position=st.sampled_from(["relative", "none"]),
         stride=st.integers(1, 3),
     ),
-    growth=lambda page: (Grid((10, 6)), Grid((20, 6))),
+    growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
     grids=SMALL_GRIDS,
     image=True,
     dim=12,

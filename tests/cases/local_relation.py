@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import MechanismCase
 from cases.local_attention import SMALL_GRIDS
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import LocalRelation
 
 EXAMPLES = (
@@ -18,15 +18,15 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    page=LocalRelation,
+    component=LocalRelation,
     examples=EXAMPLES,
-    pages=st.builds(
+    components=st.builds(
         LocalRelation,
         size=st.sampled_from([3, 5, 7]),
         share=st.integers(1, 9),
         stride=st.integers(1, 2),
     ),
-    growth=lambda page: (Grid((10, 6)), Grid((20, 6))),
+    growth=lambda component: (Grid((10, 6)), Grid((20, 6))),
     grids=SMALL_GRIDS,
     image=True,
     fused=False,

@@ -14,9 +14,9 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    page=LowRank,
+    component=LowRank,
     examples=EXAMPLES,
-    pages=st.builds(
+    components=st.builds(
         LowRank,
         heads=HEADS,
         head_dim=st.none() | st.integers(1, 64),

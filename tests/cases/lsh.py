@@ -11,19 +11,21 @@ from torch.nn import functional as F
 
 from cases.base import HEADS, SEQUENCES, Frozen, MechanismCase, Rows
 from references.lsh import Readings, everything, readings
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Lsh
 
 
-def buckets_of(twin: nn.Module, qk_BPD: Tensor) -> Tensor:
+def buckets_of(module: nn.Module, qk_BPD: Tensor) -> Tensor:
     """(B, H, R, P): the number of the column that a query is nearest to, of all columns and their opposites."""
-    columns_HKr = twin.rotate.columns_HKr
+    columns_HKr = module.rotate.columns_HKr
     queries_BHPK = torch.stack(qk_BPD.detach().chunk(len(columns_HKr), -1), 1)
-    rounds = torch.einsum("bhpk,hkr->bhpr", queries_BHPK, columns_HKr).chunk(twin.hash.rounds, -1)
+    rounds = torch.einsum("bhpk,hkr->bhpr", queries_BHPK, columns_HKr).chunk(module.hash.rounds, -1)
     numbers = []
     for rotated in rounds:
         number, times = 0, 1
-        for part, factor in zip(rotated.split([f // 2 for f in twin.hash.factors], -1), twin.hash.factors, strict=True):
+        for part, factor in zip(
+            rotated.split([f // 2 for f in module.hash.factors], -1), module.hash.factors, strict=True
+        ):
             column = part.abs().argmax(-1)
             opposite = part.gather(-1, column.unsqueeze(-1)).squeeze(-1) < 0
             number = number + times * (column + opposite * (factor // 2))
@@ -43,21 +45,21 @@ class Held(nn.Module):
         return self.bucket_1HRP.expand(rotated_BHPr.shape[0], -1, -1, -1)
 
 
-def frozen(twin: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
-    """The twin with the buckets of these inputs held, and what each token then reads, over all heads and rounds.
+def frozen(module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
+    """The module with the buckets of these inputs held, and what each token then reads, over all heads and rounds.
 
     A token sways its own answer through its query wherever that has something to weigh: one key alone is weighed 1.
     """
     (x_1ND,) = inputs
-    tokens, causal = x_1ND.shape[1], twin.core.mask.causal
-    if twin.whole:
-        return Frozen(twin, read_by_token([everything(tokens, causal=causal)], tokens))
-    padded = twin.hash.token_P1.shape[0]
-    qk_1PD = F.linear(F.pad(x_1ND, (0, 0, 0, padded - tokens)), twin.query_key.weight, twin.query_key.bias)
-    buckets = buckets_of(twin, qk_1PD)
-    held = copy.deepcopy(twin)
-    held.hash = Held(torch.where(twin.hash.token_P1.squeeze(-1), buckets, buckets.max() + 1))
-    heads = [readings(bucket_RP.tolist(), tokens, twin.gather.chunk, causal=causal) for bucket_RP in buckets[0]]
+    tokens, causal = x_1ND.shape[1], module.core.mask.causal
+    if module.whole:
+        return Frozen(module, read_by_token([everything(tokens, causal=causal)], tokens))
+    padded = module.hash.token_P1.shape[0]
+    qk_1PD = F.linear(F.pad(x_1ND, (0, 0, 0, padded - tokens)), module.query_key.weight, module.query_key.bias)
+    buckets = buckets_of(module, qk_1PD)
+    held = copy.deepcopy(module)
+    held.hash = Held(torch.where(module.hash.token_P1.squeeze(-1), buckets, buckets.max() + 1))
+    heads = [readings(bucket_RP.tolist(), tokens, module.gather.chunk, causal=causal) for bucket_RP in buckets[0]]
     return Frozen(held, read_by_token(heads, tokens))
 
 
@@ -72,9 +74,9 @@ def read_by_token(heads: list[Readings], tokens: int) -> tuple[frozenset[int], .
     return tuple(found)
 
 
-def growth(page: Lsh) -> tuple[Grid, Grid]:
+def growth(component: Lsh) -> tuple[Grid, Grid]:
     """Long enough that in both some token reads as many as it can: none twice, in no round and no head."""
-    return Grid((32 * page.bucket,)), Grid((64 * page.bucket,))
+    return Grid((32 * component.bucket,)), Grid((64 * component.bucket,))
 
 
 EVEN = st.integers(1, 20).map(lambda half: 2 * half)
@@ -82,21 +84,21 @@ EVEN = st.integers(1, 20).map(lambda half: 2 * half)
 CASE = MechanismCase(
     rows=Rows(
         apart=2,
-        fewer=dict.fromkeys(("scores",), lambda page, place: 2 * page.bucket * (page.rounds - 1))
+        fewer=dict.fromkeys(("scores",), lambda component, place: 2 * component.bucket * (component.rounds - 1))
         # of two chunks, a token itself is masked
         | dict.fromkeys(
             ("mask", "logsumexp", "softmax", "weighted_sum"),
-            lambda page, place: 2 * page.bucket * (page.rounds - 1) + 1,
+            lambda component, place: 2 * component.bucket * (component.rounds - 1) + 1,
         ),
     ),
-    page=Lsh,
+    component=Lsh,
     examples=(
         Lsh(heads=2, rounds=2, bucket=3),
         Lsh(heads=2, rounds=1, bucket=2, causal="approximate"),
         Lsh(heads=1, rounds=3, bucket=4, buckets=[2, 4], head_dim=5, projection_bias=True),
         Lsh(heads=3, rounds=1, bucket=3, buckets=6),
     ),
-    pages=st.builds(
+    components=st.builds(
         Lsh,
         heads=HEADS,
         head_dim=st.none() | st.integers(1, 64),

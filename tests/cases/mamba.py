@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Mamba
 
 CASE = MechanismCase(
-    rows=Rows(grids=lambda page: (Grid((12,)), Grid((24,)))),
-    page=Mamba,
+    rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
+    component=Mamba,
     examples=(Mamba(state=3), Mamba(state=2, conv=1, expand=1, rank=3), Mamba(state=4, conv=9)),
-    pages=st.builds(
+    components=st.builds(
         Mamba,
         state=st.integers(1, 20),
         conv=st.integers(1, 9),
@@ -21,7 +21,7 @@ CASE = MechanismCase(
     ),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
-    growth=lambda page: (Grid((2,)), Grid((4,))),
+    growth=lambda component: (Grid((2,)), Grid((4,))),
     fused=False,
     per_token=False,
     channels_first=lambda leaf: leaf == "conv",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Mamba2
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Mamba2:
+def components(draw: st.DrawFn) -> Mamba2:
     expand = draw(st.integers(1, 3))
     head_dim = draw(st.sampled_from([1, 2, 3, 6]))
     heads = expand * 12 // head_dim
@@ -27,26 +27,26 @@ def pages(draw: st.DrawFn) -> Mamba2:
 CASE = MechanismCase(
     rows=Rows(
         dim=12,
-        grids=lambda page: (Grid((3 * page.chunk,)), Grid((6 * page.chunk,))),
+        grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,))),
         # of some heads, the first chunks have decayed to nothing
         uncounted=frozenset(("read",)),
         states=frozenset(("carry",)),
         in_tokens=frozenset(("carry", "spans")),
         # the states before the last chunk don't hold it; a chunk's sum stands at its last token
-        fewer=dict.fromkeys(("carry", "read"), lambda page, place: page.chunk)
+        fewer=dict.fromkeys(("carry", "read"), lambda component, place: component.chunk)
         | {
-            "fade": lambda page, place: page.chunk - 2,
-            "spans": lambda page, place: place.grid.total - place.grid.total // page.chunk,
+            "fade": lambda component, place: component.chunk - 2,
+            "spans": lambda component, place: place.grid.total - place.grid.total // component.chunk,
         },
     ),
-    page=Mamba2,
+    component=Mamba2,
     examples=(
         Mamba2(state=3, head_dim=3, chunk=4),
         Mamba2(state=2, head_dim=2, groups=2, conv=1, expand=2, chunk=5),
         Mamba2(state=4, head_dim=2, expand=1, conv=9, chunk=8),
     ),
-    pages=pages(),
-    growth=lambda page: (Grid((page.chunk,)), Grid((2 * page.chunk,))),
+    components=components(),
+    growth=lambda component: (Grid((component.chunk,)), Grid((2 * component.chunk,))),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     fused=False,

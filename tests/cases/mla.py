@@ -9,7 +9,7 @@ from xfcost.mechanisms import Mla
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Mla:
+def components(draw: st.DrawFn) -> Mla:
     return Mla(
         heads=draw(HEADS),
         kv_rank=draw(st.integers(1, 40)),
@@ -25,12 +25,12 @@ def pages(draw: st.DrawFn) -> Mla:
 
 CASE = MechanismCase(
     rows=Rows(masks=frozenset(("mask",))),
-    page=Mla,
+    component=Mla,
     examples=(
         Mla(heads=2, kv_rank=4, rope_dim=2),
         Mla(heads=3, kv_rank=5, rope_dim=4, q_rank=3, causal=True),
         Mla(heads=2, kv_rank=3, rope_dim=2, q_rank=4, head_dim=5, value_dim=3, causal=True, projection_bias=True),
         Mla(heads=1, kv_rank=7, rope_dim=6, value_dim=4, rope_base=50.0),
     ),
-    pages=pages(),
+    components=components(),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import VOLUME, MechanismCase
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import NonLocal
 
 # Pools of two must fit; odd sides leave a border that no key reads.
@@ -22,16 +22,16 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    page=NonLocal,
+    component=NonLocal,
     examples=EXAMPLES,
-    pages=st.builds(
+    components=st.builds(
         NonLocal,
         width=st.none() | st.integers(1, 20),
         pool=st.integers(1, 3),
         projection_bias=st.booleans(),
         norm=st.sampled_from(["batch_norm", "layer_norm", "none"]),
     ),
-    growth=lambda page: (Grid((6, 4)), Grid((12, 4))),
+    growth=lambda component: (Grid((6, 4)), Grid((12, 4))),
     grids=POOLED_GRIDS,
     sides=st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
     image=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Nystrom
 
 EXAMPLES = (
@@ -15,9 +15,9 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    page=Nystrom,
+    component=Nystrom,
     examples=EXAMPLES,
-    pages=st.builds(
+    components=st.builds(
         Nystrom,
         heads=HEADS,
         head_dim=st.none() | st.integers(1, 64),
@@ -26,6 +26,6 @@ CASE = MechanismCase(
         iterations=st.integers(1, 9),
         projection_bias=st.booleans(),
     ),
-    growth=lambda page: (Grid((2 * page.landmarks,)), Grid((4 * page.landmarks,))),
+    growth=lambda component: (Grid((2 * component.landmarks,)), Grid((4 * component.landmarks,))),
     grids=SEQUENCES,
 )

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cases.base import GRIDS_WITH_EXTRA, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Pooling
 
 # One token, odd sides through strides, more in one direction than in the other.
@@ -39,16 +39,16 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
 
 CASE = MechanismCase(
     rows=Rows(
-        positional=lambda page: frozenset(
+        positional=lambda component: frozenset(
             (
                 "position_scores",
                 "spread",
             )
         ),
         uncounted=frozenset(("position_scores",)),
-        grids=lambda page: (Grid((8, 8)), Grid((8, 16))),
+        grids=lambda component: (Grid((8, 8)), Grid((8, 16))),
     ),
-    page=Pooling,
+    component=Pooling,
     examples=(
         Pooling(heads=2, q_size=1, kv_stride=2),
         Pooling(heads=2, q_stride=2, kv_stride=4, bias="decomposed", residual_pooling="all", out_width=12),
@@ -57,8 +57,8 @@ CASE = MechanismCase(
         Pooling(heads=2, q_stride=2, kv_stride=2, function="max"),
         Pooling(heads=2, q_size=3, kv_stride=2, function="mean", bias="decomposed"),
     ),
-    pages=st.builds(lambda given: Pooling(**given), options()),
-    growth=lambda page: (Grid((8, 4)), Grid((16, 4))),
+    components=st.builds(lambda given: Pooling(**given), options()),
+    growth=lambda component: (Grid((8, 4)), Grid((16, 4))),
     grids=(*GRIDS_FEW, *GRIDS_WITH_EXTRA, SMALL_VOLUME),
     image=True,
     dim=WIDE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.formulas.additive import Additive, Maxout, Sum
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Gru, Lstm, Rnn
-from xfcost.mechanisms.additive import Additive, Maxout, Sum
 
 # Recurrent layers see a sequence, a grid in raster order. A longer one forgets its first token to the last bit.
 GRIDS = (*(Grid((n,)) for n in (1, 2, 5, 13)), Grid((3, 4)), Grid((1, 1), 1), Grid((2, 2), 1))
@@ -58,18 +58,19 @@ ASKING = frozenset(
 )
 CASES = [
     MechanismCase(
-        page=page,
+        component=component,
         examples=examples,
-        pages=st.builds(page, **OPTIONS, **MORE[page]) | st.builds(page, **READING, **MORE[page]),
+        components=st.builds(component, **OPTIONS, **MORE[component])
+        | st.builds(component, **READING, **MORE[component]),
         grids=GRIDS,
         # few: where shapes are all that counts the steps are walked all the same
-        growth=lambda page: (Grid((2,)), Grid((4,))),
+        growth=lambda component: (Grid((2,)), Grid((4,))),
         fused=False,
         memory=True,
         # its input map alone is per token; the state's is the recurrence
         per_token=False,
         # it asks with the state of the step before: what it reads is counted for that step's token, and not for its own
-        rows=Rows(left_out=lambda page: ASKING if page.attend else frozenset()),
+        rows=Rows(left_out=lambda component: ASKING if component.attend else frozenset()),
     )
-    for page, examples in EXAMPLES.items()
+    for component, examples in EXAMPLES.items()
 ]

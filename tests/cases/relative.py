@@ -6,29 +6,29 @@ import torch
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Relative
 
 CASE = MechanismCase(
     rows=Rows(
-        positional=lambda page: frozenset(
+        positional=lambda component: frozenset(
             (
                 "position_scores",
                 "position_shift",
             )
         ),
         masks=frozenset(("mask",)),
-        past=lambda page, place: (torch.zeros(1, page.past, place.dim),) if page.past else (),
-        more={"position_scores": lambda page, place: 0 if page.causal else place.grid.total - 1},
+        past=lambda component, place: (torch.zeros(1, component.past, place.dim),) if component.past else (),
+        more={"position_scores": lambda component, place: 0 if component.causal else place.grid.total - 1},
     ),
-    page=Relative,
+    component=Relative,
     examples=(
         Relative(heads=2, causal=True, memory=3),
         Relative(heads=3, projection_bias=True),
         Relative(heads=1, head_dim=4, causal=True, memory=7, memory_queries=True),
         Relative(heads=2, memory=2),
     ),
-    pages=st.builds(
+    components=st.builds(
         Relative,
         heads=HEADS,
         head_dim=st.none() | st.integers(1, 64),

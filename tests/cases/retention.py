@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Retention
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Retention:
+def components(draw: st.DrawFn) -> Retention:
     heads = draw(st.sampled_from([1, 2, 3, 6]))
     form = draw(st.sampled_from(["parallel", "chunkwise", "recurrent"]))
     return Retention(
@@ -25,21 +25,21 @@ def pages(draw: st.DrawFn) -> Retention:
 CASE = MechanismCase(
     rows=Rows(
         dim=36,
-        grids=lambda page: (Grid((3 * (page.chunk or 4),)), Grid((6 * (page.chunk or 4),))),
+        grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),))),
         states=frozenset(("carry",)),
         in_tokens=frozenset(("carry",)),
         # the states before the last chunk don't hold it
-        fewer=dict.fromkeys(("carry", "read"), lambda page, place: page.chunk or 0),
+        fewer=dict.fromkeys(("carry", "read"), lambda component, place: component.chunk or 0),
     ),
-    page=Retention,
+    component=Retention,
     examples=(
         Retention(heads=2),
         Retention(heads=3, value_dim=15, norm="rms_norm", form="chunkwise", chunk=4),
         Retention(heads=2, form="chunkwise", chunk=5),
         Retention(heads=6, form="recurrent"),
     ),
-    pages=pages(),
-    growth=lambda page: (Grid((page.chunk or 6,)), Grid((2 * (page.chunk or 6),))),
+    components=components(),
+    growth=lambda component: (Grid((component.chunk or 6,)), Grid((2 * (component.chunk or 6),))),
     grids=SEQUENCES,
     sides=st.integers(1, 60).map(lambda n: (n,)),
     fused=False,

@@ -10,24 +10,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cases.base import HEADS, Frozen, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Routing
 
 # One head's choice: for every cluster, its queries and its keys.
 Members = list[tuple[list[int], list[int]]]
 
 
-def projected(twin: nn.Module, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def projected(torch_module: nn.Module, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys, values of the routed heads."""
-    if hasattr(twin, "qv"):
-        q, v = F.linear(x_BND, twin.qv.weight, twin.qv.bias).chunk(2, dim=-1)
+    if hasattr(torch_module, "qv"):
+        q, v = F.linear(x_BND, torch_module.qv.weight, torch_module.qv.bias).chunk(2, dim=-1)
         return q, q, v
-    q, k, v = F.linear(x_BND, twin.qkv.weight, twin.qkv.bias).chunk(3, dim=-1)
+    q, k, v = F.linear(x_BND, torch_module.qkv.weight, torch_module.qkv.bias).chunk(3, dim=-1)
     return q, k, v
 
 
-def reads_key(page: Routing, query: int, key: int) -> bool:
-    return key <= query or not page.causal
+def reads_key(component: Routing, query: int, key: int) -> bool:
+    return key <= query or not component.causal
 
 
 class Held(nn.Module):
@@ -41,12 +41,12 @@ class Held(nn.Module):
         return self.chosen_1HCW.expand(near_BHNC.shape[0], -1, -1, -1)
 
 
-def frozen(twin: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
+def frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
     """The choice for tokens in as many groups as there are clusters, round robin, each centroid on its group.
 
     Queries and keys are given the same weights, so that a group's queries and keys lie in one place.
     """
-    module, (x_BND,) = copy.deepcopy(twin).requires_grad_(requires_grad=False), inputs
+    module, (x_BND,) = copy.deepcopy(torch_module).requires_grad_(requires_grad=False), inputs
     if hasattr(module, "qkv"):
         q_part, k_part, _ = module.qkv.weight.chunk(3)
         k_part.copy_(q_part)
@@ -76,27 +76,27 @@ def frozen(twin: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
 
 def what_is_read(module: nn.Module, tokens: int, members: list[Members]) -> tuple[tuple[frozenset[int], ...], int]:
     """Out of the clusters' members alone. A query with one key alone reads the key and not itself: its weight is 1."""
-    page = module.page
+    component = module.component
     read: list[set[int]] = [set() for _ in range(tokens)]
     most = 1
     for head in members:
         most = max(most, *(sum(token in queries for queries, _ in head) for token in range(tokens)))
         for queries, keys in head:
             for query in queries:
-                mine = [key for key in keys if reads_key(page, query, key)]
-                if page.shared_qk:
-                    mine = [key for key in mine if key != query] or ([] if page.memories() else [query])
-                read[query] |= {*mine, query} if len(mine) + page.memories() > 1 and mine else set(mine)
-    if page.local_heads:
-        block = page.local_window or page.window
+                mine = [key for key in keys if reads_key(component, query, key)]
+                if component.shared_qk:
+                    mine = [key for key in mine if key != query] or ([] if component.memories() else [query])
+                read[query] |= {*mine, query} if len(mine) + component.memories() > 1 and mine else set(mine)
+    if component.local_heads:
+        block = component.local_window or component.window
         for token in range(tokens):
-            around = range(token // block * block - block, (token // block + (1 if page.causal else 2)) * block)
-            read[token] |= {key for key in around if 0 <= key < tokens and reads_key(page, token, key)}
-    return tuple(map(frozenset, read)), most + (1 if page.local_heads else 0)
+            around = range(token // block * block - block, (token // block + (1 if component.causal else 2)) * block)
+            read[token] |= {key for key in around if 0 <= key < tokens and reads_key(component, token, key)}
+    return tuple(map(frozenset, read)), most + (1 if component.local_heads else 0)
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Routing:
+def components(draw: st.DrawFn) -> Routing:
     heads = draw(HEADS)
     local_heads = draw(st.integers(0, heads - 1))
     sizes = st.none() | st.integers(1, 9)
@@ -113,15 +113,15 @@ def pages(draw: st.DrawFn) -> Routing:
     )
 
 
-def growth(page: Routing) -> tuple[Grid, Grid]:
+def growth(component: Routing) -> tuple[Grid, Grid]:
     """Whole clusters and blocks; √N has to grow with N, too."""
-    n = 16 if page.window is None else 16 * page.window
+    n = 16 if component.window is None else 16 * component.window
     return Grid((n,)), Grid((2 * n,))
 
 
-def memory_keys(page: Routing) -> int:
+def memory_keys(component: Routing) -> int:
     """Learned keys of a cluster: one at least where a query may find nothing before it."""
-    return max(page.memory_keys, 1 if page.causal and not page.shared_qk else 0)
+    return max(component.memory_keys, 1 if component.causal and not component.shared_qk else 0)
 
 
 CASE = MechanismCase(
@@ -130,10 +130,10 @@ CASE = MechanismCase(
         masks=frozenset(("mask", "local_mask")),
         own_parts=frozenset(("average",)),
         # a query doesn't read itself where it is a key too; memory keys are no tokens, and a mask alone has their place
-        fewer=dict.fromkeys(("softmax", "weighted_sum", "attention"), lambda page, place: int(page.shared_qk))
-        | {"mask": lambda page, place: -memory_keys(page) if place.fused else int(page.shared_qk)},
+        fewer=dict.fromkeys(("softmax", "weighted_sum", "attention"), lambda component, place: int(component.shared_qk))
+        | {"mask": lambda component, place: -memory_keys(component) if place.fused else int(component.shared_qk)},
     ),
-    page=Routing,
+    component=Routing,
     examples=(
         Routing(heads=2),
         Routing(heads=2, window=4, shared_qk=True, causal="approximate"),
@@ -141,7 +141,7 @@ CASE = MechanismCase(
         Routing(heads=2, head_dim=2, window=6, local_heads=1, local_window=2, causal="approximate", shared_qk=True),
         Routing(heads=2, clusters=2, window=3, memory_keys=1, shared_qk=True, local_heads=1),
     ),
-    pages=pages(),
+    components=components(),
     growth=growth,
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((2, 4)), Grid((13,)), Grid((3, 4)), Grid((9,), 1)),
     frozen=frozen,

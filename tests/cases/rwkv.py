@@ -5,26 +5,26 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import RwkvChannel, RwkvTime
 
 COMMON = {
     "grids": SEQUENCES,
     "sides": st.integers(1, 60).map(lambda n: (n,)),
-    "growth": lambda page: (Grid((4,)), Grid((8,))),
+    "growth": lambda component: (Grid((4,)), Grid((8,))),
     "fused": False,
     "per_token": False,
     # wide: a square behind a ReLU may be off in many channels
     "dim": 12,
     # beside its own
-    "rows": Rows(fewer={"mix": lambda page, place: 1}),
+    "rows": Rows(fewer={"mix": lambda component, place: 1}),
 }
 CASES = [
-    MechanismCase(page=RwkvTime, examples=(RwkvTime(),), pages=st.just(RwkvTime()), **COMMON),
+    MechanismCase(component=RwkvTime, examples=(RwkvTime(),), components=st.just(RwkvTime()), **COMMON),
     MechanismCase(
-        page=RwkvChannel,
+        component=RwkvChannel,
         examples=(RwkvChannel(), RwkvChannel(hidden=40)),
-        pages=st.builds(RwkvChannel, hidden=st.none() | st.integers(1, 64)),
+        components=st.builds(RwkvChannel, hidden=st.none() | st.integers(1, 64)),
         **COMMON,
     ),
 ]

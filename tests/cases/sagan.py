@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import MechanismCase
 from cases.non_local import POOLED_GRIDS
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Sagan
 
 EXAMPLES = (
@@ -16,15 +16,15 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    page=Sagan,
+    component=Sagan,
     examples=EXAMPLES,
-    pages=st.builds(
+    components=st.builds(
         Sagan,
         reduction=st.sampled_from([1, 2, 3, 6]),
         value_reduction=st.sampled_from([1, 2, 3, 6]),
         pool=st.integers(1, 3),
     ),
-    growth=lambda page: (Grid((6, 4)), Grid((12, 4))),
+    growth=lambda component: (Grid((6, 4)), Grid((12, 4))),
     grids=POOLED_GRIDS,
     sides=st.lists(st.integers(3, 12), min_size=1, max_size=3).map(tuple),
     image=True,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Sinkhorn
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Sinkhorn:
+def components(draw: st.DrawFn) -> Sinkhorn:
     causal = draw(st.none() | st.booleans())
     return Sinkhorn(
         heads=draw(HEADS),
@@ -41,14 +41,16 @@ CASE = MechanismCase(
                 "reorder",
             )
         ),
-        fewer={"pool_queries": lambda page, place: page.block - 1}
-        | dict.fromkeys(("sort_logits", "balance", "reorder"), lambda page, place: page.block if page.causal else 0),
+        fewer={"pool_queries": lambda component, place: component.block - 1}
+        | dict.fromkeys(
+            ("sort_logits", "balance", "reorder"), lambda component, place: component.block if component.causal else 0
+        ),
         # fused, the mask holds no sorted block's content
-        left_out=lambda page: frozenset(("mask",)),
+        left_out=lambda component: frozenset(("mask",)),
     ),
-    page=Sinkhorn,
+    component=Sinkhorn,
     examples=EXAMPLES,
-    pages=pages(),
-    growth=lambda page: (Grid((4 * page.block,)), Grid((8 * page.block,))),
+    components=components(),
+    growth=lambda component: (Grid((4 * component.block,)), Grid((8 * component.block,))),
     grids=(Grid((1,)), Grid((2,)), Grid((5,)), Grid((3, 4)), Grid((13,)), Grid((7,), 1)),
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Sliding
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Sliding:
+def components(draw: st.DrawFn) -> Sliding:
     causal = draw(st.sampled_from([None, False, True]))
     heads, tokens = draw(HEADS), 0 if causal else draw(st.integers(0, 3))
     alone = not tokens and causal
@@ -28,8 +28,8 @@ def pages(draw: st.DrawFn) -> Sliding:
     )
 
 
-def whole_windows(page: Sliding) -> tuple[Grid, Grid]:
-    whole = page.window * page.dilation
+def whole_windows(component: Sliding) -> tuple[Grid, Grid]:
+    whole = component.window * component.dilation
     return Grid((2 * whole,)), Grid((4 * whole,))
 
 
@@ -46,10 +46,16 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    rows=Rows(more={"scores": lambda page, place: 3 * (page.window // 2) - page.window - (0 if page.causal else 1)}),
-    page=Sliding,
+    rows=Rows(
+        more={
+            "scores": lambda component, place: (
+                3 * (component.window // 2) - component.window - (0 if component.causal else 1)
+            )
+        }
+    ),
+    component=Sliding,
     examples=EXAMPLES,
-    pages=pages(),
+    components=components(),
     growth=whole_windows,
     grids=(*SEQUENCES[1:], Grid((3, 5)), Grid((16,), 1)),
     # three global tokens need as many

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Sparse
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Sparse:
+def components(draw: st.DrawFn) -> Sparse:
     stride = draw(st.integers(1, 7))
     pattern = draw(st.sampled_from(["strided", "fixed"]))
     integration = draw(st.sampled_from(["local", "long", "merged", "heads"]))
@@ -50,9 +50,11 @@ CASE = MechanismCase(
             )
         ),
         # fused, a query that may read one key alone takes it as it is: the label of the key's token stays on it
-        left_out=lambda page: frozenset(("join_heads", "out")) if page.integration == "heads" else frozenset(),
+        left_out=lambda component: (
+            frozenset(("join_heads", "out")) if component.integration == "heads" else frozenset()
+        ),
     ),
-    page=Sparse,
+    component=Sparse,
     examples=(
         Sparse(heads=2, pattern="fixed", stride=3, summary=2, causal=True),
         Sparse(heads=3, pattern="strided", stride=3, causal=True),
@@ -62,8 +64,8 @@ CASE = MechanismCase(
         Sparse(heads=2, pattern="strided", stride=3, integration="long", causal=True),
         Sparse(heads=2, pattern="fixed", stride=3, summary=2, integration="long"),
     ),
-    pages=pages(),
-    growth=lambda page: (Grid((6 * page.stride,)), Grid((12 * page.stride,))),
+    components=components(),
+    growth=lambda component: (Grid((6 * component.stride,)), Grid((12 * component.stride,))),
     grids=tuple(Grid((n,)) for n in (1, 4, 5, 12, 23)),
     sides=st.lists(st.integers(1, 40), min_size=1, max_size=1).map(tuple),
     length=8,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import SpatialReduction
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> SpatialReduction:
+def components(draw: st.DrawFn) -> SpatialReduction:
     reduced = draw(st.booleans())
     return SpatialReduction(
         heads=draw(HEADS),
@@ -25,14 +25,14 @@ def pages(draw: st.DrawFn) -> SpatialReduction:
 GRIDS = tuple(Grid(sides) for sides in [(3,), (8,), (3, 3), (3, 5), (6, 4), (7, 9), (13, 13), (3, 4, 3)])
 
 
-def growth(page: SpatialReduction) -> tuple[Grid, Grid]:
+def growth(component: SpatialReduction) -> tuple[Grid, Grid]:
     """Whole patches, or windows of one length."""
-    side = 2 * page.reduction * (page.pooled or 1)
+    side = 2 * component.reduction * (component.pooled or 1)
     return Grid((side,)), Grid((2 * side,))
 
 
 CASE = MechanismCase(
-    page=SpatialReduction,
+    component=SpatialReduction,
     examples=(
         SpatialReduction(heads=2, reduction=2),
         SpatialReduction(heads=1, head_dim=5, reduction=3, projection_bias=False),
@@ -40,7 +40,7 @@ CASE = MechanismCase(
         SpatialReduction(heads=2, pooled=2),
         SpatialReduction(heads=2, pooled=7),
     ),
-    pages=pages(),
+    components=components(),
     growth=growth,
     grids=GRIDS,
     sides=st.lists(st.integers(4, 12), min_size=1, max_size=2).map(tuple),

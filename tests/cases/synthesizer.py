@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Synthesizer
 
 EXAMPLES = (
@@ -18,7 +18,7 @@ EXAMPLES = (
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Synthesizer:
+def components(draw: st.DrawFn) -> Synthesizer:
     form = draw(st.sampled_from(["dense", "random", "factorized_dense", "factorized_random"]))
     return Synthesizer(
         heads=draw(HEADS),
@@ -34,13 +34,17 @@ def pages(draw: st.DrawFn) -> Synthesizer:
 
 CASE = MechanismCase(
     rows=Rows(
-        positional=lambda page: frozenset(("mask", "softmax", *(() if "dense" in page.form else ("synthesis",))))
+        positional=lambda component: frozenset(
+            ("mask", "softmax", *(() if "dense" in component.form else ("synthesis",)))
+        )
     ),
-    page=Synthesizer,
+    component=Synthesizer,
     examples=EXAMPLES,
-    pages=pages(),
+    components=components(),
     # Squares, whose root divides them.
-    growth=lambda page: (Grid((4, 4)), Grid((8, 8))) if page.form == "factorized_dense" else (Grid((6,)), Grid((12,))),
+    growth=lambda component: (
+        (Grid((4, 4)), Grid((8, 8))) if component.form == "factorized_dense" else (Grid((6,)), Grid((12,)))
+    ),
     grids=SEQUENCES,
     fused=False,
 )

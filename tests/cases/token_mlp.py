@@ -9,16 +9,18 @@ from xfcost.mechanisms import TokenLinear, TokenMlp
 
 CASES = [
     MechanismCase(
-        page=TokenMlp,
+        component=TokenMlp,
         examples=(TokenMlp(hidden=4), TokenMlp(hidden=1, act="silu"), TokenMlp(hidden=7, bias=False)),
-        pages=st.builds(TokenMlp, hidden=st.integers(1, 99), act=st.sampled_from(["gelu", "silu"]), bias=st.booleans()),
+        components=st.builds(
+            TokenMlp, hidden=st.integers(1, 99), act=st.sampled_from(["gelu", "silu"]), bias=st.booleans()
+        ),
         fused=False,
         per_token=False,
     ),
     MechanismCase(
-        page=TokenLinear,
+        component=TokenLinear,
         examples=(TokenLinear(), TokenLinear(bias=False)),
-        pages=st.builds(TokenLinear, bias=st.booleans()),
+        components=st.builds(TokenLinear, bias=st.booleans()),
         fused=False,
         per_token=False,
     ),

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import strategies as st
 
 from cases.base import GRIDS, HEADS, VOLUME, MechanismCase, Rows
-from xfcost.grid import Grid
+from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import Window
 
 
@@ -18,7 +18,7 @@ def kept(grid: Grid, padded: Grid) -> list[int]:
 
 
 @st.composite
-def pages(draw: st.DrawFn) -> Window:
+def components(draw: st.DrawFn) -> Window:
     size = draw(st.integers(1, 9))
     biased = draw(st.booleans())
     return Window(
@@ -35,7 +35,7 @@ def pages(draw: st.DrawFn) -> Window:
 
 CASE = MechanismCase(
     rows=Rows(
-        positional=lambda page: frozenset(
+        positional=lambda component: frozenset(
             (
                 "relative_bias",
                 "cpb_lookup",
@@ -43,7 +43,7 @@ CASE = MechanismCase(
         ),
         masks=frozenset(("mask",)),
     ),
-    page=Window,
+    component=Window,
     examples=(
         Window(heads=2, size=3),
         Window(heads=3, size=4, shift=1, bias="none"),
@@ -53,8 +53,8 @@ CASE = MechanismCase(
         Window(heads=3, size=4, shift=2, score="cosine", bias="log_cpb", key_bias=False),
         Window(heads=2, size=3, score="cosine", bias="none"),
     ),
-    pages=pages(),
-    growth=lambda page: (Grid((2 * page.size, page.size)), Grid((4 * page.size, page.size))),
+    components=components(),
+    growth=lambda component: (Grid((2 * component.size, component.size)), Grid((4 * component.size, component.size))),
     grids=(*GRIDS, VOLUME),
     image=True,
 )

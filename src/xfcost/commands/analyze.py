@@ -31,8 +31,9 @@ from xfcost.commands.options import (
     Trace,
     TrainTokens,
 )
-from xfcost.errors import UsageError, printable
-from xfcost.report.output import View, check_target
+from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.objects import View
+from xfcost.report.output import check_target
 
 VIEWS: Final = get_args(View)
 

@@ -9,7 +9,7 @@ import typer
 
 from xfcost.commands import options
 from xfcost.commands.options import Attention, Batch, Force, Settings, Tokens
-from xfcost.errors import UsageError
+from xfcost.ledger.errors import UsageError
 
 MOST_SYSTEMS: Final = 4
 
@@ -30,7 +30,7 @@ def run(  # noqa: PLR0913 - options
 
     Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked.
     """
-    from xfcost.asked import make_run
+    from xfcost.counting.run_options import make_run
     from xfcost.report.blocks import diagram
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target, write_whole

@@ -9,7 +9,7 @@ import typer
 
 from xfcost.commands import options
 from xfcost.commands.options import Force
-from xfcost.errors import UsageError, shown
+from xfcost.ledger.errors import UsageError, shown
 
 ENDINGS: Final = (".yaml", ".yml")
 

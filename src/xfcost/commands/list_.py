@@ -8,7 +8,7 @@ import typer
 
 from xfcost.commands import options
 from xfcost.commands.options import FormatOption
-from xfcost.errors import UsageError
+from xfcost.ledger.errors import UsageError
 
 
 def run(

@@ -9,11 +9,11 @@ from typing import Annotated, Final, get_args
 
 import typer
 
-from xfcost.errors import UsageError, printable, shown
-from xfcost.ledger import Ledger
+from xfcost.ledger.errors import UsageError, printable, shown
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.visible import visible
+from xfcost.report.messages import say
 from xfcost.report.output import Format, write_whole
-from xfcost.talk import say
-from xfcost.visible import visible
 
 FORMATS: Final = get_args(Format)
 

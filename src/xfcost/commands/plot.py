@@ -12,15 +12,15 @@ import typer
 from xfcost.commands import options
 from xfcost.commands.options import Attention, Batch, Dtype, Force, Mode, Settings
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
-from xfcost.errors import DeviceError, UsageError, nearest, printable
+from xfcost.ledger.errors import DeviceError, UsageError, nearest, printable
 from xfcost.report.metrics import METRICS
 
 if TYPE_CHECKING:
-    from xfcost.ledger import Ledger
+    from xfcost.counting.sweep import Axis, Sweep
+    from xfcost.ledger.ledger import Ledger
     from xfcost.report.plot import Chart
     from xfcost.spec.load import Loaded
     from xfcost.spec.walk import Run
-    from xfcost.sweep import Axis, Sweep
 
 
 # Traced and measured points per system, and the seconds above which a forward is not waited for.
@@ -70,12 +70,12 @@ def run(  # noqa: PLR0913 - options
     where it is in range. Over image sizes (--size) every system takes the square images that its patches fit.
     With --device, points of the real model stand over the formulas: traced by fvcore, or timed with --metric time.
     """
-    from xfcost.asked import make_run
+    from xfcost.counting.run_options import make_run
+    from xfcost.counting.sweep import span_of
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target
     from xfcost.report.scaling import scaling_chart
     from xfcost.spec.load import expanded, load
-    from xfcost.sweep import span_of
 
     if metric not in METRICS:
         raise UsageError(f"--metric {printable(metric)}: {nearest(metric, METRICS)}")
@@ -119,11 +119,11 @@ def _check_device(metric: str, device: str | None) -> None:
             f"alone; leave --device out here, and see that peak with `xfcost analyze SPEC --device {device}`"
         )
     if device is not None:
-        from xfcost.live.shortage import check_torch_loads, memory_may_run_out
+        from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
         check_torch_loads()
         with memory_may_run_out("torch", "loading it"):
-            from xfcost.live.clock import check_device
+            from xfcost.torch_models.timing.clock import check_device
         check_device(device)
 
 
@@ -139,9 +139,9 @@ def _sweeps(
 
     Where a line has gaps or ends early, that is said.
     """
-    from xfcost.comparison import distinct
+    from xfcost.counting.comparison import distinct
+    from xfcost.counting.sweep import common_range, range_text, sweep
     from xfcost.report.scaling import skipped_text
-    from xfcost.sweep import common_range, range_text, sweep
 
     names = distinct([one.spec.name for one in loaded])
     extra = [] if mark is None else [mark]
@@ -159,7 +159,7 @@ def _sweeps(
 
 def _limits(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> str:
     """Which systems have no more of the default range, and why."""
-    from xfcost.sweep import span_of
+    from xfcost.counting.sweep import span_of
 
     low, high = span_of(sweeps)
     ends = [f"{one.name}: {one.ended}" for one in wide if one.ended and one.xs[-1] == high]
@@ -170,7 +170,7 @@ def _limits(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> str:
 def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
     """The real model at a few points: timed, ascending, until a forward would take too long; else traced."""
     from xfcost.api import account
-    from xfcost.sweep import few
+    from xfcost.counting.sweep import few
 
     timed = metric == "time"
     ledgers: list[Ledger] = []
@@ -203,10 +203,10 @@ def _too_long(counted: Ledger, before: Sequence[Ledger]) -> str | None:
 
 def _deliver(chart: Chart, csv: bytes | None, target: Path, *, force: bool) -> None:
     """The table where there is one, else the picture, whole to its file; the summary to stdout."""
+    from xfcost.ledger.visible import visible
     from xfcost.report.figure import ending
     from xfcost.report.output import write_whole
     from xfcost.report.plot import chart_bytes
-    from xfcost.visible import visible
 
     write_whole(target, chart_bytes(chart, ending(target)) if csv is None else csv, force=force)
     for line in chart.summary:
@@ -215,7 +215,7 @@ def _deliver(chart: Chart, csv: bytes | None, target: Path, *, force: bool) -> N
 
 
 def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> bytes:
+    from xfcost.counting.sweep import records
     from xfcost.report.export import to_csv
-    from xfcost.sweep import records
 
     return to_csv([row for one, ledgers in zip(sweeps, live, strict=True) for row in records(one, ledgers)]).encode()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from xfcost.errors import UsageError, printable
-from xfcost.grid import MOST_TOKENS
-from xfcost.quantities import whole
+from xfcost.ledger.errors import UsageError, printable
+from xfcost.ledger.grid import MOST_TOKENS
+from xfcost.ledger.quantities import whole
 
 if TYPE_CHECKING:
-    from xfcost.sweep import Axis
+    from xfcost.counting.sweep import Axis
 
 DEFAULT_RANGE: Final = "49:12544"
 DEFAULT_SIZES: Final = "224:1024"
@@ -23,7 +23,7 @@ def axis_of(tokens: str | None, sizes: str | None) -> tuple[Axis, tuple[int, int
     Raises:
         UsageError: both are given, or the range is none.
     """
-    from xfcost.sweep import PIXELS, TOKENS
+    from xfcost.counting.sweep import PIXELS, TOKENS
 
     if sizes is None:
         return TOKENS, _range(DEFAULT_RANGE if tokens is None else tokens, "--N", MOST_TOKENS, DEFAULT_RANGE)

@@ -10,7 +10,7 @@ def run() -> None:
 
     For editors that complete and check, and for programs that write specs.
     """
-    from xfcost.report.output import json_text
+    from xfcost.ledger.objects import json_text
     from xfcost.spec.schema import json_schema
 
     sys.stdout.write(json_text(json_schema()))

@@ -18,9 +18,9 @@ def run(
     comes from, with their comments.
     """
     from xfcost.commands.options import deliver
-    from xfcost.errors import UsageError
+    from xfcost.ledger.errors import UsageError
+    from xfcost.ledger.visible import visible
     from xfcost.spec.show import expanded_yaml, full_yaml, texts
-    from xfcost.visible import visible
 
     if file and full:
         raise UsageError("--file and --full: a file is shown as it is written; give one of them")

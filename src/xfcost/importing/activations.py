@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from xfcost.errors import PageError
-from xfcost.mechanisms.base import ActKind
+from xfcost.formulas.component import ActKind
+from xfcost.ledger.errors import ComponentError
 
 Activation = Literal[
     "gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate",
@@ -28,7 +28,7 @@ OURS: Final[dict[str, ActKind]] = {
 
 
 def act(name: str) -> dict[str, ActKind]:
-    """`{act: …}` as a spec writes it: nothing where it is GELU, the default of every page."""
+    """`{act: …}` as a spec writes it: nothing where it is GELU, the default of every component."""
     return {} if OURS[name] == "gelu" else {"act": OURS[name]}
 
 
@@ -41,7 +41,7 @@ def gated(field: str, name: str, hidden: int, *, bias: bool = False) -> dict[str
     """A gated feed-forward network.
 
     Raises:
-        PageError: nothing in the grammar is gated so; it names `field`.
+        ComponentError: nothing in the grammar is gated so; it names `field`.
     """
     ours = OURS[name]
     more = {"bias": True} if bias else {}
@@ -49,4 +49,6 @@ def gated(field: str, name: str, hidden: int, *, bias: bool = False) -> dict[str
         return {"kind": "swiglu", "hidden": hidden} | more
     if ours in ("gelu", "gelu_tanh"):
         return {"kind": "geglu", "hidden": hidden} | act(name) | more
-    raise PageError(field, f"expected a gate of silu or gelu, got {name!r}: no other gated network is counted here")
+    raise ComponentError(
+        field, f"expected a gate of silu or gelu, got {name!r}: no other gated network is counted here"
+    )

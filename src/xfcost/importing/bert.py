@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import Activation, act, mlp
 from xfcost.importing.draft import TABLE, Draft, answers, check_heads, every_token, stage, token
 from xfcost.importing.family import Family
-from xfcost.mechanisms.base import Heads, Length, Rows, Width
+from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
 _ABSOLUTE = {"position_embedding_type": (("absolute",), "relative keys and queries are not in the grammar")}
@@ -61,7 +61,7 @@ class Bert(Family, frozen=True, kw_only=True):
         head = self.head(architecture.removeprefix(_family_name(architecture)))
         shared = head["kind"] == "masked_language_model"
         if shared and not self.tie_word_embeddings:
-            raise PageError(
+            raise ComponentError(
                 "tie_word_embeddings",
                 "expected true, got false: untied, transformers keeps a second bias of the scores, which nothing reads "
                 "and the grammar hasn't",
@@ -126,12 +126,12 @@ class Roberta(Bert, frozen=True, kw_only=True):
     def check(self) -> None:
         super().check()
         if self.pad_token_id >= self.vocab_size:
-            raise PageError(
+            raise ComponentError(
                 "vocab_size", f"expected more than pad_token_id, {self.pad_token_id}, got {self.vocab_size}"
             )
         if self.length < 1:
             least = self.pad_token_id + 2
-            raise PageError(
+            raise ComponentError(
                 "max_position_embeddings",
                 f"expected at least {least}, got {self.max_position_embeddings}: positions begin behind pad_token_id",
             )

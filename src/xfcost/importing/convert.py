@@ -9,16 +9,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError, SpecError, UsageError, nearest, printable
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.importing.family import Family, as_written, configured
 from xfcost.importing.file import ConfigFile, read_config
-from xfcost.spec.writer import spec_text
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError, nearest, printable
 from xfcost.spec.explain import explained
 from xfcost.spec.grammar import Spec
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import read, shown_value
 from xfcost.spec.walk import Run, place
+from xfcost.spec.writer import spec_text
 
 _MOST_NAME: Final = 80
 
@@ -114,7 +114,7 @@ def _architecture(file: ConfigFile, kind: type[Family], asked: str | None) -> tu
 def _draft(family: Family, architecture: str, file: ConfigFile) -> tuple[dict[str, Any], list[str]]:
     try:
         return family.draft(architecture)
-    except PageError as error:
+    except ComponentError as error:
         raise file.error(as_written(error.field, type(family), file), error.message) from None
 
 
@@ -128,7 +128,7 @@ def _name(path: Path, file: ConfigFile) -> str:
 
 
 def _check(text: str, file: ConfigFile) -> None:
-    """The spec must load, and every page must stand where it does."""
+    """The spec must load, and every component must stand where it does."""
     data, source = read(text, f"{file.name}: the spec that it makes")
     try:
         loaded = Loaded(msgspec.convert(data, Spec), data, source, file.name)

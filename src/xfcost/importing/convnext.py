@@ -6,12 +6,12 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.formulas.component import Side, Width
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft
 from xfcost.importing.family import Family
 from xfcost.importing.pictures import STAGES, Size, check_lengths, check_patches, image, square
-from xfcost.mechanisms.base import Side, Width
+from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
 
@@ -36,7 +36,7 @@ class ConvNext(Family, frozen=True, kw_only=True):
         check_lengths(self.num_stages, "num_stages", hidden_sizes=self.hidden_sizes, depths=self.depths)
         check_patches(self.image_size, self.patch_size)
         if self.layer_scale_init_value < 0:
-            raise PageError("layer_scale_init_value", f"expected 0 or more, got {self.layer_scale_init_value}")
+            raise ComponentError("layer_scale_init_value", f"expected 0 or more, got {self.layer_scale_init_value}")
 
     def draft(self, architecture: str) -> Draft:
         patch = square(self.patch_size)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import act, mlp
 from xfcost.importing.draft import TABLE, Draft, answers, check_heads, every_token, stage, token
 from xfcost.importing.family import Family
-from xfcost.mechanisms.base import Heads, Length, Rows, Width
 from xfcost.spec.grammar import Repeat
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from xfcost.errors import PageError, divisors_text
+from xfcost.ledger.errors import ComponentError, divisors_text
 
 # N where a config says nothing of a length.
 DEFAULT_LENGTH: Final = 512
@@ -57,15 +57,17 @@ def answers(num_labels: int) -> dict[str, Any]:
     """A head that says of every token whether an answer starts or ends there.
 
     Raises:
-        PageError: other labels than these two.
+        ComponentError: other labels than these two.
     """
     if num_labels != 2:  # noqa: PLR2004 - start and end
-        raise PageError("num_labels", f"expected 2 (where an answer starts and ends), got {num_labels}")
+        raise ComponentError("num_labels", f"expected 2 (where an answer starts and ends), got {num_labels}")
     return every_token(2)
 
 
 def check_heads(field: str, heads: int, width_field: str, width: int) -> None:
-    """Raise PageError where `heads` don't divide the width."""
+    """Raise ComponentError where `heads` don't divide the width."""
     if width % heads:
         could = divisors_text(width)
-        raise PageError(field, f"{heads} heads don't divide the width {width} ({width_field}); it could be {could}")
+        raise ComponentError(
+            field, f"{heads} heads don't divide the width {width} ({width_field}); it could be {could}"
+        )

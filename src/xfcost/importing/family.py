@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.inspect import LiteralType, StructType, UnionType, type_info
 
-from xfcost.errors import PageError, SpecError, nearest
+from xfcost.formulas.component import Rows
 from xfcost.importing.common import ONLY, REMARKED, UNCOUNTED
 from xfcost.importing.draft import Draft
 from xfcost.importing.file import ConfigFile, is_finite
-from xfcost.mechanisms.base import Rows
+from xfcost.ledger.errors import ComponentError, SpecError, nearest
 from xfcost.spec.explain import expected, path_of, value_at
 from xfcost.spec.reader import path_text, shown_value
 
@@ -40,7 +40,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Classes, where a head classifies; the length of `id2label` too."""
 
     def check(self) -> None:
-        """Raise PageError, naming the field, where the fields can't stand together."""
+        """Raise ComponentError, naming the field, where the fields can't stand together."""
 
     def draft(self, architecture: str) -> Draft:
         """The spec of `architecture`, which is one of `architectures`."""
@@ -106,7 +106,7 @@ def _contradictions(family: Family, kind: type[Family], file: ConfigFile) -> Ite
     try:
         family.check()
         _check_mirrors(family, file)
-    except PageError as error:
+    except ComponentError as error:
         yield file.error(as_written(error.field, kind, file), error.message)
     except SpecError as error:
         yield error

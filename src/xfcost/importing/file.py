@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from xfcost.errors import SpecError, printable
+from xfcost.ledger.errors import SpecError, printable
 from xfcost.spec.reader import Expected, read_file
 
 # The names of 21,841 classes, written twice, are two megabytes.

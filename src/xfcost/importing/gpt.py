@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import OURS, Activation, act
 from xfcost.importing.draft import DEFAULT_LENGTH, Draft, check_heads, every_token, scores, stage, token
 from xfcost.importing.family import Family
-from xfcost.mechanisms.base import Heads, Length, Rows, Width
 from xfcost.spec.grammar import Repeat
 
 _NAMES = {"hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}

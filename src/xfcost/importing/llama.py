@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
-from xfcost.errors import PageError, divisors_text
+from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import Activation, gated
 from xfcost.importing.draft import Draft, check_heads, every_token, scores, stage_of_runs, token
 from xfcost.importing.family import Family
 from xfcost.importing.rope import Theta, check_partial, theta_and_remarks
-from xfcost.mechanisms.base import Heads, Length, Rows, Width
+from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
 
-# θ where a page says nothing.
+# θ where a component says nothing.
 _THETA: Final = 10000.0
 
 
@@ -38,7 +38,7 @@ class Decoder(Family, frozen=True, kw_only=True):
         check_partial("partial_rotary_factor", self.partial_rotary_factor)
 
     def rope(self) -> tuple[dict[str, float], list[str]]:
-        """θ as a page has it, and what must be said of it."""
+        """θ as a component has it, and what must be said of it."""
         fields = {"rope_scaling": self.rope_scaling, "rope_parameters": self.rope_parameters}
         theta, remarks = theta_and_remarks(self.rope_theta, fields, self.default_theta)
         return ({} if theta == _THETA else {"rope_base": float(theta)}), remarks
@@ -72,14 +72,16 @@ class Rotary(Decoder, frozen=True, kw_only=True):
         super().check()
         heads, groups = self.num_attention_heads, self.num_key_value_heads or self.num_attention_heads
         if heads % groups:
-            raise PageError(
+            raise ComponentError(
                 "num_key_value_heads",
                 f"{heads} heads (num_attention_heads) don't divide into {groups} groups; it could be "
                 f"{divisors_text(heads)}",
             )
         if self.width_of_head < 1 or self.width_of_head % 2:
             field = "num_attention_heads" if self.head_dim is None else "head_dim"
-            raise PageError(field, f"rotary positions turn pairs of columns, and a head is {self.width_of_head} wide")
+            raise ComponentError(
+                field, f"rotary positions turn pairs of columns, and a head is {self.width_of_head} wide"
+            )
 
     @property
     def width_of_head(self) -> int:
@@ -167,12 +169,12 @@ class Qwen2(Rotary, frozen=True, kw_only=True):
         super().check()
         known = ("full_attention", "sliding_attention")
         if self.layer_types and len(self.layer_types) != self.num_hidden_layers:
-            raise PageError(
+            raise ComponentError(
                 "layer_types", f"expected {self.num_hidden_layers} words, one per layer, got {len(self.layer_types)}"
             )
         for word in self.layer_types or []:
             if word not in known:
-                raise PageError("layer_types", f"expected {' or '.join(known)}, got {word!r}")
+                raise ComponentError("layer_types", f"expected {' or '.join(known)}, got {word!r}")
 
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from xfcost.errors import PageError, divisors_text
+from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import gated
 from xfcost.importing.draft import Draft, check_heads
 from xfcost.importing.llama import Decoder, Rotary, architectures_of, windowed
 from xfcost.layers.moe import Experts
-from xfcost.mechanisms.base import Heads, Length, Rows, Width
+from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
 
 _TRAINING = frozenset({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"})
@@ -90,15 +90,15 @@ class Latent(Decoder, frozen=True, kw_only=True):
     def check(self) -> None:
         super().check()
         if self.num_key_value_heads not in (None, self.num_attention_heads):
-            raise PageError(
+            raise ComponentError(
                 "num_key_value_heads",
                 f"expected num_attention_heads, {self.num_attention_heads}, got {self.num_key_value_heads}: every head "
                 "has keys of its own out of the latent",
             )
         if self.qk_rope_head_dim % 2:
-            raise PageError("qk_rope_head_dim", f"{self.qk_rope_head_dim} is odd, and pairs of columns are turned")
+            raise ComponentError("qk_rope_head_dim", f"{self.qk_rope_head_dim} is odd, and pairs of columns are turned")
         if self.routed_scaling_factor <= 0:
-            raise PageError("routed_scaling_factor", f"expected more than 0, got {self.routed_scaling_factor}")
+            raise ComponentError("routed_scaling_factor", f"expected more than 0, got {self.routed_scaling_factor}")
         check_active(self.num_experts_per_tok, "n_routed_experts", self.n_routed_experts)
         if self.grouped:
             self._check_groups(self.n_group, self.topk_group)
@@ -106,19 +106,23 @@ class Latent(Decoder, frozen=True, kw_only=True):
     def _check_groups(self, groups: int | None, best: int | None) -> None:
         if groups is None or best is None:
             missing = "n_group" if groups is None else "topk_group"
-            raise PageError(missing, "expected a number of groups, got null: experts are chosen group by group here")
+            raise ComponentError(
+                missing, "expected a number of groups, got null: experts are chosen group by group here"
+            )
         experts = self.n_routed_experts
         if experts % groups or experts // groups < self.least_in_group:
-            raise PageError(
+            raise ComponentError(
                 "n_group",
                 f"{experts} experts (n_routed_experts) don't divide into {groups} groups of {self.least_in_group} or "
                 f"more; it could be {divisors_text(experts)}",
             )
         if best > groups:
-            raise PageError("topk_group", f"{best} of {groups} groups (n_group) can't be active")
+            raise ComponentError("topk_group", f"{best} of {groups} groups (n_group) can't be active")
         held = best * (experts // groups)
         if (self.num_experts_per_tok or 0) > held:
-            raise PageError("num_experts_per_tok", f"expected at most {held}, what the best groups hold (topk_group)")
+            raise ComponentError(
+                "num_experts_per_tok", f"expected at most {held}, what the best groups hold (topk_group)"
+            )
 
     least_in_group: ClassVar[int] = 1
 
@@ -180,7 +184,7 @@ class DeepseekV2(Latent, frozen=True, kw_only=True):
         super().check()
         check_heads("num_attention_heads", self.num_attention_heads, "hidden_size", self.hidden_size)
         if self.norm_topk_prob:
-            raise PageError("norm_topk_prob", "expected false, got true: transformers normalises nothing here")
+            raise ComponentError("norm_topk_prob", "expected false, got true: transformers normalises nothing here")
 
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()
@@ -237,8 +241,8 @@ class DeepseekV3(Latent, frozen=True, kw_only=True):
 
 
 def check_active(active: int | None, field: str, experts: int) -> None:
-    """Raise PageError where a token would use more experts than there are, or nobody says how many."""
+    """Raise ComponentError where a token would use more experts than there are, or nobody says how many."""
     if active is None:
-        raise PageError("num_experts_per_tok", "is missing: how many experts a token uses has no default")
+        raise ComponentError("num_experts_per_tok", "is missing: how many experts a token uses has no default")
     if active > experts:
-        raise PageError("num_experts_per_tok", f"a token can't use {active} of {experts} experts ({field})")
+        raise ComponentError("num_experts_per_tok", f"a token can't use {active} of {experts} experts ({field})")

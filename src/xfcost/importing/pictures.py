@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from xfcost.errors import PageError
-from xfcost.mechanisms.base import Side
+from xfcost.formulas.component import Side
+from xfcost.ledger.errors import ComponentError
 
 # Not a tuple of two: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
 STAGES: Final = msgspec.Meta(min_length=1, max_length=12)
@@ -32,17 +32,17 @@ def image(size: int | list[int], channels: int) -> dict[str, Any]:
 
 
 def check_lengths(stages: int, name: str, **lists: list[Any]) -> None:
-    """Raise PageError where a list has not one item for each of the stages, whose number is called `name`."""
+    """Raise ComponentError where a list has not one item for each of the stages, whose number is called `name`."""
     for field, items in lists.items():
         if len(items) != stages:
-            raise PageError(field, f"expected {stages} items, one per stage ({name}), got {len(items)}")
+            raise ComponentError(field, f"expected {stages} items, one per stage ({name}), got {len(items)}")
 
 
 def check_patches(size: int | list[int], patch: int | list[int]) -> None:
-    """Raise PageError where patches are not square, or don't tile the image."""
+    """Raise ComponentError where patches are not square, or don't tile the image."""
     height, width = sides(patch)
     if height != width:
-        raise PageError("patch_size", f"expected square patches, got {height}×{width}")
+        raise ComponentError("patch_size", f"expected square patches, got {height}×{width}")
     if any(side % height for side in sides(size)):
         shown = "×".join(str(side) for side in sides(size))
-        raise PageError("patch_size", f"{height} does not divide the image {shown} (image_size)")
+        raise ComponentError("patch_size", f"{height} does not divide the image {shown} (image_size)")

@@ -6,13 +6,13 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.formulas.component import Side, Width
+from xfcost.formulas.expansion import Ratio
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft
 from xfcost.importing.family import Family
 from xfcost.importing.pictures import STAGES, check_lengths
-from xfcost.mechanisms.base import Side, Width
-from xfcost.mechanisms.expansion import Ratio
+from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
 
@@ -41,11 +41,11 @@ class PoolFormer(Family, frozen=True, kw_only=True):
         lists = {name: getattr(self, name) for name in ("depths", "hidden_sizes", "patch_sizes", "strides", "padding")}
         check_lengths(self.num_encoder_blocks, "num_encoder_blocks", **lists)
         if self.pool_size % 2 == 0:
-            raise PageError("pool_size", f"{self.pool_size} is even, and a pool stands around its middle")
+            raise ComponentError("pool_size", f"{self.pool_size} is even, and a pool stands around its middle")
         if self.use_layer_scale and self.layer_scale_init_value <= 0:
-            raise PageError("layer_scale_init_value", f"expected more than 0, got {self.layer_scale_init_value}")
+            raise ComponentError("layer_scale_init_value", f"expected more than 0, got {self.layer_scale_init_value}")
         if any(more < 0 for more in self.padding):
-            raise PageError("padding", f"expected 0 or more, got {self.padding}")
+            raise ComponentError("padding", f"expected 0 or more, got {self.padding}")
 
     def draft(self, architecture: str) -> Draft:
         scale = {"layer_scale": self.layer_scale_init_value} if self.use_layer_scale else {}

@@ -6,13 +6,13 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.formulas.component import Heads, Rows, Side, Width
+from xfcost.formulas.expansion import Ratio
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft, check_heads
 from xfcost.importing.family import Family
 from xfcost.importing.pictures import STAGES, check_lengths, image
-from xfcost.mechanisms.base import Heads, Rows, Side, Width
-from xfcost.mechanisms.expansion import Ratio
+from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
 
@@ -42,18 +42,22 @@ class Pvt(Family, frozen=True, kw_only=True):
         lists = {name: getattr(self, name) for name in names}
         check_lengths(self.num_encoder_blocks, "num_encoder_blocks", **lists)
         if self.num_encoder_blocks < 2:  # noqa: PLR2004 - pixels become tokens in the first, the class token joins behind
-            raise PageError("num_encoder_blocks", "expected at least 2")
+            raise ComponentError("num_encoder_blocks", "expected at least 2")
         if self.patch_sizes != self.strides:
-            raise PageError(
+            raise ComponentError(
                 "strides", f"expected patch_sizes, {self.patch_sizes}, got {self.strides}: patches don't overlap"
             )
         if self.strides != [4] + [2] * (self.num_encoder_blocks - 1):
-            raise PageError("strides", "expected 4, then 2 at every door, as transformers' tables of positions do")
+            raise ComponentError("strides", "expected 4, then 2 at every door, as transformers' tables of positions do")
         if self.sequence_reduction_ratios[-1] != 1:
-            raise PageError("sequence_reduction_ratios", "expected 1 in the last stage, where the class token stands")
+            raise ComponentError(
+                "sequence_reduction_ratios", "expected 1 in the last stage, where the class token stands"
+            )
         whole = 2 ** (self.num_encoder_blocks + 1)
         if self.image_size % whole:
-            raise PageError("image_size", f"expected a multiple of {whole}, which patches tile, got {self.image_size}")
+            raise ComponentError(
+                "image_size", f"expected a multiple of {whole}, which patches tile, got {self.image_size}"
+            )
         self._check_reduced()
         for heads, width in zip(self.num_attention_heads, self.hidden_sizes, strict=True):
             check_heads("num_attention_heads", heads, "hidden_sizes", width)
@@ -62,7 +66,7 @@ class Pvt(Family, frozen=True, kw_only=True):
         for number, ratio in enumerate(self.sequence_reduction_ratios):
             side = self.image_size // 2 ** (number + 2)
             if side % ratio:
-                raise PageError("sequence_reduction_ratios", f"{ratio} does not divide the grid's side {side}")
+                raise ComponentError("sequence_reduction_ratios", f"{ratio} does not divide the grid's side {side}")
 
     def draft(self, architecture: str) -> Draft:
         patch = {"kind": "patch", "size": self.patch_sizes[0], "norm": "layer_norm"}

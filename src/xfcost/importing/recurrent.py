@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final, Literal
 
-from xfcost.errors import PageError, divisors_text
+from xfcost.formulas.component import Heads, Length, Rows, Side, Width
 from xfcost.importing.draft import DEFAULT_LENGTH, Draft, scores, stage, token
 from xfcost.importing.family import Family
-from xfcost.mechanisms.base import Heads, Length, Rows, Side, Width
+from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
 
 _LENGTH: Final = f"Assumed: {DEFAULT_LENGTH} tokens, as nothing in the model is bound to a length."
@@ -52,8 +52,8 @@ class Mamba(Family, frozen=True, kw_only=True):
         headed = architecture == "MambaForCausalLM"
         usual = -(-self.hidden_size // 16)
         rank = {} if self.time_step_rank in ("auto", usual) else {"rank": self.time_step_rank}
-        page = {"kind": "mamba", "state": self.state_size, "conv": self.conv_kernel, "expand": self.expand} | rank
-        return _state_space(self, page, headed=headed)
+        component = {"kind": "mamba", "state": self.state_size, "conv": self.conv_kernel, "expand": self.expand} | rank
+        return _state_space(self, component, headed=headed)
 
 
 class Mamba2(Family, frozen=True, kw_only=True):
@@ -85,30 +85,34 @@ class Mamba2(Family, frozen=True, kw_only=True):
     def check(self) -> None:
         inner = self.expand * self.hidden_size
         if self.num_heads * self.head_dim != inner:
-            raise PageError(
+            raise ComponentError(
                 "num_heads",
                 f"expected num_heads·head_dim to be expand·hidden_size, {inner}, got {self.num_heads}·{self.head_dim}",
             )
         if self.num_heads % self.n_groups:
             could = divisors_text(self.num_heads)
-            raise PageError("n_groups", f"doesn't divide the {self.num_heads} heads (num_heads); it could be {could}")
+            raise ComponentError(
+                "n_groups", f"doesn't divide the {self.num_heads} heads (num_heads); it could be {could}"
+            )
 
     def draft(self, architecture: str) -> Draft:
         headed = architecture == "Mamba2ForCausalLM"
         groups = {} if self.n_groups == 1 else {"groups": self.n_groups}
-        page = {"kind": "mamba2", "state": self.state_size, "head_dim": self.head_dim} | groups
-        page |= {"conv": self.conv_kernel, "expand": self.expand, "chunk": self.chunk_size}
-        return _state_space(self, page, headed=headed)
+        component = {"kind": "mamba2", "state": self.state_size, "head_dim": self.head_dim} | groups
+        component |= {"conv": self.conv_kernel, "expand": self.expand, "chunk": self.chunk_size}
+        return _state_space(self, component, headed=headed)
 
 
-def _state_space(config: Mamba | Mamba2, page: dict[str, Any], *, headed: bool) -> Draft:
-    """Blocks of one `page` under RMS norms, with scores over the vocabulary or a norm at the end."""
+def _state_space(config: Mamba | Mamba2, component: dict[str, Any], *, headed: bool) -> Draft:
+    """Blocks of one `component` under RMS norms, with scores over the vocabulary or a norm at the end."""
     shared = headed and config.tie_word_embeddings
     keys: dict[str, Any] = {
         "input": {"kind": "tokens", "vocabulary": config.vocab_size, "length": DEFAULT_LENGTH},
         "residual": {"norm": "rms_norm"},
         "embed": [token(shared=shared)],
-        "stages": [stage(config.hidden_size, config.num_hidden_layers, [page], end=None if headed else "rms_norm")],
+        "stages": [
+            stage(config.hidden_size, config.num_hidden_layers, [component], end=None if headed else "rms_norm")
+        ],
     }
     return Draft(keys | ({"head": scores("rms_norm", shared=shared)} if headed else {}), [_LENGTH])
 
@@ -132,7 +136,7 @@ class Rwkv(Family, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if self.attention_hidden_size not in (None, self.hidden_size):
-            raise PageError(
+            raise ComponentError(
                 "attention_hidden_size",
                 f"expected hidden_size, {self.hidden_size}, got {self.attention_hidden_size}: another width of time "
                 "mixing is not in the grammar",

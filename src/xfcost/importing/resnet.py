@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.formulas.component import Side, Width
 from xfcost.importing.draft import Draft
 from xfcost.importing.family import Family
 from xfcost.importing.pictures import STAGES, check_lengths
-from xfcost.mechanisms.base import Side, Width
+from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
 # A bottleneck is a quarter as wide as what comes out of it.
@@ -36,7 +36,7 @@ class ResNet(Family, frozen=True, kw_only=True):
     def check(self) -> None:
         check_lengths(len(self.depths), "depths", hidden_sizes=self.hidden_sizes)
         if self.layer_type == "bottleneck" and any(width < _REDUCTION for width in self.hidden_sizes):
-            raise PageError("hidden_sizes", f"expected at least {_REDUCTION}: a bottleneck is a quarter as wide")
+            raise ComponentError("hidden_sizes", f"expected at least {_REDUCTION}: a bottleneck is a quarter as wide")
 
     def draft(self, architecture: str) -> Draft:
         keys = {

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.ledger.errors import ComponentError
 from xfcost.spec.reader import shown_value
 
 Theta = Annotated[float, msgspec.Meta(ge=1, le=1e12)]
@@ -24,7 +24,7 @@ def theta_and_remarks(
     """θ, and what must be said of it; `fields` are rope_scaling and rope_parameters.
 
     Raises:
-        PageError: a part of the columns alone is turned, or in a way that isn't known.
+        ComponentError: a part of the columns alone is turned, or in a way that isn't known.
     """
     remarks = []
     for name, rope in fields.items():
@@ -33,7 +33,7 @@ def theta_and_remarks(
         _check(name, rope)
         own = rope.get("rope_theta")
         if own is not None and theta not in (None, own):
-            raise PageError(name, f"its rope_theta {own} and the field rope_theta {theta} disagree; leave one out")
+            raise ComponentError(name, f"its rope_theta {own} and the field rope_theta {theta} disagree; leave one out")
         theta = own if own is not None else theta
         form = rope.get("rope_type", rope.get("type", "default"))
         if form != "default":
@@ -45,17 +45,19 @@ def _check(name: str, rope: dict[str, Any]) -> None:
     for key, value in rope.items():
         if key in ("rope_type", "type"):
             if value not in _TYPES:
-                raise PageError(name, f"its {key} is {shown_value(value)}; expected one of {', '.join(_TYPES)}")
+                raise ComponentError(name, f"its {key} is {shown_value(value)}; expected one of {', '.join(_TYPES)}")
         elif key == "rope_theta":
             if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1e12:  # noqa: PLR2004
-                raise PageError(name, f"its rope_theta is {shown_value(value)}; expected a number from 1 to 1e12")
+                raise ComponentError(name, f"its rope_theta is {shown_value(value)}; expected a number from 1 to 1e12")
         elif key == "partial_rotary_factor":
             check_partial(name, value, f"its {key}: ")
         elif key not in _CONSTANTS:
-            raise PageError(name, f"its key {shown_value(key)} is not known; {shown_value(value)} could change a cost")
+            raise ComponentError(
+                name, f"its key {shown_value(key)} is not known; {shown_value(value)} could change a cost"
+            )
 
 
 def check_partial(name: str, value: Any, what: str = "") -> None:
-    """Raise PageError where a part of the columns alone is turned; `what` of the field says so."""
+    """Raise ComponentError where a part of the columns alone is turned; `what` of the field says so."""
     if value not in (None, 1):
-        raise PageError(name, f"{what}expected 1, got {shown_value(value)}: all columns turn here")
+        raise ComponentError(name, f"{what}expected 1, got {shown_value(value)}: all columns turn here")

@@ -6,13 +6,13 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.errors import PageError
+from xfcost.formulas.component import Heads, Side, Width
+from xfcost.formulas.expansion import Ratio
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft, check_heads
 from xfcost.importing.family import Family
 from xfcost.importing.pictures import STAGES, Size, check_patches, image, sides, square
-from xfcost.mechanisms.base import Heads, Side, Width
-from xfcost.mechanisms.expansion import Ratio
+from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
 
@@ -55,7 +55,9 @@ class Swin(Family, frozen=True, kw_only=True):
     def check(self) -> None:
         check_patches(self.image_size, self.patch_size)
         if len(self.num_heads) != self.stages:
-            raise PageError("num_heads", f"expected {self.stages} numbers, as depths has, got {len(self.num_heads)}")
+            raise ComponentError(
+                "num_heads", f"expected {self.stages} numbers, as depths has, got {len(self.num_heads)}"
+            )
         for stage, heads in enumerate(self.num_heads):
             check_heads("num_heads", heads, f"embed_dim·2^{stage}", self.width(stage))
         self.check_window()
@@ -64,7 +66,7 @@ class Swin(Family, frozen=True, kw_only=True):
         """A window larger than a grid: transformers has a table of biases for all of it, and can't run."""
         last = min(self.grid(self.stages - 1))
         if self.window_size > last:
-            raise PageError(
+            raise ComponentError(
                 "window_size",
                 f"expected at most {last}, the side of the last stage's grid, got {self.window_size}: transformers "
                 "can't run it either; give a larger image_size",
@@ -138,7 +140,9 @@ class Swinv2(Swin, frozen=True, kw_only=True):
     def check(self) -> None:
         super().check()
         if self.use_absolute_embeddings:
-            raise PageError("use_absolute_embeddings", "expected false: transformers keeps a position too many here")
+            raise ComponentError(
+                "use_absolute_embeddings", "expected false: transformers keeps a position too many here"
+            )
 
     def check_window(self) -> None:
         """A network answers for any window: it is clipped to the grid."""

@@ -6,11 +6,11 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from xfcost.errors import PageError, nearest
+from xfcost.formulas.component import Heads, Rows, Width
 from xfcost.importing.activations import OURS, gated, mlp
 from xfcost.importing.draft import DEFAULT_LENGTH, Draft, scores, stage, token
 from xfcost.importing.family import Family
-from xfcost.mechanisms.base import Heads, Rows, Width
+from xfcost.ledger.errors import ComponentError, nearest
 from xfcost.spec.grammar import Repeat
 
 _NORM: Final = "rms_norm"
@@ -54,13 +54,13 @@ class T5(Family, frozen=True, kw_only=True):
         form, dash, name = self.feed_forward_proj.rpartition("-")
         if name not in OURS or (dash and form != "gated"):
             near = nearest(self.feed_forward_proj, [*OURS, *(f"gated-{one}" for one in OURS)])
-            raise PageError(
+            raise ComponentError(
                 "feed_forward_proj",
                 f"expected an activation, or gated- and one, got {self.feed_forward_proj!r}; {near}",
             )
         if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
             least = self.relative_attention_num_buckets // 2 + 1
-            raise PageError(
+            raise ComponentError(
                 "relative_attention_max_distance",
                 f"expected at least {least}, got {self.relative_attention_max_distance}: the exact buckets reach there",
             )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from xfcost.formulas.component import ActKind, Heads, Side, Width
 from xfcost.importing.activations import Activation, mlp
 from xfcost.importing.draft import Draft, check_heads, stage
 from xfcost.importing.family import Family
 from xfcost.importing.pictures import Size, check_patches, image, square
-from xfcost.mechanisms.base import ActKind, Heads, Side, Width
 from xfcost.spec.grammar import Repeat
 
 

@@ -1,7 +1,7 @@
-"""One page per layer around the mixers: doors, heads, feed-forward networks. One door mixes tokens: it pools them."""
+"""The layers around the mixers: stems, embeddings, heads, feed-forward networks."""
 
+from xfcost.formulas.layer import Embed, Enter, Head, PerToken
 from xfcost.layers.axis_position import AxisPosition
-from xfcost.layers.base import Embed, Enter, Head, PerToken
 from xfcost.layers.class_token import ClassToken, DistillationToken
 from xfcost.layers.concatenate import Concatenate
 from xfcost.layers.conv import Conv, Pool

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from xfcost.errors import PageError
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place, Share
-from xfcost.mechanisms.rows import elementwise
+from xfcost.formulas.component import Place, Share
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.rows import elementwise
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.operation import Operation
 
 
 class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
@@ -26,7 +26,7 @@ class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
     def check(self, place: Place) -> None:
         grid = place.grid
         if len(grid.sides) != 2 or grid.extra:  # noqa: PLR2004 - height and width
-            raise PageError(
+            raise ComponentError(
                 "kind",
                 f"'axis_position' needs a 2-D grid without extra tokens, not {grid.shape_text()}; "
                 "lay a sequence out by {kind: fold} before it",

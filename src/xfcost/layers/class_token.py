@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Embed
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class ClassToken(Embed, frozen=True, kw_only=True, tag="class_token"):
@@ -30,7 +30,7 @@ class DistillationToken(Embed, frozen=True, kw_only=True, tag="distillation_toke
 
     def check(self, place: Place) -> None:
         if not place.grid.extra:
-            raise PageError("kind", "there is no class token to stand behind; put {kind: class_token} before it")
+            raise ComponentError("kind", "there is no class token to stand behind; put {kind: class_token} before it")
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid._replace(extra=place.grid.extra + 1), place.dim

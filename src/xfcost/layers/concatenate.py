@@ -7,13 +7,13 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import Enter
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.rows import move
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Enter
+from xfcost.formulas.rows import move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
@@ -31,9 +31,9 @@ class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
 
     def check(self, place: Place) -> None:
         if place.memory is None:
-            raise PageError("stage", f"{self.stage} is no stage before this one")
+            raise ComponentError("stage", f"{self.stage} is no stage before this one")
         if place.memory != place.grid:
-            raise PageError(
+            raise ComponentError(
                 "stage",
                 f"stage {self.stage} leaves {place.memory.shape_text()} tokens and {place.grid.shape_text()} stand "
                 "here; expected a stage with the same grid",

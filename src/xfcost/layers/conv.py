@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.lettering import patches_in_letters
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import ActKind, NormKind, Place, Width
-from xfcost.mechanisms.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
-from xfcost.mechanisms.rows import convolution, elementwise, norm
+from xfcost.formulas.component import ActKind, NormKind, Place, Width
+from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.lettering import patches_in_letters
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import convolution, elementwise, norm
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -56,7 +56,7 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         self.kernel(place).check(place.grid)
         for name, width in (("width", place.dim), ("channels", self.out(place)[1])):
             if width % self.groups:
-                raise PageError("groups", f"{self.groups} does not divide the {name} {width}")
+                raise ComponentError("groups", f"{self.groups} does not divide the {name} {width}")
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         width = place.out_dim if self.channels is None else self.channels
@@ -64,11 +64,11 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """Kernels that don't overlap are N patches of side P."""
-        page, spot = super().in_letters(place)
+        component, spot = super().in_letters(place)
         if self.kernel(place).overlaps:
-            return page, spot
+            return component, spot
         patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
-        sizes = msgspec.structs.replace(page, size=patches.sides, stride=patches.stride)
+        sizes = msgspec.structs.replace(component, size=patches.sides, stride=patches.stride)
         return sizes, msgspec.structs.replace(spot, grid=patches.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
@@ -117,7 +117,7 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
         kernel = self.kernel(place)
         kernel.check(place.grid)
         if any(2 * more > side for side, more in zip(kernel.sides, kernel.padding, strict=True)):
-            raise PageError("padding", f"expected at most half the kernel {sides_text(kernel.sides)}")
+            raise ComponentError("padding", f"expected at most half the kernel {sides_text(kernel.sides)}")
         if self.form == "mean":
             check_mean(kernel, place.grid)
 
@@ -126,11 +126,11 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """Kernels that don't overlap are N patches of side P."""
-        page, spot = super().in_letters(place)
+        component, spot = super().in_letters(place)
         if self.kernel(place).overlaps:
-            return page, spot
+            return component, spot
         patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
-        sizes = msgspec.structs.replace(page, size=patches.sides, stride=patches.stride)
+        sizes = msgspec.structs.replace(component, size=patches.sides, stride=patches.stride)
         return sizes, msgspec.structs.replace(spot, grid=patches.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:

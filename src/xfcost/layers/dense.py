@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import PerToken
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import ActKind, NormKind, Place
-from xfcost.mechanisms.rows import elementwise, linear, norm
+from xfcost.formulas.component import ActKind, NormKind, Place
+from xfcost.formulas.layer import PerToken
+from xfcost.formulas.rows import elementwise, linear, norm
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
@@ -35,7 +35,7 @@ class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
 
     def check(self, place: Place) -> None:
         if self.norm == "group_norm":
-            raise PageError("norm", "a group norm mixes all tokens, and 'dense' none; use another norm")
+            raise ComponentError("norm", "a group norm mixes all tokens, and 'dense' none; use another norm")
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.out_dim if self.widens else place.dim

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import WIDEST_ASPECT, Grid, near_square, nearest_shapes
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.rows import move
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.rows import move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import WIDEST_ASPECT, Grid, near_square, nearest_shapes
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
@@ -25,9 +25,11 @@ class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
     def check(self, place: Place) -> None:
         sides = place.grid.sides
         if len(sides) > 1:
-            raise PageError("kind", f"the {place.grid.shape_text()} tokens here are on a grid already; leave it out")
+            raise ComponentError(
+                "kind", f"the {place.grid.shape_text()} tokens here are on a grid already; leave it out"
+            )
         if near_square(sides[0]) is None:
-            raise PageError(
+            raise ComponentError(
                 "kind",
                 f"{sides[0]} tokens make no grid between 1:1 and {WIDEST_ASPECT}:1; the nearest that do: "
                 f"{nearest_shapes(sides[0])}",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.rows import move
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.rows import move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 # Longer than any padding, so that no convolution before it must refuse it.
 _ANY: Final = 2**20
@@ -33,9 +33,11 @@ class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
 
     def check(self, place: Place) -> None:
         if place.grid.extra:
-            raise PageError("kind", f"'fold_axis' folds a grid, and {place.grid.extra} extra token(s) stand outside it")
+            raise ComponentError(
+                "kind", f"'fold_axis' folds a grid, and {place.grid.extra} extra token(s) stand outside it"
+            )
         if len(place.grid.sides) == 1:
-            raise PageError("kind", f"the {place.grid.total} tokens here are a sequence already; leave it out")
+            raise ComponentError("kind", f"the {place.grid.total} tokens here are a sequence already; leave it out")
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         *kept, folded = place.grid.sides

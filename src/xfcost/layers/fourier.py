@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import Embed, Takes
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.rows import move
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Embed, Takes
+from xfcost.formulas.rows import move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
@@ -40,7 +40,7 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
 
     def check(self, place: Place) -> None:
         if place.grid.extra:
-            raise PageError(
+            raise ComponentError(
                 "kind", f"'fourier' encodes places on a grid, and {place.grid.extra} extra token(s) have none here"
             )
 

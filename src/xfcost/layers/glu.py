@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.layers.base import PerToken
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import ActKind, Place, Width
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.formulas.component import ActKind, Place, Width
+from xfcost.formulas.layer import PerToken
+from xfcost.formulas.rows import elementwise, linear
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Gated(PerToken, frozen=True, kw_only=True):
@@ -38,7 +38,9 @@ class Gated(PerToken, frozen=True, kw_only=True):
     def check(self, place: Place) -> None:
         if self.hidden is None and 8 * place.dim % 3:
             near = 8 * place.dim // 3
-            raise PageError("hidden", f"8·{place.dim}/3 is no whole width; give `hidden`, {near} or {near + 1} say")
+            raise ComponentError(
+                "hidden", f"8·{place.dim}/3 is no whole width; give `hidden`, {near} or {near + 1} say"
+            )
 
     def inner(self, width: Number) -> Number:
         """H, the hidden width."""

@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.layers.base import Head
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import ActKind, NormKind, Place, Rows, Share, Width
-from xfcost.mechanisms.rows import elementwise, linear, move, norm
+from xfcost.formulas.component import ActKind, NormKind, Place, Rows, Share, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.layer import Head
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.operation import Operation
 
 # Two tokens, each with a classifier of its own, in either order.
 TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]
@@ -41,17 +41,21 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 
     def check(self, place: Place) -> None:
         if self.pool not in ("mean", "none") and not place.grid.extra:
-            raise PageError(
+            raise ComponentError(
                 "pool", "there is no class token to pool; add {kind: class_token} to `embed`, or use pool: mean"
             )
         if self.norm_after_pool and self.norm == "group_norm":
-            raise PageError("norm_after_pool", "the group norm of one vector is its layer norm; write norm: layer_norm")
+            raise ComponentError(
+                "norm_after_pool", "the group norm of one vector is its layer norm; write norm: layer_norm"
+            )
         if self.pool == "none" and self.norm_after_pool:
-            raise PageError("norm_after_pool", "it normalises one pooled vector, and every token is classified here")
+            raise ComponentError(
+                "norm_after_pool", "it normalises one pooled vector, and every token is classified here"
+            )
         if self.distilled and self.norm_after_pool:
-            raise PageError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two here")
+            raise ComponentError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two here")
         if self.distilled and len(set(self.pool)) < len(self.pool):
-            raise PageError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
+            raise ComponentError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
 
     @property
     def distilled(self) -> bool:
@@ -96,7 +100,7 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
-            raise PageError(
+            raise ComponentError(
                 "kind", "'language_model' scores a vocabulary, and the input here has none; use 'classifier'"
             )
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import ActKind, NormKind, Place, Side, Width
+from xfcost.formulas.component import ActKind, NormKind, Place, Side, Width
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.neighbours import WindowSide
+from xfcost.formulas.rows import elementwise, norm
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.local_relation import LocalRelation
-from xfcost.mechanisms.neighbours import WindowSide
-from xfcost.mechanisms.rows import elementwise, norm
 
 
 class LocalRelationDoor(Embed, frozen=True, kw_only=True, tag="local_relation"):

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from xfcost.errors import PageError
-from xfcost.layers.base import Head
+from xfcost.formulas.component import ActKind, NormKind, Place, Share
+from xfcost.formulas.layer import Head
+from xfcost.formulas.rows import elementwise, linear
 from xfcost.layers.heads import LanguageModel, Pooler
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import ActKind, NormKind, Place, Share
-from xfcost.mechanisms.rows import elementwise, linear
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.operation import Operation
 
 
 class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_model"):
@@ -33,7 +33,7 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
-            raise PageError(
+            raise ComponentError(
                 "kind", "'masked_language_model' scores a vocabulary, and the input here has none; use 'classifier'"
             )
 

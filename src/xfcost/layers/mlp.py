@@ -7,14 +7,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import PerToken
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import ActKind, Place, Width, check_extra
-from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
-from xfcost.mechanisms.rows import elementwise, linear, move, of_input
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import ActKind, Place, Width, check_extra
+from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
+from xfcost.formulas.layer import PerToken
+from xfcost.formulas.rows import elementwise, linear, move, of_input
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
@@ -52,7 +53,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         if self.extra_alone:
             check_extra("tokens", place)
         if self.extra_alone and self.width(place) != place.dim:
-            raise PageError("out_width", "the grid's tokens pass by and stay as wide as they are; leave it out")
+            raise ComponentError("out_width", "the grid's tokens pass by and stay as wide as they are; leave it out")
 
     @property
     def widens(self) -> bool:

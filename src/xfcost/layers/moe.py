@@ -8,17 +8,18 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, ceil_log2, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid
-from xfcost.layers.base import PerToken
+from xfcost.formulas.arithmetic import ceil_div, ceil_log2, lesser
+from xfcost.formulas.component import Place, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.layer import PerToken
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import choose, elementwise, linear, move, sort
 from xfcost.layers.glu import Geglu, Swiglu
 from xfcost.layers.mlp import Mlp
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.rows import choose, elementwise, linear, move, sort
+from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 Experts = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
@@ -89,33 +90,37 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
 
     def check(self, place: Place) -> None:
         if self.active > self.experts:
-            raise PageError("active", f"a token can't use {self.active} of {self.experts} experts; at most all of them")
+            raise ComponentError(
+                "active", f"a token can't use {self.active} of {self.experts} experts; at most all of them"
+            )
         _check_plain(self.expert)
         try:
             self.expert.check(place)
-        except PageError as error:
-            raise PageError("expert", f"{error.field}: {error.message}") from None
+        except ComponentError as error:
+            raise ComponentError("expert", f"{error.field}: {error.message}") from None
         if self.groups is not None:
             self._check_groups(self.groups)
 
     def _check_groups(self, groups: Groups) -> None:
         if self.experts % groups.count:
-            raise PageError(
+            raise ComponentError(
                 "groups",
                 f"{self.experts} experts don't divide into {groups.count} groups; `count` could be "
                 f"{divisors_text(self.experts)}",
             )
         if groups.active > groups.count:
-            raise PageError("groups", f"{groups.active} of {groups.count} groups can't be active; at most all of them")
+            raise ComponentError(
+                "groups", f"{groups.active} of {groups.count} groups can't be active; at most all of them"
+            )
         each = self.experts // groups.count
         if self.active > groups.active * each:
-            raise PageError(
+            raise ComponentError(
                 "groups",
                 f"{groups.active} groups of {each} experts hold {groups.active * each}, and a token uses "
                 f"{self.active}; give more `active` groups or fewer `active` experts",
             )
         if groups.score == "top_two" and each < 2:  # noqa: PLR2004 - two of them make the score
-            raise PageError("groups", "a group of one expert has no two best; write score: max")
+            raise ComponentError("groups", "a group of one expert has no two best; write score: max")
 
     def slots(self, tokens: Number) -> Number:
         """⌈C·A·N/E⌉: how many tokens of a sample of N an expert has room for, where it has a capacity.
@@ -231,4 +236,4 @@ def _check_plain(expert: Mlp | Swiglu | Geglu) -> None:
     plain = {"residual": None, "chunks": 1, "tokens": "all", "out_width": None}
     for field, default in plain.items():
         if getattr(expert, field, default) != default:
-            raise PageError("expert", f"an expert takes no {field!r}; leave it out")
+            raise ComponentError("expert", f"an expert takes no {field!r}; leave it out")

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid, sides_text
-from xfcost.layers.base import Embed, Takes
-from xfcost.ledger import Operation
-from xfcost.lettering import patches_in_letters
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import NormKind, Place, Side
-from xfcost.mechanisms.rows import linear, norm
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import NormKind, Place, Side
+from xfcost.formulas.layer import Embed, Takes
+from xfcost.formulas.lettering import patches_in_letters
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import linear, norm
+from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -43,7 +44,7 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
             below = [max(side // self.size, 1) * self.size for side in place.grid.sides]
             above = [ceil_div(side, self.size) * self.size for side in place.grid.sides]
             images = " or ".join(dict.fromkeys((sides_text(below), sides_text(above))))
-            raise PageError(
+            raise ComponentError(
                 "size",
                 f"{self.size} does not divide the image {sides_text(place.grid.sides)}; it could be "
                 f"{divisors_text(gcd(*place.grid.sides))}, or the image {images}",
@@ -54,9 +55,9 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """N patches of side P."""
-        page, spot = super().in_letters(place)
+        component, spot = super().in_letters(place)
         patches = patches_in_letters(self.size, self.size, place.grid, self.out(place)[0])
-        return page, msgspec.structs.replace(spot, grid=patches.grid)
+        return component, msgspec.structs.replace(spot, grid=patches.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)

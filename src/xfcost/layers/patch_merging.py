@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.layers.base import Enter
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.rows import linear, move, norm
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Enter
+from xfcost.formulas.rows import linear, move, norm
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
@@ -33,7 +34,7 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
 
     def check(self, place: Place) -> None:
         if len(place.grid.sides) != 2 or place.grid.extra:  # noqa: PLR2004 - height and width
-            raise PageError(
+            raise ComponentError(
                 "kind", f"'patch_merging' needs a 2-D grid without extra tokens, not {place.grid.shape_text()}"
             )
 

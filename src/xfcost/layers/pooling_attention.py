@@ -7,14 +7,14 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.layers.base import Enter
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import reading
-from xfcost.mechanisms.base import Heads, Joining, Place, Residual, Width, check_heads, check_output
-from xfcost.mechanisms.rows import elementwise, norm
+from xfcost.formulas.attention import reading
+from xfcost.formulas.component import Heads, Joining, Place, Residual, Width, check_heads, check_output
+from xfcost.formulas.layer import Enter
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, norm
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):

@@ -8,15 +8,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import sides_text
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Length, Place, Width
-from xfcost.mechanisms.rows import elementwise, move
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import Length, Place, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Position(Embed, frozen=True, kw_only=True, tag="position"):
@@ -30,7 +31,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
 
     A learned table has `length` rows where that is given (a language model's context), else one per token: it is then
     bound to the resolution, and another N needs other rows, new ones or interpolated on the grid (Dosovitskiy et al.
-    2021, §3.2). Only tokens that stand when this page comes have a row: a class token after it has none.
+    2021, §3.2). Only tokens that stand when this component comes have a row: a class token after it has none.
     """
 
     form: Literal["learned", "sinusoidal", "axial", "separate"] = "learned"
@@ -41,11 +42,11 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     def check(self, place: Place) -> None:
         self._check_axes(place)
         if self.form == "separate" and len(place.grid.sides) < 2:  # noqa: PLR2004 - time, and a place in a step
-            raise PageError("form", f"'separate' needs a grid of two axes or more, not {place.grid.shape_text()}")
+            raise ComponentError("form", f"'separate' needs a grid of two axes or more, not {place.grid.shape_text()}")
         if self.form == "separate" and self.length is not None:
-            raise PageError("length", "separate positions are as many as the grid has; leave it out")
+            raise ComponentError("length", "separate positions are as many as the grid has; leave it out")
         if self.length is not None and place.grid.total > self.length:
-            raise PageError(
+            raise ComponentError(
                 "length",
                 f"{place.grid.total} tokens do not fit {self.length} positions; N can be at most {self.length}",
             )
@@ -54,19 +55,19 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         for field in ("shape", "widths"):
             if (getattr(self, field) is None) == (self.form == "axial"):
                 belongs = f"belongs to form: axial; leave it out for form: {self.form}"
-                raise PageError(field, "is missing: one number per axis" if self.form == "axial" else belongs)
+                raise ComponentError(field, "is missing: one number per axis" if self.form == "axial" else belongs)
         if not (self.shape and self.widths):
             return
         if self.length is not None:
-            raise PageError("length", "axial positions are as many as `shape` says; leave it out")
+            raise ComponentError("length", "axial positions are as many as `shape` says; leave it out")
         if len(self.widths) != len(self.shape) or sum(self.widths) != place.dim:
-            raise PageError(
+            raise ComponentError(
                 "widths",
                 f"expected {len(self.shape)} widths, one per axis, that add up to the width {place.dim}; "
                 f"got {len(self.widths)} that add up to {sum(self.widths)}",
             )
         if place.grid.total > prod(self.shape):
-            raise PageError(
+            raise ComponentError(
                 "shape",
                 f"{place.grid.total} tokens do not fit {sides_text(self.shape)} = {prod(self.shape)} positions",
             )
@@ -96,7 +97,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One row of the table, or one sinusoid, added."""
         if self.form not in {"learned", "sinusoidal"}:
-            raise PageError("form", f"--mode decode: {self.form} positions are laid out for all tokens at once")
+            raise ComponentError("form", f"--mode decode: {self.form} positions are laid out for all tokens at once")
         for row in self.operations(place):
             work = (
                 {"flops": place.dim * FLOPS_PER_ELEMENT["add"]}

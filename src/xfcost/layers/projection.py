@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.rows import linear
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.rows import linear
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Projection(Embed, frozen=True, kw_only=True, tag="projection"):

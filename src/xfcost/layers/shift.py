@@ -11,13 +11,13 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import Embed, PerToken
-from xfcost.ledger import Operation
-from xfcost.mechanisms.axes import Axis, check_axis
-from xfcost.mechanisms.base import Joining, Place, alone
-from xfcost.mechanisms.rows import elementwise, move
+from xfcost.formulas.axes import Axis, check_axis
+from xfcost.formulas.component import Joining, Place, alone
+from xfcost.formulas.layer import Embed, PerToken
+from xfcost.formulas.rows import elementwise, move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
 
 
 class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
@@ -41,7 +41,7 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
     def decoding(self, place: Place) -> Iterator[Operation]:
         """The token before was kept, d numbers: it is taken, and the new one put in its place."""
         if len(place.grid.sides) > 1:
-            raise PageError("axis", "--mode decode: tokens shift along the lines of a grid here; a text has one")
+            raise ComponentError("axis", "--mode decode: tokens shift along the lines of a grid here; a text has one")
         for row in self.operations(alone(place)):
             read = row.params if place.grid.total == 1 else 0  # the learned start, where it is the first token's
             yield msgspec.structs.replace(row, moved=2 * place.dim, cached=place.dim, read=read)
@@ -64,11 +64,11 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
 
     def check(self, place: Place) -> None:
         if place.memory is None:
-            raise PageError("kind", "'context' adds an encoder's output, and there is no `encoder:` here")
+            raise ComponentError("kind", "'context' adds an encoder's output, and there is no `encoder:` here")
         here, there = (place.grid, place.dim), (place.memory, place.memory_dim)
         if here != there:
             shapes = [f"{grid.shape_text()} tokens of width {width}" for grid, width in (there, here)]
-            raise PageError(
+            raise ComponentError(
                 "kind", f"'context' adds token by token: the encoder gives {shapes[0]}, here are {shapes[1]}"
             )
         if self.shift is not None:
@@ -83,7 +83,7 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     def decoding(self, place: Place) -> Iterator[Operation]:
         """The memory's token of the same number is added: M·d numbers are kept."""
         if self.shift is not None:
-            raise PageError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
+            raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
         kept = place.grid.total * place.dim
         yield Operation(path="cache", title="The encoder's output", cached=kept)
         yield from self.operations(alone(place))
@@ -92,4 +92,4 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
 def _check_shift(field: str, axis: Axis, grid: Grid) -> None:
     check_axis(field, axis, grid)
     if grid.extra:
-        raise PageError(field, f"tokens shift on a grid, and {grid.extra} extra token(s) stand outside it here")
+        raise ComponentError(field, f"tokens shift on a grid, and {grid.extra} extra token(s) stand outside it here")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import Embed, Takes
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place, Share, Width
-from xfcost.mechanisms.rows import elementwise
+from xfcost.formulas.component import Place, Share, Width
+from xfcost.formulas.layer import Embed, Takes
+from xfcost.formulas.rows import elementwise
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Token(Embed, frozen=True, kw_only=True, tag="token"):
@@ -31,7 +31,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
-            raise PageError(
+            raise ComponentError(
                 "kind", "'token' looks up token numbers, and the input here has none; use 'patch' or 'projection'"
             )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from xfcost.layers.base import Embed
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place, Rows
-from xfcost.mechanisms.rows import elementwise
+from xfcost.formulas.component import Place, Rows
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.rows import elementwise
+from xfcost.ledger.operation import Operation
 
 
 class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.layers.base import Enter
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place, Side
-from xfcost.mechanisms.rows import elementwise, move
+from xfcost.formulas.component import Place, Side
+from xfcost.formulas.layer import Enter
+from xfcost.formulas.rows import elementwise, move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
@@ -35,13 +35,15 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
 
     def check(self, place: Place) -> None:
         if place.memory is None:
-            raise PageError("skip", f"{self.skip} is no stage before this one")
+            raise ComponentError("skip", f"{self.skip} is no stage before this one")
         if (len(place.grid.sides), place.grid.extra) != (1, 0):
-            raise PageError("kind", f"'upsample' lengthens a sequence, and {place.grid.shape_text()} tokens stand here")
+            raise ComponentError(
+                "kind", f"'upsample' lengthens a sequence, and {place.grid.shape_text()} tokens stand here"
+            )
         if place.memory_dim != place.dim:
-            raise PageError("skip", f"stage {self.skip} is {place.memory_dim} wide and this one {place.dim}")
+            raise ComponentError("skip", f"stage {self.skip} is {place.memory_dim} wide and this one {place.dim}")
         if place.grid.total * self.factor < place.memory.total:
-            raise PageError(
+            raise ComponentError(
                 "factor",
                 f"{place.grid.total} tokens {self.factor} times over are fewer than stage {self.skip}'s "
                 f"{place.memory.total}; expected at least {-(-place.memory.total // place.grid.total)}",

@@ -1,8 +1,8 @@
-"""One page per token mixer: fields are its YAML schema, the docstring its formula, methods its pattern and cost."""
+"""The token mixers: fields are their YAML schema, docstrings their formulas, methods their pattern and cost."""
 
+from xfcost.formulas.component import Mixer
 from xfcost.mechanisms.average_pool import AveragePool
 from xfcost.mechanisms.axial import Axial
-from xfcost.mechanisms.base import Mixer
 from xfcost.mechanisms.basic import Basic
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.blockwise import Blockwise

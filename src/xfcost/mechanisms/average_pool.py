@@ -7,13 +7,13 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Mixer, Place
-from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred, check_mean, pooling
-from xfcost.mechanisms.rows import elementwise
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.conv_kernel import Kernel, centred, check_centred, check_mean, pooling
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class AveragePool(Mixer, frozen=True, kw_only=True, tag="average_pool"):

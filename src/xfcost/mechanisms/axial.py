@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.lettering import grid_in_letters
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.axes import AXES, Axis, check_axis, line, side_of
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, linear, of_input
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.axes import AXES, Axis, check_axis, line, side_of
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Place
+from xfcost.formulas.lettering import grid_in_letters
+from xfcost.formulas.rows import elementwise, linear, of_input
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,13 +50,13 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
         super().check(place)
         grid = place.grid
         if len(grid.sides) not in (2, 3):
-            raise PageError(
+            raise ComponentError(
                 "kind",
                 f"the {grid.shape_text()} tokens here are no grid of 2 or 3 axes; "
                 "lay a sequence out by {kind: fold} in `embed`, or use 'full'",
             )
         if grid.extra:
-            raise PageError("kind", f"lines run on a grid, and {grid.extra} extra token(s) stand outside it here")
+            raise ComponentError("kind", f"lines run on a grid, and {grid.extra} extra token(s) stand outside it here")
         if self.axis != "all":
             check_axis("axis", self.axis, grid)
 
@@ -79,8 +79,8 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """All axes of a volume are lines alike: ∛N."""
-        page, spot = super().in_letters(place)
-        return page, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, even=True))
+        component, spot = super().in_letters(place)
+        return component, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, even=True))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         axes = self.axes(place.grid)

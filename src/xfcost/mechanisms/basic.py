@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.conv_block import ConvBlock, normed, strided
-from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.receptive import read_twice, threes
-from xfcost.mechanisms.rows import elementwise
+from xfcost.formulas.component import Place
+from xfcost.formulas.conv_block import ConvBlock, normed, strided
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.receptive import read_twice, threes
+from xfcost.formulas.rows import elementwise
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):

@@ -9,15 +9,16 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.grid import Grid
-from xfcost.ledger import Mixing, Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.causality import NeverCausal
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import linear, move
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Mixing, Operation
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.rows import linear, move
 
 
 class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):

@@ -7,16 +7,16 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Mixing, Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Length, Place, Side
-from xfcost.mechanisms.blocks import Blocks
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import linear, move
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.blocks import Blocks
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Length, Place, Side
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import linear, move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Mixing, Operation
 
 Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
@@ -26,7 +26,7 @@ BOTH_SIDES = 2
 class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
     """Softmax attention of query blocks against memory blocks, two matrix products for all blocks at once.
 
-    One page for what the field has under several names:
+    One component for what the field has under several names:
 
     - local attention in plain blocks: `block` alone (Liu et al. 2018, "Generating Wikipedia", §4.2.4: blocks of 256)
     - Reformer's local layers: `before` and `after` in whole chunks (`LocalSelfAttention` of the public code)
@@ -64,16 +64,16 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
             if getattr(self, field):
                 other = "`before` and `after`" if flat else "`above`, `below` and `beside`"
                 what = "of a sequence" if flat else "of rows and columns"
-                raise PageError(field, f"the memory of a block {what} is given by {other}; leave `{field}` out")
+                raise ComponentError(field, f"the memory of a block {what} is given by {other}; leave `{field}` out")
         if not flat and (place.grid.extra or len(place.grid.sides) != 2):  # noqa: PLR2004 - H×W
-            raise PageError(
+            raise ComponentError(
                 "block",
                 f"{self.block} are rows and columns, and the tokens here are {place.grid.shape_text()}; "
                 "give the tokens of a block as one number, or an image without extra tokens",
             )
         for field in ("after", "below"):
             if self.causal and getattr(self, field):
-                raise PageError(
+                raise ComponentError(
                     field, f"what stands {field} a causal block comes later and is never read; leave `{field}` out"
                 )
 

@@ -8,18 +8,19 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, rounded
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.conv_block import ConvBlock, normed, strided
-from xfcost.mechanisms.conv_kernel import Kernel
+from xfcost.formulas.arithmetic import rounded
+from xfcost.formulas.component import Place, Width
+from xfcost.formulas.conv_block import ConvBlock, normed, strided
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.receptive import ones, read_at_all, read_once, receptive, threes
+from xfcost.formulas.rows import convolution, elementwise
+from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
-from xfcost.mechanisms.receptive import ones, read_at_all, read_once, receptive, threes
-from xfcost.mechanisms.rows import convolution, elementwise
 
 
 class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
@@ -71,45 +72,47 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.width is not None and self.expansion is not None:
-            raise PageError("expansion", "stands beside `width`, which says the same; leave one of the two out")
+            raise ComponentError("expansion", "stands beside `width`, which says the same; leave one of the two out")
         expansion = self.expansion or 4
         if self.width is None and place.out_dim % expansion:
-            raise PageError(
+            raise ComponentError(
                 "expansion",
                 f"{expansion} does not divide the stage's width {place.out_dim}; it could be "
                 f"{divisors_text(place.out_dim)}, or give `width`",
             )
         self._check_groups(self.inner(place))
         if self.squeeze is not None and not self.squeezed(place):
-            raise PageError("squeeze", f"{self.squeeze:g} of the width {place.dim} is no channel at all; try 0.25")
+            raise ComponentError("squeeze", f"{self.squeeze:g} of the width {place.dim} is no channel at all; try 0.25")
         if self.spatial is not None:
             self._check_spatial(place)
 
     def _check_groups(self, width: int) -> None:
         if self.groups is not None and self.group_width is not None:
-            raise PageError("group_width", "stands beside `groups`, which says the same; leave one of the two out")
+            raise ComponentError("group_width", "stands beside `groups`, which says the same; leave one of the two out")
         for field in ("groups", "group_width"):
             value = getattr(self, field)
             if value is not None and width % value:
-                raise PageError(
+                raise ComponentError(
                     field, f"{value} does not divide the inner width {width}; it could be {divisors_text(width)}"
                 )
 
     def _check_spatial(self, place: Place) -> None:
         for field in ("groups", "group_width", "squeeze"):
             if getattr(self, field) is not None:
-                raise PageError(field, "belongs to the 3×3 convolution, in whose place `spatial` stands; leave it out")
+                raise ComponentError(
+                    field, "belongs to the 3×3 convolution, in whose place `spatial` stands; leave it out"
+                )
         for field, own in (("stride", 1), ("residual", None)):
             if getattr(self.spatial, field) != own:
-                raise PageError("spatial", f"{field}: is the block's; write it there, and leave it out here")
-        page, spot = self.instead, self.inside(place)
+                raise ComponentError("spatial", f"{field}: is the block's; write it there, and leave it out here")
+        component, spot = self.instead, self.inside(place)
         try:
-            page.check(spot)
-        except PageError as error:
-            raise PageError("spatial", f"{error.field}: {error.message}") from None
-        there, here = page.out(spot)[0], self.out(place)[0]
+            component.check(spot)
+        except ComponentError as error:
+            raise ComponentError("spatial", f"{error.field}: {error.message}") from None
+        there, here = component.out(spot)[0], self.out(place)[0]
         if there != here:
-            raise PageError(
+            raise ComponentError(
                 "spatial",
                 f"leaves {sides_text(there.sides)} positions where the shortcut leaves {sides_text(here.sides)}; "
                 f"expected a grid that the stride {self.stride} divides",

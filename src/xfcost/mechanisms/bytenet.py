@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Place
+from xfcost.formulas.component import Place
+from xfcost.formulas.rows import convolution, elementwise, linear, norm
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.conv import Convolve
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm
 
 
 class ByteNet(Convolve, frozen=True, kw_only=True, tag="bytenet"):
@@ -26,7 +26,7 @@ class ByteNet(Convolve, frozen=True, kw_only=True, tag="bytenet"):
     def check(self, place: Place) -> None:
         super().check(place)
         if place.dim % 2:
-            raise PageError("kind", f"'bytenet' works at half the width, and {place.dim} is odd")
+            raise ComponentError("kind", f"'bytenet' works at half the width, and {place.dim} is odd")
 
     def convolved(self, width: Number) -> Number:
         return width // 2

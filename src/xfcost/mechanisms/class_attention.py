@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, check_extra
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.rows import linear, of_input
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place, check_extra
+from xfcost.formulas.rows import linear, of_input
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class ClassAttention(NeverCausal, frozen=True, kw_only=True, tag="class_attention"):

@@ -7,16 +7,17 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import choose, elementwise, linear, move, product
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import choose, elementwise, linear, move, product
+from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
@@ -51,20 +52,20 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.span < self.compression:
-            raise PageError(
+            raise ComponentError(
                 "kernel",
                 f"{self.kernel} tokens at every {self.compression} tokens leave some that nobody reads; "
                 f"give at least {self.compression}, or leave `kernel` out",
             )
         if self.inner(place.dim) % self.groups:
             width = self.inner(place.dim)
-            raise PageError(
+            raise ComponentError(
                 "groups", f"{self.groups} does not divide the {width} channels; it could be {divisors_text(width)}"
             )
         if self.function != "conv" and self.groups > 1:
-            raise PageError("groups", f"{self.function!r} has no channels to group; leave `groups` out")
+            raise ComponentError("groups", f"{self.function!r} has no channels to group; leave `groups` out")
         if self.causal and not self.null_key:
-            raise PageError("null_key", "causal, the first tokens would have no key to read; leave `null_key` out")
+            raise ComponentError("null_key", "causal, the first tokens would have no key to read; leave `null_key` out")
 
     def label(self) -> str:
         return "Causal memory-compressed attention" if self.causal else "Memory-compressed attention"

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Length, Place
+from xfcost.formulas.component import Length, Place
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import choose, elementwise, gradients, linear
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.relative import Relative
-from xfcost.mechanisms.rows import choose, elementwise, gradients, linear
 
 
 class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):

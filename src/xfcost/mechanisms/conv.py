@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import ActKind, Mixer, Place, Side, alone
-from xfcost.mechanisms.rows import convolution, depthwise, elementwise, linear, move, of_input, window
-from xfcost.mechanisms.taps import Taps
+from xfcost.formulas.component import ActKind, Mixer, Place, Side, alone
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import convolution, depthwise, elementwise, linear, move, of_input, window
+from xfcost.formulas.taps import Taps
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -97,7 +97,7 @@ class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.form == "depthwise" and self.act == "glu":
-            raise PageError(
+            raise ComponentError(
                 "act", "a gate halves the width, and a depthwise convolution can't double it; use separable"
             )
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Side
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.rows import depthwise, elementwise, linear, move, norm, of_input, power
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place, Side
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import depthwise, elementwise, linear, move, norm, of_input, power
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"):
@@ -47,9 +47,9 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
         super().check(place)
         if self.size % 2 == 0:
             odd = f"{self.size - 1} or {self.size + 1}"
-            raise PageError("size", f"{self.size} is even, and a kernel stands around its middle; try {odd}")
+            raise ComponentError("size", f"{self.size} is even, and a kernel stands around its middle; try {odd}")
         if self.kv_stride > self.size // 2 + 1:
-            raise PageError(
+            raise ComponentError(
                 "kv_stride",
                 f"kernels of {self.size} at every {self.kv_stride} positions leave some that no key reads; "
                 f"expected at most {self.size // 2 + 1}",

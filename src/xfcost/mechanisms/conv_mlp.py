@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import ActKind, Mixer, Place, Side, Width
-from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred
-from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
-from xfcost.mechanisms.rows import depthwise, elementwise, linear
+from xfcost.formulas.component import ActKind, Mixer, Place, Side, Width
+from xfcost.formulas.conv_kernel import Kernel, centred, check_centred
+from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import depthwise, elementwise, linear
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):

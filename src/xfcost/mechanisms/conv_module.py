@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from xfcost.arithmetic import Number, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Mixer, Place, Side
-from xfcost.mechanisms.conv_kernel import Kernel, centred
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm
+from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.component import Mixer, Place, Side
+from xfcost.formulas.conv_kernel import Kernel, centred
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import convolution, elementwise, linear, norm
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
@@ -37,7 +38,7 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
 
     def check(self, place: Place) -> None:
         if len(place.grid.sides) != 1 or place.grid.extra:
-            raise PageError(
+            raise ComponentError(
                 "kind",
                 f"'conv_module' convolves along a sequence, and {place.grid.shape_text()} tokens stand here; fold an "
                 "axis of a grid into the width with {kind: fold_axis}, and leave extra tokens out",

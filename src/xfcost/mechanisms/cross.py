@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import reading
-from xfcost.mechanisms.base import MultiHead, Place, Width
-from xfcost.mechanisms.rows import idle
+from xfcost.formulas.attention import reading
+from xfcost.formulas.component import MultiHead, Place, Width
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import idle
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
@@ -39,7 +39,9 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
 
     def check(self, place: Place) -> None:
         if place.memory is None:
-            raise PageError("kind", "'cross' reads an encoder's output, and there is no `encoder:` here; use 'full'")
+            raise ComponentError(
+                "kind", "'cross' reads an encoder's output, and there is no `encoder:` here; use 'full'"
+            )
         super().check(place)
 
     def label(self) -> str:

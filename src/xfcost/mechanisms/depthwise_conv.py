@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Mixer, Place, Side
-from xfcost.mechanisms.conv_kernel import Kernel, centred, check_centred
-from xfcost.mechanisms.rows import depthwise
+from xfcost.formulas.component import Mixer, Place, Side
+from xfcost.formulas.conv_kernel import Kernel, centred, check_centred
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import depthwise
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class DepthwiseConv(Mixer, frozen=True, kw_only=True, tag="depthwise_conv"):

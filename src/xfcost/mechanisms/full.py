@@ -7,16 +7,16 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Width, check_output
-from xfcost.mechanisms.buckets import Buckets, bucket_row, bucket_table
-from xfcost.mechanisms.grouped import Grouped
-from xfcost.mechanisms.rows import cache, linear, move
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.buckets import Buckets, bucket_row, bucket_table
+from xfcost.formulas.component import Place, Width, check_output
+from xfcost.formulas.grouped import Grouped
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import cache, linear, move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Full(Grouped, frozen=True, kw_only=True, tag="full"):
@@ -62,30 +62,34 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.causal and self.talking_heads:
-            raise PageError(
+            raise ComponentError(
                 "talking_heads",
                 "the bias behind the softmax gives later tokens a weight too, and causal attention can give them none; "
                 "leave talking_heads out, or write causal: false",
             )
         if self.talking_heads and (self.shared > 1 or self.biased or not self.scaled):
-            raise PageError(
+            raise ComponentError(
                 "talking_heads",
                 "only heads of their own keys, scaled and without a bias, talk; leave one of the two out",
             )
         check_output(self.value_inner(place.dim), place.dim, projected=self.output_projection)
         if self.output_bias is not None and not self.output_projection:
-            raise PageError("output_bias", "without an output projection there is nothing to have it; leave it out")
+            raise ComponentError(
+                "output_bias", "without an output projection there is nothing to have it; leave it out"
+            )
         self._check_bias()
 
     def _check_bias(self) -> None:
         if self.position == "alibi" and not self.causal:
-            raise PageError(
+            raise ComponentError(
                 "position", "alibi falls with the distance back, and this is not causal; write causal: true"
             )
         if self.position == "alibi" and self.bias:
-            raise PageError("bias", "alibi is a bias of the scores itself; leave one of the two out")
+            raise ComponentError("bias", "alibi is a bias of the scores itself; leave one of the two out")
         if self.bias and self.bias.distance <= self.bias.count // (2 if self.causal else 4):
-            raise PageError("bias", f"{self.bias.count} buckets reach further than `distance`, {self.bias.distance}")
+            raise ComponentError(
+                "bias", f"{self.bias.count} buckets reach further than `distance`, {self.bias.distance}"
+            )
 
     def label(self) -> str:
         what = (self.heads_label() or "self-") + "attention"

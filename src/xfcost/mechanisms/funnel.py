@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from xfcost.arithmetic import Number, ceil_div, greater, lesser
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.matrices import matrix
-from xfcost.mechanisms.base import Length, Place
-from xfcost.mechanisms.causality import NeverCausal
+from xfcost.formulas.arithmetic import ceil_div, greater, lesser
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Length, Place
+from xfcost.formulas.rows import elementwise, linear, of_input
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.relative import relative_core
-from xfcost.mechanisms.rows import elementwise, linear, of_input
 
 
 class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
@@ -52,7 +53,7 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
 
     def check(self, place: Place) -> None:
         if self.stride > 1 and (len(place.grid.sides) != 1 or place.grid.extra):
-            raise PageError(
+            raise ComponentError(
                 "stride", f"{self.stride} pools a sequence, and {place.grid.shape_text()} tokens stand here; use 1"
             )
         super().check(place)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, round_up
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.lettering import grid_in_letters
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.band import Band, band_pairs
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.rows import linear, move, of_input
+from xfcost.formulas.arithmetic import round_up
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.band import Band, band_pairs
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place
+from xfcost.formulas.lettering import grid_in_letters
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import linear, move, of_input
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -76,8 +77,8 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
         return grid.extra * grid.total + grid.tokens * grid.extra + band_pairs(grid.tokens, self.radius)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        page, spot = super().in_letters(place)
-        return page, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, extra="g"))
+        component, spot = super().in_letters(place)
+        return component, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, extra="g"))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)

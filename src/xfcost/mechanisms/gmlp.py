@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import ActKind, NormKind, Place, Width
-from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
-from xfcost.mechanisms.rows import elementwise, linear, norm, over_tokens
+from xfcost.formulas.component import ActKind, NormKind, Place, Width
+from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
+from xfcost.formulas.rows import elementwise, linear, norm, over_tokens
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.token_mlp import StaticGlobal
 
 
@@ -42,7 +42,9 @@ class Gmlp(StaticGlobal, frozen=True, kw_only=True, tag="gmlp"):
         hidden = self.inner(place.dim)
         if hidden % 2:
             field = "ratio" if self.hidden is None else "hidden"
-            raise PageError(field, f"{hidden} hidden units are odd, and one half gates the other; give an even number")
+            raise ComponentError(
+                field, f"{hidden} hidden units are odd, and one half gates the other; give an even number"
+            )
 
     def inner(self, width: Number) -> Number:
         """H."""

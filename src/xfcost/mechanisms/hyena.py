@@ -7,15 +7,16 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_log2
-from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Place, Side, Width
-from xfcost.mechanisms.causality import ReadsPast
+from xfcost.formulas.arithmetic import ceil_log2
+from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import depthwise, elementwise, gradients, linear
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import depthwise, elementwise, gradients, linear
 
 
 class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
@@ -61,7 +62,7 @@ class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
         check_sequence("hyena", place)
         if self.features % 2 == 0:
             near = f"{self.features - 1} or {self.features + 1}"
-            raise PageError(
+            raise ComponentError(
                 "features",
                 f"{self.features} is even, and beside the time stand as many cosines as sines; try {near}",
             )
@@ -88,7 +89,7 @@ class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
         yield linear("out_proj", "Output projection", n, d, d)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        raise PageError(
+        raise ComponentError(
             "kind",
             "--mode decode: 'hyena' has no state that a token could continue: its filters are as long as the text, and "
             "every token sums over all before it; --mode generate tells what it costs without a cache",

@@ -7,14 +7,14 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import reading
-from xfcost.mechanisms.base import NormKind, Place, check_output
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.rows import elementwise, linear, norm
+from xfcost.formulas.attention import reading
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import NormKind, Place, check_output
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, linear, norm
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 Points = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Literal
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Mixer, Place, Width
-from xfcost.mechanisms.conv_block import normed, strided
-from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.expansion import Ratio, check_hidden, hidden_width
-from xfcost.mechanisms.receptive import ones, read_once, threes
-from xfcost.mechanisms.rows import elementwise
+from xfcost.formulas.component import Mixer, Place, Width
+from xfcost.formulas.conv_block import normed, strided
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
+from xfcost.formulas.receptive import ones, read_once, threes
+from xfcost.formulas.rows import elementwise
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"):

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.lettered import lettered
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.base import Length, Place, alone
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, fixed, gradients, in_all, linear, move, product, state, through_state
+from xfcost.formulas.arithmetic import ceil_div, lesser
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Length, Place, alone
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, fixed, gradients, in_all, linear, move, product, state, through_state
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -91,9 +92,13 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.form and not self.causal:
-            raise PageError("form", f"{self.form!r} is a way to be causal, and this attention isn't; add causal: true")
+            raise ComponentError(
+                "form", f"{self.form!r} is a way to be causal, and this attention isn't; add causal: true"
+            )
         if self.chunk and self.scheme != "chunked":
-            raise PageError("chunk", f"there are no chunks {self._where}; leave `chunk` out, or write form: chunked")
+            raise ComponentError(
+                "chunk", f"there are no chunks {self._where}; leave `chunk` out, or write form: chunked"
+            )
 
     @property
     def _where(self) -> str:
@@ -117,8 +122,8 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         return ceil_div(grid.total, size), size
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        page, spot = super().in_letters(place)
-        return msgspec.structs.replace(page, chunk=lettered(self.chunk or CHUNK, "b")), spot
+        component, spot = super().in_letters(place)
+        return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), spot
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)

@@ -8,15 +8,16 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, lesser
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
-from xfcost.mechanisms.neighbours import Neighbours, WindowSide
-from xfcost.mechanisms.rows import elementwise, linear, power
+from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.neighbours import Neighbours, WindowSide
+from xfcost.formulas.rows import elementwise, linear, power
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
@@ -53,7 +54,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
         self.windows(place.grid).check()
         rank, head = len(place.grid.sides), place.dim // self.heads
         if self.position == "relative" and head % rank:
-            raise PageError(
+            raise ComponentError(
                 "heads",
                 f"{self.heads} heads are {head} wide, which the embeddings of {rank} axes can't share equally; "
                 "expected a multiple of the axes, or position: none",

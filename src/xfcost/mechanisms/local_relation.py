@@ -7,16 +7,17 @@ from typing import Annotated, Any
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, greater
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.base import Mixer, Place, Side, Width
-from xfcost.mechanisms.neighbours import Neighbours, WindowSide
-from xfcost.mechanisms.rows import elementwise, gradients, linear, move, of_input, product
+from xfcost.formulas.arithmetic import ceil_div, greater
+from xfcost.formulas.component import Mixer, Place, Side, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.neighbours import Neighbours, WindowSide
+from xfcost.formulas.rows import elementwise, gradients, linear, move, of_input, product
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
@@ -47,7 +48,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def check(self, place: Place) -> None:
         self.windows(place.grid).check()
         if self.stride >= self.size:
-            raise PageError(
+            raise ComponentError(
                 "stride",
                 f"windows of {self.size} every {self.stride} positions don't overlap; use {self.size - 1} at most",
             )

@@ -7,14 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Length, Place
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.rows import linear, product
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Length, Place
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import linear, product
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class LowRank(NeverCausal, frozen=True, kw_only=True, tag="low_rank"):

@@ -7,16 +7,17 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, lesser, round_up
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.base import Length, Place
-from xfcost.mechanisms.causality import ApproximatelyCausal
-from xfcost.mechanisms.rows import choose, elementwise, gradients, linear, move, of_input, product, sort
+from xfcost.formulas.arithmetic import lesser, round_up
+from xfcost.formulas.causality import ApproximatelyCausal
+from xfcost.formulas.component import Length, Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import choose, elementwise, gradients, linear, move, of_input, product, sort
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
@@ -59,7 +60,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         super().check(place)
         for count in self.buckets if isinstance(self.buckets, list) else [self.buckets or 2]:
             if count % 2:
-                raise PageError(
+                raise ComponentError(
                     "buckets",
                     f"{count} is odd, and half of the buckets lie opposite the other half; "
                     f"it could be {count - 1} or {count + 1}",

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import Place, Side, Width
-from xfcost.mechanisms.causality import ReadsPast
-from xfcost.mechanisms.rows import depthwise, elementwise, linear, state, through_state, window
+from xfcost.formulas.arithmetic import ceil_div, lesser
+from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import depthwise, elementwise, linear, state, through_state, window
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
@@ -119,6 +120,8 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
 
 
 def check_sequence(kind: str, place: Place) -> None:
-    """Raise PageError where tokens have no order of one axis."""
+    """Raise ComponentError where tokens have no order of one axis."""
     if len(place.grid.sides) != 1 or place.grid.extra:
-        raise PageError("kind", f"{kind!r} walks along a sequence, and {place.grid.shape_text()} tokens stand here")
+        raise ComponentError(
+            "kind", f"{kind!r} walks along a sequence, and {place.grid.shape_text()} tokens stand here"
+        )

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
-from xfcost.arithmetic import Number, ceil_div, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.base import Heads, Length, Place, Side, Width
-from xfcost.mechanisms.causality import ReadsPast
+from xfcost.formulas.arithmetic import ceil_div, lesser
+from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.component import Heads, Length, Place, Side, Width
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import depthwise, elementwise, fixed, in_all, in_chunk, linear, move, product, state, window
+from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import depthwise, elementwise, fixed, in_all, in_chunk, linear, move, product, state, window
 
 
 class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
@@ -76,13 +77,13 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         check_sequence("mamba2", place)
         inner = self.inner(place.dim)
         if inner % self.head_dim:
-            raise PageError(
+            raise ComponentError(
                 "head_dim",
                 f"{self.head_dim} does not divide the {inner} channels inside; it could be {divisors_text(inner)}",
             )
         heads = self.head_count(place.dim)
         if heads % self.groups:
-            raise PageError(
+            raise ComponentError(
                 "groups", f"{heads} heads don't divide into {self.groups}; it could be {divisors_text(heads)}"
             )
 

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Width
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import cache, linear, move, norm, of_input, rotary
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Place, Width
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import cache, linear, move, norm, of_input, rotary
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
@@ -60,7 +60,9 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.rope_dim % 2:
-            raise PageError("rope_dim", f"rope turns pairs of columns, and {self.rope_dim} is odd; give an even number")
+            raise ComponentError(
+                "rope_dim", f"rope turns pairs of columns, and {self.rope_dim} is odd; give an even number"
+            )
 
     def label(self) -> str:
         return "Causal latent attention" if self.causal else "Latent attention"

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Mixer, NormKind, Place, Side, Width
-from xfcost.mechanisms.pooled_keys import PooledKeys
-from xfcost.mechanisms.rows import linear, norm, of_input
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.component import Mixer, NormKind, Place, Side, Width
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.pooled_keys import PooledKeys
+from xfcost.formulas.rows import linear, norm, of_input
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
@@ -52,7 +52,9 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
 
     def check(self, place: Place) -> None:
         if self.width is None and place.dim % 2:
-            raise PageError("width", f"is half the width where it isn't given, and {place.dim} is odd; give a width")
+            raise ComponentError(
+                "width", f"is half the width where it isn't given, and {place.dim} is odd; give a width"
+            )
         self.keys(place.grid).check(place.grid)
 
     def label(self) -> str:

@@ -7,17 +7,18 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, greater, round_up
-from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.base import Length, Place
-from xfcost.mechanisms.causality import NeverCausal
+from xfcost.formulas.arithmetic import greater, round_up
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Length, Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, linear, move, product
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.rows import elementwise, linear, move, product
 
 
 class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
@@ -55,7 +56,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.conv is not None and self.conv % 2 == 0:
-            raise PageError(
+            raise ComponentError(
                 "conv", f"{self.conv} has no middle; an odd size keeps the length: {self.conv - 1} or {self.conv + 1}"
             )
 

@@ -8,18 +8,18 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Side, Width
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.conv_kernel import Kernel, along, pooling
-from xfcost.mechanisms.decomposed import decomposed_rows
-from xfcost.mechanisms.pooled_axes import PooledReads, pooled_axes
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.conv_kernel import Kernel, along, pooling
+from xfcost.formulas.decomposed import decomposed_rows
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
+from xfcost.formulas.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 # One number for every axis, or one each (of two axes or three).
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
@@ -67,11 +67,11 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
             value = getattr(self, field)
             if isinstance(value, list) and len(value) != rank:
                 sides = sides_text(place.grid.sides)
-                raise PageError(field, f"expected one number, or {rank} for the grid {sides}; got {value}")
+                raise ComponentError(field, f"expected one number, or {rank} for the grid {sides}; got {value}")
             if field.endswith("size") and any(side % 2 == 0 for side in along(value, rank)):
-                raise PageError(field, f"a kernel stands around its middle; expected odd sizes, got {value}")
+                raise ComponentError(field, f"a kernel stands around its middle; expected odd sizes, got {value}")
         if any(stride > 1 and stride % 2 for stride in along(self.q_stride, rank)):
-            raise PageError(
+            raise ComponentError(
                 "q_stride",
                 "the residual's pool of stride + 1 positions needs a middle too; expected 1 or even, got "
                 f"{self.q_stride}",
@@ -86,7 +86,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
             if self.function != "mean" or kernel is None or len(grid.sides) < 3:  # noqa: PLR2004 - a volume
                 continue
             if any(side < size for side, size in zip(grid.sides, kernel.sides, strict=True)):
-                raise PageError(
+                raise ComponentError(
                     field,
                     f"a mean of {sides_text(kernel.sides)} tokens does not fit the grid {sides_text(grid.sides)}; "
                     "expected a smaller kernel or a larger input",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from xfcost.arithmetic import Number
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.mechanisms.additive import Additive, Readout, Start, check_attending, first_state
-from xfcost.mechanisms.base import Mixer, Place, Width, alone, tag_of
-from xfcost.mechanisms.rows import elementwise, idle, linear, move, of_input, state, through_state
+from xfcost.formulas.additive import Additive, Readout, Start, check_attending, first_state
+from xfcost.formulas.component import Mixer, Place, Width, alone, tag_of
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.rows import elementwise, idle, linear, move, of_input, state, through_state
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
@@ -72,15 +72,15 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
 
     def check(self, place: Place) -> None:
         if self.hidden is None and place.out_dim % self.directions:
-            raise PageError(
+            raise ComponentError(
                 "bidirectional", f"two directions share the width, and {place.out_dim} is odd; give `hidden`"
             )
         if self.attend is not None:
             check_attending(self, place)
         elif self.readout is not None or self.start in {"backwards", "mean"}:
-            raise PageError("readout" if self.readout else "start", "it needs what is attended to; give `attend`")
+            raise ComponentError("readout" if self.readout else "start", "it needs what is attended to; give `attend`")
         elif self.start == "encoder" and place.memory is None:
-            raise PageError("start", "'encoder' is the other stream, and there is no `encoder:` here; use zeros")
+            raise ComponentError("start", "'encoder' is the other stream, and there is no `encoder:` here; use zeros")
 
     def label(self) -> str:
         name = tag_of(type(self)).upper()

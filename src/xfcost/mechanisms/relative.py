@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Share
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, gradients, linear, move, product
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Place, Share
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, gradients, linear, move, product
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 # Positions kept from earlier segments; none is a model without recurrence.
 Kept = Annotated[int, msgspec.Meta(ge=0, le=2**32)]

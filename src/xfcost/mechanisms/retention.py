@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.lettered import lettered
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.base import Heads, Length, Place, Width, alone, check_heads
-from xfcost.mechanisms.causality import ReadsPast
-from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import (
+from xfcost.formulas.arithmetic import ceil_div, lesser
+from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.component import Heads, Length, Place, Width, alone, check_heads
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import (
     elementwise,
     fixed,
     in_all,
@@ -31,6 +26,12 @@ from xfcost.mechanisms.rows import (
     state,
     through_state,
 )
+from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+from xfcost.mechanisms.mamba import check_sequence
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -87,22 +88,26 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
         check_heads(self.heads, None, place.dim)
         if self.values(place.dim) % self.heads:
             width = self.values(place.dim)
-            raise PageError(
+            raise ComponentError(
                 "value_dim",
                 f"{self.heads} heads do not divide values of {width}; with {width} there could be "
                 f"{divisors_text(width)} heads",
             )
         if place.dim // self.heads % 2:
-            raise PageError("heads", f"pairs of columns are turned, and a head is {place.dim // self.heads} wide here")
+            raise ComponentError(
+                "heads", f"pairs of columns are turned, and a head is {place.dim // self.heads} wide here"
+            )
         if self.chunk and self.form != "chunkwise":
-            raise PageError("chunk", f"there are no chunks in the {self.form} form; leave it out, or form: chunkwise")
+            raise ComponentError(
+                "chunk", f"there are no chunks in the {self.form} form; leave it out, or form: chunkwise"
+            )
 
     def steps(self, place: Place) -> Number:
         return {"parallel": 1, "chunkwise": self.chunks(place.grid)[0], "recurrent": place.grid.total}[self.form]
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        page, spot = super().in_letters(place)
-        return msgspec.structs.replace(page, chunk=lettered(self.chunk or CHUNK, "b")), spot
+        component, spot = super().in_letters(place)
+        return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), spot
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, floor_sqrt, greater, lesser, round_up
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Mixing, Operation
-from xfcost.lettered import lettered
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Length, Place
-from xfcost.mechanisms.causality import ApproximatelyCausal
-from xfcost.mechanisms.rows import gradients, linear, move, of_input, product, sort, unit_length
+from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import ApproximatelyCausal
+from xfcost.formulas.component import Length, Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import gradients, linear, move, of_input, product, sort, unit_length
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Mixing, Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -76,11 +77,11 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.local_heads >= self.heads:
-            raise PageError(
+            raise ComponentError(
                 "local_heads", f"{self.local_heads} of {self.heads} heads leaves none to route; use fewer local heads"
             )
         if self.local_heads and self.local_window is None and self.window is None:
-            raise PageError("local_heads", "local heads read blocks, whose size is missing; give `local_window`")
+            raise ComponentError("local_heads", "local heads read blocks, whose size is missing; give `local_window`")
 
     def label(self) -> str:
         return "Routing attention"
@@ -111,8 +112,8 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         return super().reads(grid, token, memory)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        page, spot = super().in_letters(place)
-        return msgspec.structs.replace(page, local_window=lettered(self.block(), "b")), spot
+        component, spot = super().in_letters(place)
+        return msgspec.structs.replace(component, local_window=lettered(self.block(), "b")), spot
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.total, place.dim, self.head_width(place.dim)

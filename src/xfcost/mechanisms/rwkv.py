@@ -7,13 +7,14 @@ from typing import Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.mechanisms.base import Mixer, Place, Width, alone
+from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.component import Mixer, Place, Width, alone
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.rows import elementwise, linear, move, state, through_state
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.mamba import check_sequence
-from xfcost.mechanisms.rows import elementwise, linear, move, state, through_state
 
 
 class Shifted(Mixer, frozen=True, kw_only=True):

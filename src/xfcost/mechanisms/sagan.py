@@ -7,15 +7,15 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Mixer, Place, Side, Width
-from xfcost.mechanisms.pooled_keys import PooledKeys
-from xfcost.mechanisms.rows import elementwise, linear, of_input
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.component import Mixer, Place, Side, Width
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.pooled_keys import PooledKeys
+from xfcost.formulas.rows import elementwise, linear, of_input
+from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
@@ -54,13 +54,13 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     def check(self, place: Place) -> None:
         for field in ("reduction", "value_reduction"):
             if place.dim % getattr(self, field):
-                raise PageError(
+                raise ComponentError(
                     field,
                     f"{getattr(self, field)} does not divide the width {place.dim}; "
                     f"it could be {divisors_text(place.dim)}",
                 )
         if not self.output_projection and self.value_reduction != 1:
-            raise PageError(
+            raise ComponentError(
                 "output_projection",
                 f"without it values must be as wide as the output ({place.dim}), and they are "
                 f"{place.dim // self.value_reduction} wide; write value_reduction: 1",

@@ -7,17 +7,18 @@ from typing import Annotated, Any
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, floor_sqrt, lesser
-from xfcost.conventions import FLOPS_PER_ELEMENT
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Length, Place
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import fixed, linear, move, product
+from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Length, Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import fixed, linear, move, product
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
@@ -59,7 +60,9 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.sortcut is not None and self.causal:
-            raise PageError("sortcut", "the first sorted blocks mix all tokens, later ones too; write causal: false")
+            raise ComponentError(
+                "sortcut", "the first sorted blocks mix all tokens, later ones too; write causal: false"
+            )
 
     def label(self) -> str:
         return "SortCut Sinkhorn attention" if self.sortcut else "Sinkhorn attention"

@@ -7,16 +7,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser, round_up
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.band import Band, band_pairs
-from xfcost.mechanisms.base import Place
-from xfcost.mechanisms.grouped import Grouped
-from xfcost.mechanisms.rows import cache, idle, linear, move, of_input
+from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.band import Band, band_pairs
+from xfcost.formulas.component import Place
+from xfcost.formulas.grouped import Grouped
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import cache, idle, linear, move, of_input
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
@@ -64,23 +65,27 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         super().check(place)
         if self.window % 2:
             near = f"{self.window - 1} or {self.window + 1}"
-            raise PageError("window", f"{self.window} is odd, and half of it stands on each side; try {near}")
+            raise ComponentError("window", f"{self.window} is odd, and half of it stands on each side; try {near}")
         self._check_grouped()
         if self.causal and self.global_tokens:
-            raise PageError(
+            raise ComponentError(
                 "global_tokens",
                 "global tokens read the whole sequence, later tokens too, and this is causal; leave them out, or write "
                 "causal: false",
             )
         if self.global_tokens > place.grid.total:
-            raise PageError("global_tokens", f"{self.global_tokens} are more than the {place.grid.total} tokens here")
+            raise ComponentError(
+                "global_tokens", f"{self.global_tokens} are more than the {place.grid.total} tokens here"
+            )
 
     def _check_grouped(self) -> None:
         field = "kv_heads" if self.shared > 1 else "position" if self.position == "rope" else ""
         if field and (self.global_tokens or self.own_projections):
-            raise PageError(field, "global tokens have heads and projections of their own; leave one of the two out")
+            raise ComponentError(
+                field, "global tokens have heads and projections of their own; leave one of the two out"
+            )
         if self.shared > 1 and not self.causal:
-            raise PageError(
+            raise ComponentError(
                 "kv_heads",
                 "only causal windows share keys and values among heads here; write causal: true, or leave it out",
             )

@@ -6,18 +6,19 @@ from collections.abc import Iterator, Sequence
 from math import isqrt, prod
 from typing import Annotated, Any, Literal
 
-from xfcost.arithmetic import Number, greater, lesser
-from xfcost.errors import PageError
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Length, Place, Width
-from xfcost.mechanisms.blocks import Blocks, squares
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, linear, move, product
-from xfcost.traffic import Core
+from xfcost.formulas.arithmetic import greater, lesser
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.blocks import Blocks, squares
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Length, Place, Width
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, linear, move, product
+from xfcost.ledger.core import Core
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 Factor = Literal["local", "long"]
 
@@ -58,13 +59,17 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.pattern == "strided" and self.summary is not None:
-            raise PageError("summary", "the strided pattern has no summary cells; leave `summary` out")
+            raise ComponentError("summary", "the strided pattern has no summary cells; leave `summary` out")
         if self.pattern == "fixed" and self.summary is None:
-            raise PageError("summary", "the fixed pattern needs the number of summary cells; the paper has 8, 16, 32")
+            raise ComponentError(
+                "summary", "the fixed pattern needs the number of summary cells; the paper has 8, 16, 32"
+            )
         if self.summary is not None and self.summary > self.stride:
-            raise PageError("summary", f"{self.summary} cells do not fit a block of {self.stride} tokens (`stride`)")
+            raise ComponentError(
+                "summary", f"{self.summary} cells do not fit a block of {self.stride} tokens (`stride`)"
+            )
         if self.integration == "heads" and self.heads % 2:
-            raise PageError("heads", f"half the heads are local and half are long, and {self.heads} is odd")
+            raise ComponentError("heads", f"half the heads are local and half are long, and {self.heads} is odd")
 
     def label(self) -> str:
         factor = {"local": ", local factor", "long": ", long factor", "merged": ", merged", "heads": ", split heads"}

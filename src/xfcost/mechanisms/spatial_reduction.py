@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, common_divisor
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.lettered import lettered
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Side
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.conv_kernel import Kernel
-from xfcost.mechanisms.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.formulas.arithmetic import ceil_div, common_divisor
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place, Side
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -56,17 +57,19 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
         super().check(place)
         field = "reduction" if self.pooled is None else "pooled"
         if self.pooled is not None and self.reduction > 1:
-            raise PageError("pooled", f"the grid is pooled or reduced {self.reduction} times, not both; leave one out")
+            raise ComponentError(
+                "pooled", f"the grid is pooled or reduced {self.reduction} times, not both; leave one out"
+            )
         if not self._reduces:
             return
         if place.grid.extra:
-            raise PageError(
+            raise ComponentError(
                 field,
                 f"a grid is reduced, and {place.grid.extra} extra token(s) stand outside it here; "
                 "use reduction: 1, or leave them out",
             )
         if min(place.grid.sides) < self.reduction:
-            raise PageError(
+            raise ComponentError(
                 "reduction",
                 f"no patch of {self.reduction} along each side fits the grid {sides_text(place.grid.sides)}; "
                 f"it could be at most {min(place.grid.sides)}",
@@ -108,9 +111,9 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """k is all that a grid is pooled to, not a side of it."""
-        page, spot = super().in_letters(place)
+        component, spot = super().in_letters(place)
         pooled = self.pooled and lettered(self.pooled, "k", root=len(place.grid.sides))
-        return msgspec.structs.replace(page, pooled=pooled), spot
+        return msgspec.structs.replace(component, pooled=pooled), spot
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

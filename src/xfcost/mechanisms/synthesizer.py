@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, root_divisor
-from xfcost.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.errors import PageError, divisors_text
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.lettered import lettered
-from xfcost.letters import Letter
-from xfcost.matrices import matrix
-from xfcost.mechanisms.base import Length, Place
-from xfcost.mechanisms.causality import Causal
-from xfcost.mechanisms.rows import elementwise, gradients, linear, of_input, product
+from xfcost.formulas.arithmetic import root_divisor
+from xfcost.formulas.causality import Causal
+from xfcost.formulas.component import Length, Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, gradients, linear, of_input, product
+from xfcost.ledger.errors import ComponentError, divisors_text
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.matrices import matrix
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -58,14 +59,18 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
     def check(self, place: Place) -> None:
         super().check(place)
         if not self.trainable and self.form != "random":
-            raise PageError("trainable", f"only random weights can stay as drawn, and the form here is {self.form!r}")
+            raise ComponentError(
+                "trainable", f"only random weights can stay as drawn, and the form here is {self.form!r}"
+            )
         if self.factor is not None and self.form != "factorized_dense":
-            raise PageError("factor", f"only 'factorized_dense' has factors, and the form here is {self.form!r}")
+            raise ComponentError("factor", f"only 'factorized_dense' has factors, and the form here is {self.form!r}")
         if self.rank is not None and self.form != "factorized_random":
-            raise PageError("rank", f"only 'factorized_random' has a rank, and the form here is {self.form!r}")
+            raise ComponentError("rank", f"only 'factorized_random' has a rank, and the form here is {self.form!r}")
         n = place.grid.total
         if self.factor is not None and n % self.factor:
-            raise PageError("factor", f"{self.factor} does not divide the {n} tokens; it could be {divisors_text(n)}")
+            raise ComponentError(
+                "factor", f"{self.factor} does not divide the {n} tokens; it could be {divisors_text(n)}"
+            )
 
     def label(self) -> str:
         name = f"Synthesizer ({self.form.replace('_', ' ')}{'' if self.trainable else ', fixed'})"
@@ -78,8 +83,8 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         return a, n // a
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        page, spot = super().in_letters(place)
-        return msgspec.structs.replace(page, rank=lettered(self.rank or RANK, "k")), spot
+        component, spot = super().in_letters(place)
+        return msgspec.structs.replace(component, rank=lettered(self.rank or RANK, "k")), spot
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from xfcost.arithmetic import Number
-from xfcost.grid import Grid
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.base import ActKind, Mixer, Place, Width
-from xfcost.mechanisms.rows import elementwise, over_tokens
+from xfcost.formulas.component import ActKind, Mixer, Place, Width
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, over_tokens
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 def bound_to(place: Place) -> str:
-    """The note of a page whose weights over tokens are for one number of tokens."""
+    """The note of a component whose weights over tokens are for one number of tokens."""
     return f"the weights over tokens are for {place.grid.total} tokens: another N needs new weights"
 
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Annotated, ClassVar
 
-from xfcost.arithmetic import Number
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Place, Side
-from xfcost.mechanisms.causality import NeverCausal
-from xfcost.mechanisms.rows import linear, power
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.component import Place, Side
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import linear, power
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):
@@ -41,9 +41,9 @@ class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):
         super().check(place)
         grid = place.grid
         if grid.extra:
-            raise PageError("kind", f"patches tile a grid, and {grid.extra} extra token(s) stand outside it here")
+            raise ComponentError("kind", f"patches tile a grid, and {grid.extra} extra token(s) stand outside it here")
         if any(side % self.patch for side in grid.sides):
-            raise PageError(
+            raise ComponentError(
                 "patch",
                 f"{self.patch} does not divide the grid {sides_text(grid.sides)}; expected sides that are multiples of "
                 "it, by another image size or patch (the public code resizes the map there, which is not done here)",

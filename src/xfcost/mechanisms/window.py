@@ -9,16 +9,17 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div, lesser, round_up
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.letters import Letter
-from xfcost.mechanisms.attention import attention_core
-from xfcost.mechanisms.base import Heads, Mixer, Place, Side, check_heads
-from xfcost.mechanisms.cosine import scaled_cosine
-from xfcost.mechanisms.position_bias import log_cpb, relative_table
-from xfcost.mechanisms.rows import linear, move, of_input, power
+from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
+from xfcost.formulas.attention import attention_core
+from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
+from xfcost.formulas.cosine import scaled_cosine
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.position_bias import log_cpb, relative_table
+from xfcost.formulas.rows import linear, move, of_input, power
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 
 
 class Window(Mixer, frozen=True, kw_only=True, tag="window"):
@@ -55,13 +56,15 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
         if place.grid.extra:
-            raise PageError("kind", f"windows tile a grid, and {place.grid.extra} extra token(s) stand outside it here")
+            raise ComponentError(
+                "kind", f"windows tile a grid, and {place.grid.extra} extra token(s) stand outside it here"
+            )
         if self.shift >= self.size:
-            raise PageError(
+            raise ComponentError(
                 "shift", f"{self.shift} is not below the window's size {self.size}; usual is {self.size // 2}"
             )
         if not self.key_bias and not self.projection_bias:
-            raise PageError("key_bias", "with projection_bias: false no projection has a bias; leave it out")
+            raise ComponentError("key_bias", "with projection_bias: false no projection has a bias; leave it out")
 
     @property
     def biased_output(self) -> bool:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from xfcost.arithmetic import Number, ceil_div
-from xfcost.errors import PageError
-from xfcost.grid import Grid, sides_text
-from xfcost.ledger import Operation
-from xfcost.lettered import lettered
-from xfcost.mechanisms.base import Place, Side
-from xfcost.mechanisms.conv_kernel import along
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import Place, Side
+from xfcost.formulas.conv_kernel import along
+from xfcost.formulas.lettered import lettered
+from xfcost.formulas.rows import move, power
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.pooling import Pooling
-from xfcost.mechanisms.rows import move, power
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,11 +45,11 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
         super().check(place)
         if place.grid.extra:
             extra = place.grid.extra
-            raise PageError("window", f"windows tile a grid, and {extra} extra token(s) stand outside it here")
+            raise ComponentError("window", f"windows tile a grid, and {extra} extra token(s) stand outside it here")
         for field in ("q_stride", "kv_stride"):
             stride = getattr(self, field)
             if any(self.window % step for step in along(stride, len(place.grid.sides))):
-                raise PageError("window", f"expected a multiple of the `{field}` {stride}, got {self.window}")
+                raise ComponentError("window", f"expected a multiple of the `{field}` {stride}, got {self.window}")
 
     def label(self) -> str:
         return "Window pooling attention"
@@ -59,10 +60,10 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """W is a window's side in keys: the window is a stride of them times as wide."""
-        page, spot = super().in_letters(place)
-        stride = max(along(page.kv_stride, len(place.grid.sides)))
+        component, spot = super().in_letters(place)
+        stride = max(along(component.kv_stride, len(place.grid.sides)))
         window = stride * lettered(self.window // stride, "W")
-        return msgspec.structs.replace(page, window=window), spot
+        return msgspec.structs.replace(component, window=window), spot
 
     def windows(self, grid: Grid) -> tuple[Grid, Grid, tuple[Number, ...]]:
         rank = len(grid.sides)

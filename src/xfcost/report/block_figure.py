@@ -6,7 +6,7 @@ import textwrap
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from xfcost import units
+from xfcost.ledger import units
 from xfcost.report.blocks import Box, Diagram
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.style import FIGURE, WORDS
@@ -34,7 +34,7 @@ _BAND: Final = "#fdf1c7"
 
 
 class _Spot(NamedTuple):
-    """A box on the page: its middle, top and bottom, inches from the lower left."""
+    """A box on the component: its middle, top and bottom, inches from the lower left."""
 
     x: float
     top: float

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from xfcost.comparison import distinct
-from xfcost.counted import count
-from xfcost.ledger import Mixing, Operation
-from xfcost.mechanisms.base import Mixer, Residual, tag_of
+from xfcost.counting.comparison import distinct
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Mixer, Residual, tag_of
+from xfcost.ledger.operation import Mixing, Operation
 from xfcost.spec.architecture import Architecture, Block, Part, Stage
 
 _SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -36,7 +36,7 @@ _STEPS: Final = {
     "partition": "",
     "merge": "",
 }
-# The slots of the rows around a page.
+# The slots of the rows around a component.
 _NORM: Final = "norm of the residual"
 _ADD: Final = "residual add"
 _NORMS: Final = {"layer_norm": "LayerNorm"}
@@ -150,7 +150,7 @@ def _columns(name: str, architecture: Architecture) -> Iterator[Column]:
     for stream in architecture.streams:
         stage = stream.stages[0]
         # blocks stand in the order in which they first run
-        mixers = (one for one in stage.blocks if any(isinstance(part.page, Mixer) for part in one.parts))
+        mixers = (one for one in stage.blocks if any(isinstance(part.component, Mixer) for part in one.parts))
         block = next(mixers, stage.blocks[0])
         title = f"{name} · {stream.path[:-1]}" if stream.path else name
         number = f"stage 1 of {len(stream.stages)} · " if len(stream.stages) > 1 else ""
@@ -181,7 +181,7 @@ def _boxes(block: Block, rows: Sequence[Operation]) -> Iterator[Box]:
                 yield box._replace(title=box.title + str(norms).translate(_SUBSCRIPTS))
             else:
                 yield box
-    grid, width = last.page.out(last.place)
+    grid, width = last.component.out(last.place)
     yield Box("output", "Output X", f"{grid.total:,} × {width:,}", None, None, None)
 
 
@@ -191,7 +191,7 @@ def _sublayer(part: Part, rows: Sequence[Operation], number: int) -> Iterator[Bo
     inside = [row for row in rows if row not in around]
     pre = isinstance(part.residual, Residual) and part.residual.place == "pre"
     boxes = [_wrapper(part, row) for row in around if pre and row.role == "norm"]
-    boxes += _mixer(part.page, inside) if isinstance(part.page, Mixer) else _per_token(part, inside)
+    boxes += _mixer(part.component, inside) if isinstance(part.component, Mixer) else _per_token(part, inside)
     boxes += [_wrapper(part, row) for row in around if not (pre and row.role == "norm")]
     yield from (box._replace(sublayer=number) for box in boxes)
 
@@ -204,7 +204,7 @@ def _wrapper(part: Part, row: Operation) -> Box:
     return _box(_NORM, _NORMS.get(kind, row.title), "", [row])
 
 
-def _mixer(page: Mixer, rows: Sequence[Operation]) -> Iterator[Box]:
+def _mixer(component: Mixer, rows: Sequence[Operation]) -> Iterator[Box]:
     """From the first mixing row to the last, all is the core (where none mixes, all is); what only moves joins it.
 
     Before and behind it every row with MACs is a box, with the norms and activations that follow it.
@@ -218,7 +218,7 @@ def _mixer(page: Mixer, rows: Sequence[Operation]) -> Iterator[Box]:
     joined = list(takewhile(_follows, behind))
     steps += [row.title for row in joined]
     detail = " / ".join(filter(None, steps)).replace(" / + bias", " + bias")
-    yield _box("core", page.label(), detail, [*core, *joined])
+    yield _box("core", component.label(), detail, [*core, *joined])
     yield from _steps(behind[len(joined) :], "after")
 
 
@@ -244,8 +244,8 @@ def _follows(row: Operation) -> bool:
 
 
 def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
-    tag = tag_of(type(part.page))
-    act = getattr(part.page, "act", None)
+    tag = tag_of(type(part.component))
+    act = getattr(part.component, "act", None)
     title = tag.upper() if len(tag) <= 3 else tag.replace("_", " ").capitalize()  # noqa: PLR2004 - MLP, MoE
     yield _box(tag, title, _ACTIVATIONS.get(act, str(act)) if act else "", rows)
 

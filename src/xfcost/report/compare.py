@@ -9,9 +9,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.comparison import MOST_PAIRED, Comparison
-from xfcost.ledger import Ledger
+from xfcost.counting.comparison import MOST_PAIRED
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.crossovers import CURVE_WORDS, crossover_texts, of_what, size_crossover_texts
 from xfcost.report.inputs import input_text, input_warnings, run_text
@@ -115,12 +116,12 @@ def header(comparison: Comparison) -> Text:
     """One line per system."""
     text = Text()
     width = max(map(len, comparison.names))
-    facts = [ledger.facts for ledger in comparison.ledgers]
-    for name, here in zip(comparison.names, facts, strict=True):
+    metadata = [ledger.metadata for ledger in comparison.ledgers]
+    for name, here in zip(comparison.names, metadata, strict=True):
         text.append(f"{name:<{width}}", style="bold")
         text.append(f"   {input_text(here)}\n")
-    text.append(run_text(facts[0]))
-    for warning in input_warnings(dict(zip(comparison.names, facts, strict=True))):
+    text.append(run_text(metadata[0]))
+    for warning in input_warnings(dict(zip(comparison.names, metadata, strict=True))):
         text.append(f"\n{warning}", style="bold yellow")
     return text
 
@@ -154,7 +155,7 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
 
 def recurs(ledger: Ledger) -> bool:
     """Are there tokens that wait for others, as in a recurrence?"""
-    return ledger.facts.sequential_steps > ledger.facts.mixers
+    return ledger.metadata.sequential_steps > ledger.metadata.mixers
 
 
 def _figure(quantity: str, value: float | None) -> str:
@@ -230,7 +231,7 @@ def _exponent(value: float | None) -> str:
 def endnotes(comparison: Comparison) -> Iterator[Text]:
     """Agreement and notes, each with its system's name; what the rows mean."""
     for name, ledger in zip(comparison.names, comparison.ledgers, strict=True):
-        for text in (*agreement_texts(ledger), *(Text(f"note: {note}") for note in ledger.facts.notes)):
+        for text in (*agreement_texts(ledger), *(Text(f"note: {note}") for note in ledger.metadata.notes)):
             yield Text.assemble(f"{name}: ", text)
     yield from run_texts(comparison.ledgers[0])
     yield Text(

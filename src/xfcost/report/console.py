@@ -11,8 +11,8 @@ from typing import NamedTuple
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from xfcost.ledger.visible import visible
 from xfcost.report.style import PLAIN_WIDTH
-from xfcost.visible import visible
 
 
 class Visible(NamedTuple):

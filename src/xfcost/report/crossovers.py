@@ -8,8 +8,8 @@ from typing import Final
 
 from rich.text import Text
 
-from xfcost.comparison import Comparison
-from xfcost.overtaking import NamedOrder, Search
+from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.overtaking import NamedOrder, Search
 
 CURVE_WORDS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
 # Of an order that changes more often, only how often, and how often it is which.

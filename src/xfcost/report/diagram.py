@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from xfcost import units
-from xfcost.ledger import Mixing
+from xfcost.ledger import units
+from xfcost.ledger.operation import Mixing
 from xfcost.report.blocks import Box, Diagram
 from xfcost.report.style import TERMINAL, WORDS
 
@@ -109,14 +109,14 @@ def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> lis
 
 def _texts(box: Box, kind: Mixing, inner: int) -> list[str]:
     """What stands in a box: its steps, its kind, its order and MACs; on as few lines as fit."""
-    facts = [WORDS[kind], box.order or units.DASH, f"{units.count(box.macs)} MACs"]
-    return [*(textwrap.wrap(box.detail, inner) if box.detail else []), *packed(facts, inner)]
+    metadata = [WORDS[kind], box.order or units.DASH, f"{units.count(box.macs)} MACs"]
+    return [*(textwrap.wrap(box.detail, inner) if box.detail else []), *packed(metadata, inner)]
 
 
-def packed(facts: Sequence[str], across: int) -> list[str]:
+def packed(metadata: Sequence[str], across: int) -> list[str]:
     """`a · b`, then `c` on a new line where it doesn't fit."""
-    lines = [facts[0]]
-    for fact in facts[1:]:
+    lines = [metadata[0]]
+    for fact in metadata[1:]:
         if len(f"{lines[-1]} · {fact}") <= across:
             lines[-1] += f" · {fact}"
         else:

@@ -5,126 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
-import msgspec
-
-from xfcost import units
-from xfcost.comparison import Comparison
-from xfcost.ledger import COUNTED, DISPATCHED, LEARNING, TRACED, Ledger, Operation
+from xfcost.counting.comparison_result import Comparison, comparison_json
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.objects import View, grouped, ledger_json, records
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.visible import csv_cell, markdown, one_line
 from xfcost.report.inputs import circumstances, image_cell
-from xfcost.report.output import Format, View, json_text
-from xfcost.report.training import training_object
-from xfcost.visible import csv_cell, markdown, one_line
-
-_FIELDS: Final = (
-    "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
-    "times", "params", "active_params", "bound", "macs", "flops", "attention_entries",
-    "matrix_entries", "matrix_statistics", "matrices_alive", "matrix_kept", "comparisons", "moved",
-    "cached", "cached_per_token", "read",
-    "plain_traffic_bytes", "tiled_traffic_bytes", "heads", "pairs", "shared",
-    "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "traced_cached",
-    "dispatched_macs", "dispatched_flops", "dispatched_comparisons", "dispatched_moved", "seconds",
-)  # fmt: skip
-
-
-def records(ledger: Ledger) -> list[dict[str, Any]]:
-    """One plain dict per row, in the order of the CSV's columns."""
-    fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
-    return [{field: getattr(row, field) for field in fields} for row in ledger.rows]
-
-
-def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:
-    """One plain dict per group: its totals over all blocks. By mixing, all three kinds."""
-    result = []
-    quantities = (*COUNTED, "active_params", *TRACED, *DISPATCHED, *(LEARNING if ledger.training else ()))
-    for name, rows in ledger.by(by).items():
-        part = ledger.part(rows)
-        result.append({by: name} | {quantity: part.total(quantity) for quantity in quantities})
-    return result
-
-
-def ledger_object(ledger: Ledger) -> dict[str, Any]:
-    """The object of `analyze --format json`."""
-    facts = ledger.facts
-    return {
-        "name": facts.name,
-        "spec": facts.source,
-        "paper": facts.paper,
-        "tokens": facts.grid_tokens,
-        "extra_tokens": facts.extra_tokens,
-        "grid": facts.tokens,
-        "image": None if facts.image is None else list(facts.image),
-        "streams": [dict(stream) for stream in facts.streams],
-        "settings": list(facts.settings),
-        "batch": facts.batch,
-        "dtype": facts.dtype,
-        "attention": facts.attention,
-        "mode": facts.mode,
-        "logits": facts.logits,
-        "memory_level": facts.memory_level,
-        "sequential_steps": facts.sequential_steps,
-        "parallel_width": facts.parallel_width,
-        "totals": ledger.totals(),
-        "attention_memory": ledger.attention_memory(),
-        "by_stage": ledger.by_stage(),
-        "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},
-        "operations": records(ledger),
-        "agreement": msgspec.to_builtins(ledger.agreement),
-        "published": ledger.published_beside_ours(),
-        "published_left_out": facts.published_left_out,
-        "timing": msgspec.to_builtins(ledger.timing),
-        **mode_objects(ledger),
-        "training": training_object(ledger),
-        "notes": list(facts.notes),
-        "versions": facts.versions,
-    }
-
-
-def mode_objects(ledger: Ledger) -> dict[str, Any]:
-    """What the mode says: the cache, a step, a generated text; null where it says nothing of it."""
-    step, generation = ledger.step, ledger.generation
-    both = {"bytes_read": step.bytes_read, "intensity": step.intensity} if step else {}
-    whole = {"with_cache": msgspec.to_builtins(generation.with_cache)} if generation else {}
-    return {
-        "cache": msgspec.to_builtins(ledger.cache),
-        "step": msgspec.to_builtins(step) | both if step else None,
-        "generation": msgspec.to_builtins(generation) | whole if generation else None,
-    }
-
-
-def comparison_object(comparison: Comparison) -> dict[str, Any]:
-    """The object of `compare --format json`."""
-    tokens = {ledger.facts.grid_tokens for ledger in comparison.ledgers}
-    return {
-        "N": tokens.pop() if len(tokens) == 1 else None,
-        "systems": [ledger_object(ledger) for ledger in comparison.ledgers],
-        "figures": comparison.figures,
-        "ratios": comparison.ratios,
-        "growth": comparison.growth,
-        "by_size": comparison.by_size,
-        "crossovers": list(comparison.crossovers),
-        "size_crossovers": list(comparison.size_crossovers),
-        "crossovers_searched": _searched(comparison),
-    }
-
-
-def _searched(comparison: Comparison) -> dict[str, Any]:
-    """The N between which crossovers were looked for ([0, 0]: nowhere), how many at most, and pair by pair."""
-    found = comparison.searches
-    ends = [min((one.first for one in found), default=0), max((one.last for one in found), default=0)]
-    told = {"N": ends, "points": max((one.points for one in found), default=0)}
-    return told | {"pairs": msgspec.to_builtins(found), "sizes": msgspec.to_builtins(comparison.size_searches)}
-
-
-def ledger_json(ledger: Ledger) -> str:
-    """`--format json`."""
-    return json_text(ledger_object(ledger))
-
-
-def comparison_json(comparison: Comparison) -> str:
-    """`compare --format json`."""
-    return json_text(comparison_object(comparison))
+from xfcost.report.output import Format
 
 
 def ledger_text(ledger: Ledger, form: Format, by: View | None = None) -> str:
@@ -151,7 +41,7 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
         if ledger.total("active_params") != ledger.total("params"):
             quantities.insert(1, "active_params")
         totals = ", ".join(f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in quantities)
-        text = f"{ledger.facts.name}: {' '.join(circumstances(ledger.facts).split())}; {totals}"
+        text = f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}"
         lines.append(one_line(text) if form == "latex" else markdown(text))
     lines.append(CONVENTION)
     start, end = ("% ", "\n") if form == "latex" else ("", "  \n")
@@ -164,8 +54,8 @@ def comparison_text(comparison: Comparison, form: Format) -> str:
         return comparison_json(comparison)
     if form == "csv":
         inputs = [
-            {"system": name, "N": ledger.facts.grid_tokens, "image": image_cell(ledger.facts)}
-            | {name: getattr(ledger.facts, name) for name in ("batch", "dtype", "attention", "mode")}
+            {"system": name, "N": ledger.metadata.grid_tokens, "image": image_cell(ledger.metadata)}
+            | {name: getattr(ledger.metadata, name) for name in ("batch", "dtype", "attention", "mode")}
             for name, ledger in zip(comparison.names, comparison.ledgers, strict=True)
         ]
         return to_csv([row | comparison.figures[str(row["system"])] for row in inputs])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xfcost.errors import UsageError, shown
+from xfcost.ledger.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,11 +6,12 @@ from typing import Any
 
 from rich.table import Table
 
-from xfcost import units
-from xfcost.counted import count
+from xfcost.counting.forward import count
+from xfcost.ledger import units
+from xfcost.ledger.objects import json_text
 from xfcost.report.console import show
 from xfcost.report.export import to_csv, to_markup
-from xfcost.report.output import Format, json_text
+from xfcost.report.output import Format
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.walk import Run, place
 
@@ -24,7 +25,7 @@ def gallery_rows(*, totals: bool) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"family": file.parent.name, "preset": preset}
         if totals:
             ledger = count(place(load(preset), Run()), orders=False)
-            row |= {"name": ledger.facts.name, "tokens": ledger.facts.tokens}
+            row |= {"name": ledger.metadata.name, "tokens": ledger.metadata.tokens}
             row |= {quantity: ledger.total(quantity) for quantity in _QUANTITIES}
         rows.append(row)
     return rows

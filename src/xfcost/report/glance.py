@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from xfcost import units
-from xfcost.comparison import distinct
-from xfcost.facts import Facts
-from xfcost.ledger import Ledger, Mixing, Operation
+from xfcost.counting.comparison import distinct
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.operation import Mixing, Operation
 from xfcost.report.inputs import circumstances, image_cell, input_object, input_warnings
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 
@@ -54,7 +55,7 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     """The page."""
 
     systems: tuple[str, ...]
-    inputs: dict[str, Facts]
+    inputs: dict[str, Metadata]
     """System -> what it was counted for: tokens, image, batch."""
     entries: tuple[Entry, ...]
     moves: tuple[str, ...]
@@ -67,7 +68,7 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
 
 def glance(ledgers: Sequence[Ledger]) -> Glance:
     """The page of some counted systems."""
-    names = distinct(ledger.facts.name for ledger in ledgers)
+    names = distinct(ledger.metadata.name for ledger in ledgers)
     groups: dict[tuple[Mixing, str, str | None], dict[str, list[Operation]]] = {}
     moves: dict[str, None] = {}
     for name, ledger in zip(names, ledgers, strict=True):
@@ -80,7 +81,7 @@ def glance(ledgers: Sequence[Ledger]) -> Glance:
     entries.sort(key=lambda entry: _ORDER.index(entry.mixing))
     return Glance(
         systems=tuple(names),
-        inputs={name: ledger.facts for name, ledger in zip(names, ledgers, strict=True)},
+        inputs={name: ledger.metadata for name, ledger in zip(names, ledgers, strict=True)},
         entries=tuple(entries),
         moves=tuple(moves),
         params={name: ledger.total("params") or 0 for name, ledger in zip(names, ledgers, strict=True)},
@@ -215,7 +216,9 @@ def render(page: Glance, _width: int = 0) -> RenderableType:
 
 def _input_lines(page: Glance) -> list[str]:
     """A line per system: what it sees, and how it was run; then how the systems' inputs differ."""
-    return [f"{name}: {circumstances(facts)}" for name, facts in page.inputs.items()] + [*input_warnings(page.inputs)]
+    return [f"{name}: {circumstances(metadata)}" for name, metadata in page.inputs.items()] + [
+        *input_warnings(page.inputs)
+    ]
 
 
 def records(page: Glance) -> list[dict[str, Any]]:
@@ -243,7 +246,7 @@ def _object(page: Glance) -> dict[str, Any]:
             mixing[one.system] += one.params if entry.mixing != "per-token" else 0
     return {
         "systems": list(page.systems),
-        "inputs": {name: input_object(facts) for name, facts in page.inputs.items()},
+        "inputs": {name: input_object(metadata) for name, metadata in page.inputs.items()},
         "operations": operations,
         "data_movement": list(page.moves),
         "params": page.params,
@@ -254,8 +257,8 @@ def _object(page: Glance) -> dict[str, Any]:
 
 def glance_text(page: Glance, form: Format) -> str:
     """The page in a format."""
+    from xfcost.ledger.objects import json_text
     from xfcost.report.export import to_csv, to_markup
-    from xfcost.report.output import json_text
 
     if form == "json":
         return json_text(_object(page))

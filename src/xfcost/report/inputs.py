@@ -8,77 +8,84 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from xfcost.facts import Facts
-from xfcost.grid import sides_text
+from xfcost.ledger.grid import sides_text
+from xfcost.ledger.metadata import Metadata
 from xfcost.report.modes import asked
 
 # Systems that see one size and are named; of more, how many there are.
 _MOST_NAMED: Final = 3
 
 
-def circumstances(facts: Facts) -> str:
+def circumstances(metadata: Metadata) -> str:
     """On which image, at which N, batch and dtype, and how executed."""
-    return f"{input_text(facts)}   {run_text(facts)}"
+    return f"{input_text(metadata)}   {run_text(metadata)}"
 
 
-def input_text(facts: Facts) -> str:
+def input_text(metadata: Metadata) -> str:
     """What comes in: `image 224×224   tokens 784 (28×28) + 1`."""
-    return "   ".join(text for text in (_image_text(facts), f"tokens {facts.tokens}") if text)
+    return "   ".join(text for text in (_image_text(metadata), f"tokens {metadata.tokens}") if text)
 
 
-def common_input_text(systems: Sequence[Facts]) -> str:
+def common_input_text(systems: Sequence[Metadata]) -> str:
     """What all of several systems have in common of it: `image 224×224   `, `N = 784   `."""
-    images, tokens = ({function(facts) for facts in systems} for function in (_image_text, lambda one: one.grid_tokens))
+    images, tokens = (
+        {function(metadata) for metadata in systems} for function in (_image_text, lambda one: one.grid_tokens)
+    )
     image = f"{images.pop()}   ".lstrip() if len(images) == 1 else ""
     return image + (f"N = {tokens.pop():,}   " if len(tokens) == 1 else "")
 
 
-def run_text(facts: Facts) -> str:
+def run_text(metadata: Metadata) -> str:
     """How it is run, the same for all systems of a comparison: batch, dtype, execution, mode; settings below."""
-    changed = "   ".join(f"--set {setting}" for setting in facts.settings)
-    how = f"batch {facts.batch}   {facts.dtype}   attention {facts.attention}{asked(facts)}"
+    changed = "   ".join(f"--set {setting}" for setting in metadata.settings)
+    how = f"batch {metadata.batch}   {metadata.dtype}   attention {metadata.attention}{asked(metadata)}"
     return f"{how}\n{changed}" if changed else how
 
 
-def _image_text(facts: Facts) -> str:
+def _image_text(metadata: Metadata) -> str:
     """`image 224×224`, `video 16×224×224`; nothing where no image comes in."""
-    if facts.image is None:
+    if metadata.image is None:
         return ""
-    kind = "image" if len(facts.image) == 2 else "video"  # noqa: PLR2004 - height and width
-    return f"{kind} {sides_text(facts.image)}"
+    kind = "image" if len(metadata.image) == 2 else "video"  # noqa: PLR2004 - height and width
+    return f"{kind} {sides_text(metadata.image)}"
 
 
-def image_cell(facts: Facts) -> str | None:
+def image_cell(metadata: Metadata) -> str | None:
     """The image's height and width as `--size` takes them, `224x224`; None where no image comes in."""
-    return None if facts.image is None else "x".join(str(side) for side in facts.image[-2:])
+    return None if metadata.image is None else "x".join(str(side) for side in metadata.image[-2:])
 
 
-def input_object(facts: Facts) -> dict[str, Any]:
+def input_object(metadata: Metadata) -> dict[str, Any]:
     """The same as plain data."""
-    image = None if facts.image is None else list(facts.image)
-    return {"tokens": facts.grid_tokens, "extra_tokens": facts.extra_tokens, "image": image, "batch": facts.batch}
+    image = None if metadata.image is None else list(metadata.image)
+    return {
+        "tokens": metadata.grid_tokens,
+        "extra_tokens": metadata.extra_tokens,
+        "image": image,
+        "batch": metadata.batch,
+    }
 
 
-def input_warnings(systems: Mapping[str, Facts]) -> Iterator[str]:
+def input_warnings(systems: Mapping[str, Metadata]) -> Iterator[str]:
     """How the inputs of several systems differ: in N, in the image that they see."""
-    if len({facts.grid_tokens for facts in systems.values()}) > 1:
+    if len({metadata.grid_tokens for metadata in systems.values()}) > 1:
         yield "each at its own N, and they differ; --N sets one N for all"
     if told := _images_differ(systems):
         yield told
 
 
-def _images_differ(systems: Mapping[str, Facts]) -> str | None:
+def _images_differ(systems: Mapping[str, Metadata]) -> str | None:
     """`images differ: ViT-S/8 sees 224×224, Swin-T 112×112; --size compares equal images`."""
     seen: dict[tuple[int, ...], list[str]] = {}
-    for name, facts in systems.items():
-        if facts.image is not None:
-            seen.setdefault(facts.image[-2:], []).append(name)
+    for name, metadata in systems.items():
+        if metadata.image is not None:
+            seen.setdefault(metadata.image[-2:], []).append(name)
     if len(seen) < 2:  # noqa: PLR2004 - one size is no difference
         return None
     first, *others = [(names_text(names), sides_text(size)) for size, names in seen.items()]
     sees = "see" if len(next(iter(seen.values()))) > 1 else "sees"
     told = ", ".join([f"{first[0]} {sees} {first[1]}", *(f"{names} {size}" for names, size in others)])
-    mend = "; --size compares equal images" if all(facts.image for facts in systems.values()) else ""
+    mend = "; --size compares equal images" if all(metadata.image for metadata in systems.values()) else ""
     return f"images differ: {told}{mend}"
 
 

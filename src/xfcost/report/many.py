@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.comparison import Comparison
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
 from xfcost.report.crossovers import search_text
 from xfcost.report.inputs import common_input_text, input_warnings, names_text, run_text
 from xfcost.report.remarks import agreement_texts
@@ -115,12 +115,12 @@ COLUMNS: Final = (
 
 def overview(comparison: Comparison, width: int) -> Group:
     """Everything that `compare` says of many systems."""
-    facts = [ledger.facts for ledger in comparison.ledgers]
+    metadata = [ledger.metadata for ledger in comparison.ledgers]
     head = Text(
         f"{len(comparison.names)} systems, each against {_short(comparison)[comparison.names[0]]}", style="bold"
     )
-    head.append(f"\n{common_input_text(facts)}{run_text(facts[0])}", style="not bold")
-    for warning in input_warnings(dict(zip(_short(comparison).values(), facts, strict=True))):
+    head.append(f"\n{common_input_text(metadata)}{run_text(metadata[0])}", style="not bold")
+    for warning in input_warnings(dict(zip(_short(comparison).values(), metadata, strict=True))):
         head.append(f"\n{warning}", style="bold yellow")
     parts: list[RenderableType] = [head, Text(), table(comparison, width), Text(), *endnotes(comparison, width)]
     return Group(*parts)
@@ -128,7 +128,7 @@ def overview(comparison: Comparison, width: int) -> Group:
 
 def _short(comparison: Comparison) -> dict[str, str]:
     """What a line is called: the preset as it was asked for; a file's system, or one asked for twice, by its name."""
-    asked = [ledger.facts.source for ledger in comparison.ledgers]
+    asked = [ledger.metadata.source for ledger in comparison.ledgers]
     plain = [asked.count(source) == 1 and not source.endswith((".yaml", ".yml")) for source in asked]
     lines = zip(comparison.names, asked, plain, strict=True)
     return {name: source if short else name for name, source, short in lines}
@@ -180,7 +180,7 @@ def endnotes(comparison: Comparison, width: int) -> Iterator[Text]:
         if ledger.agreement is not None:
             for text in agreement_texts(ledger):
                 yield Text.assemble(f"{short[name]}: ", text)
-        for note in ledger.facts.notes:
+        for note in ledger.metadata.notes:
             told.setdefault(note, []).append(short[name])
     for note, names in told.items():
         yield Text(f"note: {', '.join(names)}: {note}")

@@ -7,32 +7,32 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.facts import Facts
-from xfcost.ledger import Ledger
-from xfcost.modes import Cache, Generation, Step, Work
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.modes import Cache, Generation, Step, Work
 from xfcost.spec.architecture import PROMPTED
 
 
-def asked(facts: Facts) -> str:
+def asked(metadata: Metadata) -> str:
     """How the mode stands in a report's header; nothing of a plain forward."""
     words = {"decode": "decode, one token more", "train": "train, one step"}
-    if facts.mode == "forward":
+    if metadata.mode == "forward":
         return ""
-    return f"   mode {words.get(facts.mode, facts.mode)}{_logits(facts)}"
+    return f"   mode {words.get(metadata.mode, metadata.mode)}{_logits(metadata)}"
 
 
-def _logits(facts: Facts) -> str:
+def _logits(metadata: Metadata) -> str:
     """Of which positions of a prompt the logits are."""
-    if facts.logits is None or facts.mode not in PROMPTED:
+    if metadata.logits is None or metadata.mode not in PROMPTED:
         return ""
-    return ", logits of the last position" if facts.logits == "last" else ", logits of all positions"
+    return ", logits of the last position" if metadata.logits == "last" else ", logits of all positions"
 
 
 def mode_parts(ledger: Ledger) -> Iterator[Text | Table]:
     """What stands beside the rows."""
     if ledger.cache is not None:
-        yield cache_text(ledger.cache, ledger.facts)
+        yield cache_text(ledger.cache, ledger.metadata)
     if ledger.step is not None:
         yield step_text(ledger.step)
     if ledger.generation is not None:
@@ -40,10 +40,10 @@ def mode_parts(ledger: Ledger) -> Iterator[Text | Table]:
         yield generation_table(ledger.generation)
 
 
-def cache_text(cache: Cache, facts: Facts) -> Text:
+def cache_text(cache: Cache, metadata: Metadata) -> Text:
     """How much is kept of the past, and how that grows."""
     text = Text("cache: ", style="bold")
-    text.append(f"{units.size(cache.bytes)} {facts.dtype}, batch {facts.batch}; ", style="not bold")
+    text.append(f"{units.size(cache.bytes)} {metadata.dtype}, batch {metadata.batch}; ", style="not bold")
     if cache.bytes_per_token:
         text.append(f"{units.size(cache.bytes_per_token)} more per token of a sample", style="not bold")
         if cache.state_bytes:

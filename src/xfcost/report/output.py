@@ -7,22 +7,12 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from xfcost.errors import OutputError, shown
-from xfcost.interrupts import cleaned_up_on_interrupt
-from xfcost.visible import json_visible
+from xfcost.ledger.errors import OutputError, shown
+from xfcost.report.interrupts import cleaned_up_on_interrupt
 
 Format = Literal["table", "json", "csv", "markdown", "latex"]
-View = Literal["operation", "block", "stage", "mixing"]
-"""What rows can be grouped by."""
-
-
-def json_text(value: Any) -> str:
-    """The JSON that every command prints: indented, in Unicode, one line end at its end."""
-    import json
-
-    return json_visible(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
 
 
 def check_target(path: Path | None, *, force: bool) -> None:

@@ -7,13 +7,13 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from xfcost import units
+from xfcost.counting.sweep import TOKENS, Axis
+from xfcost.ledger import units
+from xfcost.ledger.units import DASH
 from xfcost.report.ends import End, label_ends
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.metrics import Unit
 from xfcost.report.style import SYSTEMS
-from xfcost.sweep import TOKENS, Axis
-from xfcost.units import DASH
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Drawing

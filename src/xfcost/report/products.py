@@ -7,7 +7,8 @@ from typing import Final
 
 from rich.text import Text
 
-from xfcost.ledger import Ledger, Operation
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
 
 # Blocks that are told of; those of more kinds would be a list.
 _MOST_BLOCKS: Final = 3

@@ -7,18 +7,18 @@ from typing import Final
 
 from rich.text import Text
 
-from xfcost import units
-from xfcost.facts import Agreement, Timing
-from xfcost.ledger import Ledger
-from xfcost.modes import Generation
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Agreement, Timing
+from xfcost.ledger.modes import Generation
 
 
 def memory_text(ledger: Ledger) -> Text:
     """Attention matrices in bytes: of a head, kept per layer and in all layers by training, alive at once."""
-    memory, facts = ledger.attention_memory(), ledger.facts
+    memory, metadata = ledger.attention_memory(), ledger.metadata
     if not memory["peak"]:
         return Text("attention matrices: none", style="bold")
-    text = Text(f"{_what_is_held(ledger)}, batch {facts.batch}: ", style="bold")
+    text = Text(f"{_what_is_held(ledger)}, batch {metadata.batch}: ", style="bold")
     text.append(f"{units.size(memory['per_head'])} per head", style="not bold")
     if ledger.step is None:  # a step is of inference alone
         text.append(
@@ -27,15 +27,15 @@ def memory_text(ledger: Ledger) -> Text:
             style="not bold",
         )
     text.append(f", {units.size(memory['peak'])} peak (alive at once in inference)", style="not bold")
-    if facts.extra_tokens:
-        text.append(f"; with {_extra(facts.extra_tokens)}", style="not bold")
+    if metadata.extra_tokens:
+        text.append(f"; with {_extra(metadata.extra_tokens)}", style="not bold")
     return text
 
 
 def _what_is_held(ledger: Ledger) -> str:
     """Whole matrices; a number per query where a fused kernel runs; or both, where only some have such a kernel."""
     matrices = [row.matrix for row in ledger.rows if row.matrix is not None]
-    dtype, of_kernel = ledger.facts.dtype, "float64" if ledger.facts.dtype == "float64" else "float32"
+    dtype, of_kernel = ledger.metadata.dtype, "float64" if ledger.metadata.dtype == "float64" else "float32"
     if not any(matrix.statistics for matrix in matrices):
         return f"attention matrices, {dtype}"
     if any(matrix.entries for matrix in matrices):
@@ -61,12 +61,12 @@ def other_work_texts(ledger: Ledger) -> Iterator[Text]:
         bytes_ = units.size(moved * ledger.bytes_per_element)
         text.append(f"{bytes_} written by gathers, scatters, rolls, pads, concatenations, look-ups", style="not bold")
         yield text
-    if ledger.facts.memory_level is not None:
+    if ledger.metadata.memory_level is not None:
         plain, tiled = (ledger.total(f"{how}_traffic_bytes") for how in ("plain", "tiled"))
         text = Text("main-memory traffic of attention: ", style="bold")
         text.append(
             f"{units.size(plain)} with every matrix kept, {units.size(tiled)} tiled for "
-            f"{units.size(ledger.facts.memory_level)} on chip (FlashAttention, Dao et al. 2022, algorithms 0 and 1)",
+            f"{units.size(ledger.metadata.memory_level)} on chip (FlashAttention, Dao et al. 2022, algorithms 0 and 1)",
             style="not bold",
         )
         yield text
@@ -76,7 +76,7 @@ def mask_texts(ledger: Ledger) -> Iterator[Text]:
     """How many of the scores that are computed a mask leaves; nothing where it leaves all."""
     rows = [row for row in ledger.rows if row.core is not None and row.pairs is not None]
     computed = sum(row.core.times * row.core.queries * row.core.keys * row.times for row in rows if row.core)
-    left = sum((row.pairs or 0) * (row.heads or 1) * ledger.facts.batch * row.times for row in rows)
+    left = sum((row.pairs or 0) * (row.heads or 1) * ledger.metadata.batch * row.times for row in rows)
     if left < computed:
         text = Text("masks: ", style="bold")
         text.append(
@@ -105,7 +105,7 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
 
 def _what_runs(ledger: Ledger) -> str:
     if ledger.training is not None:
-        return f"a step of training, {ledger.training.step.optimizer} in {ledger.facts.dtype}"
+        return f"a step of training, {ledger.training.step.optimizer} in {ledger.metadata.dtype}"
     return "a step" if ledger.step else "a forward"
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from xfcost import units
-from xfcost.ledger import Ledger
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
 from xfcost.report.training import speed_text
 
 
@@ -16,8 +16,8 @@ def run_texts(ledger: Ledger) -> Iterator[Text]:
     if ledger.generation is not None:
         m, n = ledger.generation.new_tokens, ledger.generation.prompt
         yield Text(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a cache", style="dim")
-    if ledger.facts.memory_level is not None:
-        level = units.size(ledger.facts.memory_level)
+    if ledger.metadata.memory_level is not None:
+        level = units.size(ledger.metadata.memory_level)
         yield Text(f"attention traffic: main memory, plain and tiled for {level} on chip (FlashAttention)", style="dim")
     if ledger.training is None:
         return

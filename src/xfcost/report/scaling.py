@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from xfcost.errors import UsageError
-from xfcost.facts import Facts
-from xfcost.ledger import Ledger
+from xfcost.counting.sweep import TOKENS, Sweep, slope, traced
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
 from xfcost.report.metrics import METRICS
 from xfcost.report.plot import Chart, Line, Points, slope_text
-from xfcost.sweep import TOKENS, Sweep, slope, traced
 
 # Of more systems a footnote doesn't say which ones it is about.
 _MOST_NAMED: Final = 4
@@ -27,12 +27,12 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
     if not lines:
         names = ", ".join(one.name for one in sweeps)
         raise UsageError(f"--metric {metric}: is 0 everywhere for {names}; nothing to draw on log axes")
-    facts = sweeps[0].ledgers[0].facts
+    metadata = sweeps[0].ledgers[0].metadata
     return Chart(
         title=f"{chosen.title} over {'N' if axis is TOKENS else 'image size'} (log–log)",
         axis=axis,
-        subtitle=_subtitle(metric, facts, live),
-        value_label=chosen.label + (f" ({facts.dtype})" if chosen.unit == "byte" else ""),
+        subtitle=_subtitle(metric, metadata, live),
+        value_label=chosen.label + (f" ({metadata.dtype})" if chosen.unit == "byte" else ""),
         unit=chosen.unit,
         lines=lines,
         points=points,
@@ -78,15 +78,15 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
     return lines, points
 
 
-def _subtitle(metric: str, facts: Facts, live: Sequence[Sequence[Ledger]]) -> str:
+def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]]) -> str:
     """How the numbers came about."""
     chosen = METRICS[metric]
-    run = "one token more, N with it cached" if facts.mode == "decode" else "one forward"
+    run = "one token more, N with it cached" if metadata.mode == "decode" else "one forward"
     how = chosen.how.replace("one forward", run)
-    words = [how, f"batch {facts.batch}", f"{facts.attention} attention"]
+    words = [how, f"batch {metadata.batch}", f"{metadata.attention} attention"]
     timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
     if timing:
-        words += [facts.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
+        words += [metadata.dtype, f"{timing.device} ({timing.machine}, {timing.threads} threads)"]
     elif any(live):
         words.append("points traced by fvcore")
     if metric == "params":
@@ -95,7 +95,7 @@ def _subtitle(metric: str, facts: Facts, live: Sequence[Sequence[Ledger]]) -> st
 
 
 def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
-    notes = {one.name: {note for ledger in one.ledgers for note in ledger.facts.notes} for one in sweeps}
+    notes = {one.name: {note for ledger in one.ledgers for note in ledger.metadata.notes} for one in sweeps}
     padded = [name for name, said in notes.items() if any("padded" in note for note in said)]
     parts = []
     if padded and metric != "params":

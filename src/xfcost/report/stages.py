@@ -8,15 +8,15 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.comparison import Comparison
-from xfcost.grid import Grid
-from xfcost.ledger import Ledger
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.ledger import Ledger
 
 
 def stage_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
     """Tokens, width and MACs stage by stage, where a system has several stages: does it keep or shrink its grid?"""
-    if all(len(ledger.facts.stages) < 2 for ledger in comparison.ledgers):  # noqa: PLR2004 - one stage is no hierarchy
+    if all(len(ledger.metadata.stages) < 2 for ledger in comparison.ledgers):  # noqa: PLR2004 - one stage is no hierarchy
         return
     yield Text()
     yield Text("stage by stage: tokens that leave it × width, its share of the MACs", style="bold")
@@ -41,7 +41,7 @@ def _stages(ledger: Ledger, *, long: bool) -> list[str]:
 
 def shape_text(ledger: Ledger) -> str:
     """`isotropic, 196 tokens × 768 throughout`; `hierarchical, 3,136 → 49 tokens (64× fewer), 96 → 768 wide`."""
-    stages = ledger.facts.stages
+    stages = ledger.metadata.stages
     tokens, widths = [stage["tokens"] for stage in stages], [stage["width"] for stage in stages]
     if len({*zip(tokens, widths, strict=True)}) == 1:
         return f"isotropic, {tokens[0]:,} tokens × {widths[0]:,} throughout"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from xfcost.ledger import Mixing
-from xfcost.letters import LETTERS
+from xfcost.formulas.letters import LETTERS
+from xfcost.ledger.operation import Mixing
 
 # Terminal styles: blue per-token, red global, green local.
 TERMINAL: Final[dict[Mixing, str]] = {"per-token": "blue", "local": "green", "global": "red"}

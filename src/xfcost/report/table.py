@@ -9,14 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.ledger import Ledger, Operation
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.objects import View, grouped
+from xfcost.ledger.operation import Operation
 from xfcost.report.aligned import Aligned, Row
 from xfcost.report.console import plain_text, rich_html, show
-from xfcost.report.export import grouped
 from xfcost.report.inputs import circumstances
 from xfcost.report.modes import mode_parts
-from xfcost.report.output import View
 from xfcost.report.products import products_texts
 from xfcost.report.remarks import agreement_texts, mask_texts, memory_text, other_work_texts, timing_texts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
@@ -122,11 +122,11 @@ def report(ledger: Ledger, by: View | None, width: int) -> Group:
 
 def header(ledger: Ledger) -> Text:
     """Name, tokens, batch, dtype, and the three totals."""
-    facts = ledger.facts
-    text = Text(facts.name, style="bold")
-    if facts.paper:
-        text.append(f"   {facts.paper}", style="not bold dim")
-    text.append(f"\n{circumstances(facts)}\n", style="not bold")
+    metadata = ledger.metadata
+    text = Text(metadata.name, style="bold")
+    if metadata.paper:
+        text.append(f"   {metadata.paper}", style="not bold dim")
+    text.append(f"\n{circumstances(metadata)}\n", style="not bold")
     text.append(
         f"{units.exact(ledger.total('params'))} parameters{_active(ledger)}   "
         f"{units.exact(ledger.total('macs'))} MACs   {units.exact(ledger.total('flops'))} FLOPs",
@@ -170,7 +170,7 @@ def _fitting(ledger: Ledger, width: int) -> list[Column]:
 
 
 def _speaking(ledger: Ledger) -> list[Column]:
-    silent = {"traffic", "tiled"} if ledger.facts.memory_level is None else set()
+    silent = {"traffic", "tiled"} if ledger.metadata.memory_level is None else set()
     if not ledger.total("comparisons"):
         silent.add("compares")
     if not any(row.moved for row in ledger.rows if not row.only_moves):
@@ -235,12 +235,12 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
     """Timing, agreement, what was not counted, what a reader must be told, and the convention."""
     yield from timing_texts(ledger)
     yield from agreement_texts(ledger)
-    if ledger.facts.published_left_out:
+    if ledger.metadata.published_left_out:
         yield Text(
             "note: published figures are left out: they belong to one forward of the spec as it is written, at "
             "its own size and a batch of 1"
         )
-    for note in ledger.facts.notes:
+    for note in ledger.metadata.notes:
         yield Text(f"note: {note}")
     if _active(ledger):
         yield Text(

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import msgspec
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost import units
-from xfcost.conventions import OPTIMIZERS
-from xfcost.ledger import Ledger
-from xfcost.plan import TrainingStep, WholeRun
-
-
-def training_object(ledger: Ledger) -> dict[str, Any] | None:
-    """What `--format json` says of training; None in every other mode."""
-    if ledger.training is None:
-        return None
-    step, run = ledger.training.step, ledger.training.run
-    told = msgspec.to_builtins(step) | {"fixed_bytes": step.fixed_bytes, "total_bytes": step.total_bytes}
-    if run is None:
-        return {"step": told, "run": None}
-    days = {"seconds": run.seconds, "days": run.days, "device_days": run.device_days}
-    return {"step": told, "run": msgspec.to_builtins(run) | days}
+from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.training import TrainingStep, WholeRun
 
 
 def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
@@ -72,7 +58,7 @@ def _work(step: TrainingStep) -> Table:
 
 def _memory(ledger: Ledger, step: TrainingStep) -> Table:
     table = _table("what a step keeps", "bytes")
-    number, dtype = units.exact(ledger.total("params")), ledger.facts.dtype
+    number, dtype = units.exact(ledger.total("params")), ledger.metadata.dtype
     table.add_row("parameters", units.size(step.params_bytes), f"{number}, {dtype}")
     table.add_row("gradients", units.size(step.gradients_bytes), dtype)
     if step.master_bytes:
@@ -96,7 +82,7 @@ def _states(step: TrainingStep) -> str:
 def _activations(ledger: Ledger, step: TrainingStep) -> str:
     if step.kept_bytes is None:
         return "what autograd keeps is walked on the real model: leave out --no-trace (or give --trace)"
-    what = f"kept by autograd, batch {ledger.facts.batch}"
+    what = f"kept by autograd, batch {ledger.metadata.batch}"
     if not step.attention_kept_bytes:
         return what
     return f"{what}; attention matrices are {units.size(step.attention_kept_bytes)} of them"

@@ -1,4 +1,4 @@
-"""YAML -> Architecture: reading with lines, the grammar, presets and `extends`, and the walk that places every page."""
+"""YAML -> Architecture: reading with lines, the grammar, presets and `extends`, and the walk over them."""
 
 from xfcost.spec.architecture import Architecture, Block, Part, Stage, Stream
 from xfcost.spec.grammar import Spec

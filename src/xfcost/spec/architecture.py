@@ -1,6 +1,6 @@
-"""A spec with every size known: pages at their places, in the order they run. `walk` makes it, both accounts read it.
+"""A spec with every size known: components at their places, in the order they run. `walk` makes it.
 
-`counted` asks each page for its rows, `live` builds each page's twin.
+`counted` asks each component for its rows, `live` builds each component's module.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-from xfcost.grid import Grid
-from xfcost.layers.base import Enter, Head
-from xfcost.mechanisms.base import Joining, Logits, Page, Place
+from xfcost.formulas.component import Component, Joining, Logits, Place
+from xfcost.formulas.layer import Enter, Head
+from xfcost.ledger.grid import Grid
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.order import Order
 
@@ -26,10 +26,10 @@ PROMPTED: Final[tuple[Mode, ...]] = ("prefill", "generate")
 
 
 class Part(NamedTuple):
-    """A page at its place."""
+    """A component at its place."""
 
     path: str
-    page: Page
+    component: Component
     place: Place
     residual: Joining = "none"
 
@@ -63,7 +63,7 @@ class Stage(NamedTuple):
         last = self.exit or next(inside, None)
         if last is None:  # nothing but work on extra tokens, where those are left out
             return self.grid, self.dim
-        return last.page.out(last.place)
+        return last.component.out(last.place)
 
 
 class Stream(NamedTuple):
@@ -86,7 +86,7 @@ class Stream(NamedTuple):
     def grid(self) -> Grid:
         """The tokens that N counts, extra ones included: the first stage's, or those that its door pools."""
         first = self.stages[0]
-        pooled = (part.place.grid for part in first.enter if isinstance(part.page, Enter) and part.page.pools)
+        pooled = (part.place.grid for part in first.enter if isinstance(part.component, Enter) and part.component.pools)
         return next(pooled, first.grid)
 
 
@@ -135,7 +135,7 @@ class Architecture(NamedTuple):
     def logits(self) -> Logits | None:
         """The positions whose logits are computed; None where no head predicts the next token."""
         head = self.head
-        predicts = head is not None and isinstance(head.page, Head) and head.page.predicts_next
+        predicts = head is not None and isinstance(head.component, Head) and head.component.predicts_next
         return head.place.logits if head is not None and predicts else None
 
     @property

@@ -1,4 +1,4 @@
-"""What must be true of a whole spec before its pages are placed."""
+"""What must be true of a whole spec before its components are placed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from xfcost.errors import PageError, UsageError
-from xfcost.grid import number_text
+from xfcost.formulas.component import Component, Joining, Logits, Place, Residual, SubLayer, tag_of
 from xfcost.layers import EMBEDS, Classifier, DistillationToken
-from xfcost.mechanisms.base import Joining, Logits, Page, Place, Residual, SubLayer, tag_of
+from xfcost.ledger.errors import ComponentError, UsageError
+from xfcost.ledger.units import number_text
 from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.spec.architecture import PROMPTED, Mode, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
@@ -44,13 +44,13 @@ def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) ->
         raise UsageError(f"--N {given}: {spec.name} has {there}")
 
 
-def check_reading(spec: Spec, source: Source, pages: Iterable[SubLayer]) -> None:
-    """A decoder that never reads its encoder is two models; `pages` are its sub-layers.
+def check_reading(spec: Spec, source: Source, components: Iterable[SubLayer]) -> None:
+    """A decoder that never reads its encoder is two models; `components` are its sub-layers.
 
     Raises:
         SpecError: none of them reads the encoder's output.
     """
-    if spec.encoder and spec.decoder and not any(page.reads_memory for page in pages):
+    if spec.encoder and spec.decoder and not any(component.reads_memory for component in components):
         raise source.error(("decoder",), "no sub-layer reads the encoder's output; add {kind: cross, …} to a block")
 
 
@@ -71,29 +71,29 @@ def logits_of(spec: Spec, source: Source, mode: Mode, asked: Logits | None) -> L
     return "all"
 
 
-def check_decoding(page: Page, place: Place, residual: Joining) -> None:
-    """A page of a model that decodes can take one token more.
+def check_decoding(component: Component, place: Place, residual: Joining) -> None:
+    """A component of a model that decodes can take one token more.
 
     Raises:
-        PageError: it can't, or its residual can't.
+        ComponentError: it can't, or its residual can't.
     """
-    for _ in page.decoding(place):
+    for _ in component.decoding(place):
         pass
     if isinstance(residual, Residual) and residual.form == "reversible":
-        raise PageError("residual", "--mode decode: a reversible residual has no step of one token here")
+        raise ComponentError("residual", "--mode decode: a reversible residual has no step of one token here")
     if isinstance(residual, Residual) and residual.norm == "group_norm":
-        raise PageError("residual", "--mode decode: a group norm's mean is over all tokens, later ones too")
+        raise ComponentError("residual", "--mode decode: a group norm's mean is over all tokens, later ones too")
 
 
 def check_sum(path: YamlPath, part: Part, source: Source) -> None:
-    """x + f(x) takes both as wide, unless the page does something to x first.
+    """x + f(x) takes both as wide, unless the component does something to x first.
 
     Raises:
         SpecError: f changes the width.
     """
-    page, place = part.page, part.place
-    width = page.out(place)[1]
-    shortens = isinstance(page, SubLayer) and any(True for _ in page.shortcut(place))
+    component, place = part.component, part.place
+    width = component.out(place)[1]
+    shortens = isinstance(component, SubLayer) and any(True for _ in component.shortcut(place))
     if part.residual != "none" and width != place.dim and not shortens:
         raise source.error(
             path,
@@ -110,7 +110,9 @@ def check_starts(streams: Sequence[Stream], source: Source) -> None:
     """
     if len(streams) < 2:  # noqa: PLR2004 - an encoder and a decoder
         return
-    takers = list(islice((part for part in _recurrent(streams[1]) if part.page.start == "encoder"), MOST_BLOCKS + 1))
+    takers = list(
+        islice((part for part in _recurrent(streams[1]) if part.component.start == "encoder"), MOST_BLOCKS + 1)
+    )
     if len(takers) > MOST_BLOCKS:
         raise source.error(
             ("decoder",), f"more than {MOST_BLOCKS:,} of its layers start from the encoder; write a smaller spec"
@@ -130,49 +132,49 @@ def check_starts(streams: Sequence[Stream], source: Source) -> None:
 def _recurrent(stream: Stream) -> Iterator[Any]:
     """The parts of its recurrent layers, in the order they run."""
     for stage in stream.stages:
-        found = [[part for part in block.parts if isinstance(part.page, Recurrent)] for block in stage.blocks]
+        found = [[part for part in block.parts if isinstance(part.component, Recurrent)] for block in stage.blocks]
         for index in stage.order if any(found) else ():
             yield from found[index]
 
 
 def _state(part: Any) -> str:
-    return f"{part.page.label()} of {part.page.units(part.place)}"
+    return f"{part.component.label()} of {part.component.units(part.place)}"
 
 
-def check_pooled(spec: Spec, source: Source, doors: Iterable[Page]) -> None:
+def check_pooled(spec: Spec, source: Source, doors: Iterable[Component]) -> None:
     """A head that pools a distillation token, where no door of its stream, `doors`, brings one.
 
     Raises:
         SpecError: it would take another extra token for it.
     """
     pools = isinstance(spec.head, Classifier) and spec.head.distilled
-    if pools and not any(isinstance(page, DistillationToken) for page in doors):
+    if pools and not any(isinstance(component, DistillationToken) for component in doors):
         raise source.error(
             ("head", "pool"), "there is no distillation token to pool; add {kind: distillation_token} to `embed`"
         )
 
 
-def check_entrance(path: YamlPath, pages: list[Any], entry: AnyInput, source: Source) -> None:
+def check_entrance(path: YamlPath, components: list[Any], entry: AnyInput, source: Source) -> None:
     """The first step of `embed` takes the input as it is, and no other step does; vectors are tokens already.
 
     Raises:
-        SpecError: another page stands first, or such a page stands later.
+        SpecError: another component stands first, or such a component stands later.
     """
-    first = pages[0].takes if pages else "embedded"
+    first = components[0].takes if components else "embedded"
     pixels, video = entry.gives in ("image", "video"), entry.gives == "video"
-    over_pixels = bool(pages) and ((pages[0].anywhere and pixels) or (pages[0].videos and video))
+    over_pixels = bool(components) and ((components[0].anywhere and pixels) or (components[0].videos and video))
     if first != entry.gives and not over_pixels:
         fits = [
-            page
-            for page in EMBEDS
-            if entry.gives == page.takes or (page.anywhere and pixels) or (page.videos and video)
+            component
+            for component in EMBEDS
+            if entry.gives == component.takes or (component.anywhere and pixels) or (component.videos and video)
         ]
-        fit = " or ".join(f"{{kind: {tag_of(page)}, …}}" for page in fits)
+        fit = " or ".join(f"{{kind: {tag_of(component)}, …}}" for component in fits)
         if entry.gives == "embedded":
             fit = "{kind: projection}, or another step that takes vectors,"
-        here = f", and {tag_of(type(pages[0]))!r} comes first" if pages else ""
+        here = f", and {tag_of(type(components[0]))!r} comes first" if components else ""
         kind = tag_of(type(entry))
         raise source.error((*path, 0), f"the input is of kind {kind!r}{here}; expected {fit} as the first step")
-    for number, page in enumerate(pages):
-        if number and page.takes != "embedded":
-            raise source.error((*path, number), f"{tag_of(type(page))!r} can only be the first step of `embed`")
+    for number, component in enumerate(components):
+        if number and component.takes != "embedded":
+            raise source.error((*path, number), f"{tag_of(type(component))!r} can only be the first step of `embed`")

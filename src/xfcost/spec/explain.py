@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from xfcost.errors import SpecError, nearest
+from xfcost.ledger.errors import SpecError, nearest
 from xfcost.spec.reader import Source, YamlPath, shown_value
 from xfcost.spec.schema import known_keys, known_kinds
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from xfcost.formulas.component import Length, Residual, Rows, Side, Width
+from xfcost.formulas.layer import Takes
 from xfcost.layers import AnyEmbed, AnyEnter, AnyHead, AnySubLayer
-from xfcost.layers.base import Takes
 from xfcost.mechanisms import Mechanism
-from xfcost.mechanisms.base import Length, Residual, Rows, Side, Width
 
 
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):

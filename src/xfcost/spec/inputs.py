@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError, UsageError
-from xfcost.grid import Grid, check_tokens, image_sides, video_sides
-from xfcost.mechanisms.base import Page, Place, tag_of
+from xfcost.formulas.component import Component, Place, tag_of
+from xfcost.ledger.errors import ComponentError, UsageError
+from xfcost.ledger.grid import Grid, check_tokens, image_sides, video_sides
 from xfcost.spec.grammar import AnyInput, ImageInput, StreamSpec, VideoInput
 from xfcost.spec.reader import Source, YamlPath
 
@@ -36,7 +36,7 @@ class Inputs(NamedTuple):
         if tokens is not None:
             check_tokens(tokens)
         length = entry.length if tokens is None else tokens
-        for _ in range(max((page.axes for page in stream.embed), default=1)):
+        for _ in range(max((component.axes for component in stream.embed), default=1)):
             length = self._scaled(length)
         return msgspec.structs.replace(entry, length=length)
 
@@ -45,7 +45,7 @@ class Inputs(NamedTuple):
     ) -> ImageInput | VideoInput:
         """An image or a video; axes that a door folds into the width stay, and so do a video's frames whatever N."""
         sides: tuple[int, ...] = entry.sides
-        kept = len(sides) - sum(page.folds for page in stream.embed)
+        kept = len(sides) - sum(component.folds for component in stream.embed)
         if tokens is not None:
             grid = self._grid(tokens, kept, self.steps(path, stream, entry))
             found = (*self.entering(path, stream, grid)[:kept], *sides[kept:])
@@ -72,10 +72,10 @@ class Inputs(NamedTuple):
 
     def entering(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The input of which the first stage gets `sides`."""
-        for here, page in reversed(_doors(path, stream)):
+        for here, component in reversed(_doors(path, stream)):
             try:
-                sides = page.entering(sides)
-            except PageError as error:
+                sides = component.entering(sides)
+            except ComponentError as error:
                 raise self.source.error((*here, error.field), error.message) from None
         return sides
 
@@ -84,12 +84,12 @@ class Inputs(NamedTuple):
         if not isinstance(entry, VideoInput):
             return None
         grid, dim = Grid(entry.sides), entry.width
-        for here, page in _doors(path, stream):
+        for here, component in _doors(path, stream):
             try:
                 spot = Place(grid=grid, dim=dim, out_dim=stream.stages[0].dim)
-                page.check(spot)
-                grid, dim = page.out(spot)
-            except PageError as error:
+                component.check(spot)
+                grid, dim = component.out(spot)
+            except ComponentError as error:
                 raise self.source.error((*here, error.field), error.message) from None
         return int(grid.sides[0])
 
@@ -100,8 +100,10 @@ class Inputs(NamedTuple):
         return side * up // down
 
 
-def _doors(path: YamlPath, stream: StreamSpec) -> list[tuple[YamlPath, Page]]:
+def _doors(path: YamlPath, stream: StreamSpec) -> list[tuple[YamlPath, Component]]:
     """The doors before the first stage's blocks, in their order."""
-    doors: list[tuple[YamlPath, Page]] = [((*path, "embed", number), page) for number, page in enumerate(stream.embed)]
+    doors: list[tuple[YamlPath, Component]] = [
+        ((*path, "embed", number), component) for number, component in enumerate(stream.embed)
+    ]
     first = stream.stages[0].enter
-    return doors + [((*path, "stages", 0, "enter", number), page) for number, page in enumerate(first)]
+    return doors + [((*path, "stages", 0, "enter", number), component) for number, component in enumerate(first)]

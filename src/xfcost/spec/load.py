@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.errors import SpecError, UsageError, XfcostError, all_wrong, nearest, printable, shown, together
+from xfcost.ledger.errors import SpecError, UsageError, XfcostError, all_wrong, nearest, printable, shown, together
 from xfcost.spec.grammar import Spec
 from xfcost.spec.outside import check_inside
 from xfcost.spec.overlay import laid_over

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from xfcost.errors import UsageError
+from xfcost.ledger.errors import UsageError
 
 _ALLOWED: ContextVar[bool] = ContextVar("_ALLOWED", default=False)
 

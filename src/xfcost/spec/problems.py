@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from xfcost.errors import SpecError, near_names
+from xfcost.ledger.errors import SpecError, near_names
 from xfcost.spec.explain import explained
 from xfcost.spec.grammar import Spec
 from xfcost.spec.reader import Source, YamlPath

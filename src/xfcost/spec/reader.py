@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from xfcost.errors import SpecError, printable
+from xfcost.ledger.errors import SpecError, printable
 
 try:
     from yaml import CSafeLoader as _Loader

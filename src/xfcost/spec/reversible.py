@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from xfcost.mechanisms.base import Joining, Residual, SubLayer, tag_of
+from xfcost.formulas.component import Joining, Residual, SubLayer, tag_of
 from xfcost.spec.reader import Source, YamlPath
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def check_block(path: YamlPath, parts: Sequence[Part], residual: Joining, source
                 (*path, number, "residual"),
                 f"the form of the residual is {form} here, as the stage says; it holds for all",
             )
-        own = part.page.residual if isinstance(part.page, SubLayer) else None
+        own = part.component.residual if isinstance(part.component, SubLayer) else None
         if own is not None:
             check_residual((*path, number, "residual"), own, source)
     if not reversible:
@@ -65,15 +65,15 @@ def check_block(path: YamlPath, parts: Sequence[Part], residual: Joining, source
             f"a reversible block is y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁): expected two sub-layers, got {len(parts)}",
         )
     for number, part in enumerate(parts):
-        if isinstance(part.page, SubLayer) and part.page.extra_alone:
+        if isinstance(part.component, SubLayer) and part.component.extra_alone:
             raise source.error(
                 (*path, number, "kind"),
-                f"{tag_of(type(part.page))!r} changes the class token alone; a reversible block adds to every token",
+                f"{tag_of(type(part.component))!r} changes the class token alone; reversible blocks add to every token",
             )
-        came, goes = (part.place.grid, part.place.dim), part.page.out(part.place)
+        came, goes = (part.place.grid, part.place.dim), part.component.out(part.place)
         if came != goes:
             raise source.error(
                 (*path, number, "kind"),
-                f"{tag_of(type(part.page))!r} changes the grid or the width, and is added to the other stream, "
+                f"{tag_of(type(part.component))!r} changes the grid or the width, and is added to the other stream, "
                 "which keeps them",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
-from xfcost.mechanisms.base import Mixer
+from xfcost.formulas.component import Mixer
 from xfcost.spec.grammar import Group, StageSpec
 from xfcost.spec.order import Order
 from xfcost.spec.reader import Source, YamlPath
@@ -43,7 +43,7 @@ def schedule(path: YamlPath, stage: StageSpec, source: Source) -> tuple[Written,
 
 def widens(path: YamlPath, stage: StageSpec, source: Source) -> bool:
     """Does a sub-layer of the stage bring the width to the stage's, so that its door need not?"""
-    return any(page.widens for _, block in schedule(path, stage, source)[0] for page in block)
+    return any(component.widens for _, block in schedule(path, stage, source)[0] for component in block)
 
 
 def _nested(path: YamlPath, blocks: list[Any], source: Source, before: int = 0) -> tuple[Written, Order]:
@@ -70,7 +70,8 @@ def _nested(path: YamlPath, blocks: list[Any], source: Source, before: int = 0) 
 def labels(written: Written) -> list[str]:
     """A short name per block: its mixers', numbered where two are called alike."""
     names = [
-        " + ".join(page.label() for page in block if isinstance(page, Mixer)) or "no mixer" for _, block in written
+        " + ".join(component.label() for component in block if isinstance(component, Mixer)) or "no mixer"
+        for _, block in written
     ]
     alike, seen = Counter(names), Counter[str]()
     found = []

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from xfcost.errors import SpecError, UsageError, nearest, printable
+from xfcost.ledger.errors import SpecError, UsageError, nearest, printable
 from xfcost.spec.reader import MOST_DEPTH, MOST_VALUES, Source, YamlPath, path_text, read_value, shown_value
 from xfcost.spec.schema import known_keys
 

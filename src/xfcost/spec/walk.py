@@ -1,18 +1,18 @@
-"""The walk: a checked spec becomes an `Architecture`, in which every page stands at its place (grid, width, memory)."""
+"""The walk: a checked spec becomes an `Architecture`, every component at its place (grid, width, memory)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.errors import PageError, SpecError, UsageError, together
-from xfcost.grid import Grid, sides_text
-from xfcost.layers.base import Enter, Head
-from xfcost.layers.residual import TwoStreams
-from xfcost.mechanisms.base import Joining, Logits, Page, Place, Residual, SubLayer
-from xfcost.plan import Plan
+from xfcost.formulas.component import Component, Joining, Logits, Place, Residual, SubLayer
+from xfcost.formulas.layer import Enter, Head
+from xfcost.formulas.residual import TwoStreams
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError, together
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.training import Plan
 from xfcost.spec.architecture import Architecture, Block, Execution, Mode, Part, Stage, Stream
 from xfcost.spec.checks import (
     check_decoding,
@@ -26,11 +26,13 @@ from xfcost.spec.checks import (
 )
 from xfcost.spec.grammar import AnyInput, ImageInput, StageSpec, StreamSpec, TokenInput, VideoInput
 from xfcost.spec.inputs import Inputs
-from xfcost.spec.load import Loaded
 from xfcost.spec.order import Order
 from xfcost.spec.reader import YamlPath
 from xfcost.spec.reversible import check_block, check_residual, is_reversible
 from xfcost.spec.schedule import labels, schedule, widens
+
+if TYPE_CHECKING:
+    from xfcost.spec.load import Loaded
 
 # Modes whose counts are those of one forward over all tokens, logits of all of them included, as papers mean it.
 _PRINTED: Final[frozenset[Mode]] = frozenset(("forward", "train"))
@@ -62,10 +64,10 @@ class Run(NamedTuple):
 
 
 def place(loaded: Loaded, run: Run) -> Architecture:
-    """Every page of the spec at its place.
+    """Every component of the spec at its place.
 
     Raises:
-        SpecError: a page can't stand where it does; with file and line.
+        SpecError: a component can't stand where it does; with file and line.
         UsageError: `run.tokens` can't be honoured.
     """
     return _Walk(loaded, run).architecture()
@@ -82,7 +84,7 @@ def input_for(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tuple[int, ..
     entry = stream.input or loaded.spec.input
     if not isinstance(entry, ImageInput | VideoInput):
         raise walk.inputs.no_size(entry)
-    if any(page.folds for page in stream.embed):
+    if any(component.folds for component in stream.embed):
         raise UsageError(f"--size: {loaded.spec.name} keeps one side of its image, folded into the width; give --N")
     steps = walk.inputs.steps(path, stream, entry)
     return walk.inputs.entering(path, stream, sides if steps is None else (steps, *sides))[-2:]
@@ -97,7 +99,7 @@ def time_steps(loaded: Loaded) -> int:
 
 def takes_images(loaded: Loaded) -> bool:
     """Is its input an image of any height and width, neither of them folded away?"""
-    return isinstance(loaded.spec.input, ImageInput) and not any(page.folds for page in loaded.spec.embed)
+    return isinstance(loaded.spec.input, ImageInput) and not any(component.folds for component in loaded.spec.embed)
 
 
 class _Walk:
@@ -125,7 +127,7 @@ class _Walk:
         if self.problems:
             raise together(self.problems)
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
-        check_reading(spec, self.source, (part.page for part in parts if isinstance(part.page, SubLayer)))
+        check_reading(spec, self.source, (part.component for part in parts if isinstance(part.component, SubLayer)))
         check_starts(streams, self.source)
         own_size = all(self._is_own(stream) for stream in streams)
         return Architecture(
@@ -181,32 +183,32 @@ class _Walk:
         return self.inputs.sized(path, stream, stream.input or self.spec.input, tokens)
 
     def _doors(
-        self, path: YamlPath, pages: list[Any], grid: Grid, dim: int, out_dim: int, vocabulary: int | None
+        self, path: YamlPath, components: list[Any], grid: Grid, dim: int, out_dim: int, vocabulary: int | None
     ) -> tuple[list[Part], Grid, int]:
         parts = []
-        for index, page in enumerate(pages):
+        for index, component in enumerate(components):
             spot = Place(grid=grid, dim=dim, out_dim=out_dim, vocabulary=vocabulary, fused=self._fused)
-            if isinstance(page, Enter) and page.reads_stage and page.reads_stage <= len(self.earlier):
-                there, width = self.earlier[page.reads_stage - 1]
+            if isinstance(component, Enter) and component.reads_stage and component.reads_stage <= len(self.earlier):
+                there, width = self.earlier[component.reads_stage - 1]
                 spot = msgspec.structs.replace(spot, memory=there, memory_dim=width)
-            if not self.run.extra_tokens and page.out(spot)[0].extra > grid.extra:
+            if not self.run.extra_tokens and component.out(spot)[0].extra > grid.extra:
                 continue
-            parts.append(self._part((*path, index), page, spot))
-            grid, dim = page.out(spot)
+            parts.append(self._part((*path, index), component, spot))
+            grid, dim = component.out(spot)
         return parts, grid, dim
 
     @property
     def _fused(self) -> bool:
         return self.run.attention == "fused"
 
-    def _part(self, path: YamlPath, page: Page, spot: Place, residual: Joining = "none") -> Part:
+    def _part(self, path: YamlPath, component: Component, spot: Place, residual: Joining = "none") -> Part:
         try:
-            page.check(spot)
+            component.check(spot)
             if self.run.mode == "decode" and path[0] != "encoder":
-                check_decoding(page, spot, residual)
-        except PageError as error:
+                check_decoding(component, spot, residual)
+        except ComponentError as error:
             raise self.source.error((*path, error.field), error.message) from None
-        for name, shape in page.tables(spot).items():
+        for name, shape in component.tables(spot).items():
             if self.tables.setdefault(name, shape) != shape:
                 known, got = sides_text(self.tables[name]), sides_text(shape)
                 where = self.source.where(self.tables_from[name])
@@ -215,9 +217,9 @@ class _Walk:
                     f"the table {name!r} is {known} at {where} and {got} here; shared tables must agree",
                 )
             self.tables_from.setdefault(name, path)
-            if page.binds_tables:
+            if component.binds_tables:
                 self.bound_tables.add(name)
-        return Part(".".join(str(step) for step in path), page, spot, residual)
+        return Part(".".join(str(step) for step in path), component, spot, residual)
 
     def _stage(self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, count: int) -> tuple[Stage, Grid, int]:
         enter, grid, dim = self._doors((*path, "enter"), stage.enter, grid, dim, stage.dim, None)
@@ -236,7 +238,7 @@ class _Walk:
         blocks, order, grid, dim = self._blocks(path, stage, grid, dim, residual)
         exit_ = self._exit(path, residual, Place(grid=grid, dim=dim, out_dim=dim), len(order))
         if exit_:
-            grid, dim = exit_.page.out(exit_.place)
+            grid, dim = exit_.component.out(exit_.place)
         if entering != stage.dim != dim:
             raise self.source.error(
                 (*path, "dim"), f"the stage's blocks bring the width {entering} to {dim}, not to {stage.dim}"
@@ -266,9 +268,9 @@ class _Walk:
                 placed[key] = len(blocks)
                 again[index] += 1
                 suffix = f"@{again[index]}" if again[index] > 1 else ""
-                block_path, pages = written[index]
+                block_path, components = written[index]
                 spot = Place(grid=state[0], dim=state[1], out_dim=stage.dim)
-                parts, out = self._sublayers(block_path, pages, spot, residual, suffix)
+                parts, out = self._sublayers(block_path, components, spot, residual, suffix)
                 text = ".".join(str(step) for step in block_path) + suffix
                 blocks.append(Block(text, names[index] + suffix, parts, 0))
                 outs.append(out)
@@ -279,16 +281,16 @@ class _Walk:
         return tuple(block._replace(times=times[at]) for at, block in enumerate(blocks)), order, grid, dim
 
     def _sublayers(
-        self, path: YamlPath, pages: list[Any], spot: Place, residual: Joining, suffix: str
+        self, path: YamlPath, components: list[Any], spot: Place, residual: Joining, suffix: str
     ) -> tuple[tuple[Part, ...], tuple[Grid, int]]:
         parts = []
-        for number, page in enumerate(pages):
-            if page.extra_alone and not self.run.extra_tokens:
+        for number, component in enumerate(components):
+            if component.extra_alone and not self.run.extra_tokens:
                 continue
-            part = self._sublayer((*path, number), page, spot, residual)
+            part = self._sublayer((*path, number), component, spot, residual)
             if part is None:
                 continue
-            grid, dim = part.page.out(part.place)
+            grid, dim = part.component.out(part.place)
             spot = msgspec.structs.replace(spot, grid=grid, dim=dim)
             words = [*(str(step) for step in path[:-1]), f"{path[-1]}{suffix}", str(number)]
             parts.append(part._replace(path=".".join(words)))
@@ -296,26 +298,26 @@ class _Walk:
             check_block(path, parts, residual, self.source)
         return tuple(parts), (spot.grid, spot.dim)
 
-    def _sublayer(self, path: YamlPath, page: SubLayer, spot: Place, residual: Joining) -> Part | None:
+    def _sublayer(self, path: YamlPath, component: SubLayer, spot: Place, residual: Joining) -> Part | None:
         """The part; or nothing, where it can't stand there, which is kept to be told with what else is wrong."""
         decoder = path[0] == "decoder"
         memory, memory_dim = self.memory if decoder and self.memory else (None, None)
         spot = msgspec.structs.replace(spot, memory=memory, memory_dim=memory_dim, fused=self._fused)
-        joining = page.residual if page.residual is not None else residual
+        joining = component.residual if component.residual is not None else residual
         try:
-            part = self._part(path, page.in_stream(decoder=decoder), spot, joining)
+            part = self._part(path, component.in_stream(decoder=decoder), spot, joining)
         except SpecError as error:
-            if not self._goes_on(page):
+            if not self._goes_on(component):
                 raise
             self.problems.append(error)
             return None
         check_sum(path, part, self.source)
         return part
 
-    def _goes_on(self, page: SubLayer) -> bool:
-        """Is all that stands behind a page that can't stand where it does as if it could? At the spec's own size."""
+    def _goes_on(self, component: SubLayer) -> bool:
+        """Can what stands behind a misplaced component still be checked? At the spec's own size."""
         own = self.run.tokens is None and self.run.size is None and self.run.scale == (1, 1)
-        return own and self.run.mode != "decode" and type(page).out is SubLayer.out and not page.widens
+        return own and self.run.mode != "decode" and type(component).out is SubLayer.out and not component.widens
 
     def _head(self, stream: Stream) -> Part | None:
         logits = logits_of(self.spec, self.source, self.run.mode, self.run.logits)
@@ -325,7 +327,7 @@ class _Walk:
         vocabulary = stream.input.vocabulary if isinstance(stream.input, TokenInput) else None
         doors = (*stream.embed, *(part for stage in stream.stages for part in stage.enter))
         if self.run.extra_tokens:
-            check_pooled(self.spec, self.source, (part.page for part in doors))
+            check_pooled(self.spec, self.source, (part.component for part in doors))
         head: Head = self.spec.head if self.run.extra_tokens else self.spec.head.without_extra_tokens()
         spot = Place(grid=grid, dim=dim, out_dim=dim, vocabulary=vocabulary, logits=logits)
         return self._part(("head",), head, spot)

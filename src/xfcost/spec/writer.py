@@ -9,7 +9,7 @@ from decimal import Decimal
 from textwrap import wrap
 from typing import Any, Final
 
-from xfcost.visible import visible
+from xfcost.ledger.visible import visible
 
 WIDTH: Final = 120
 # What a reader looks for stands on lines of its own, however short it is.
@@ -70,7 +70,7 @@ def _fits(line: str, key: str, value: Any) -> bool:
 
 
 def _is_leaf(value: Any) -> bool:
-    """A page: one thing, on one line."""
+    """A component: one thing, on one line."""
     return isinstance(value, dict) and "kind" in value
 
 

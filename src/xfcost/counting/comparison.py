@@ -1,0 +1,196 @@
+"""Several ledgers at one N: ratios against the first, growth exponents, and where one system overtakes another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.forward import count
+from xfcost.counting.overtaking import Found, in_sizes, in_tokens
+from xfcost.ledger.errors import XfcostError
+from xfcost.ledger.join import growth_exponent
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import MIXINGS, TRAFFIC
+from xfcost.spec.load import Loaded
+from xfcost.spec.walk import Run, place, takes_images
+
+# More systems than this are compared with the first alone, and stand below each other in reports.
+MOST_PAIRED: Final = 4
+# Image sizes at which systems stand beside each other: those that ImageNet models come in, and a detector's.
+SIZES: Final = (224, 384, 512, 1024)
+
+
+def mixing_macs(ledger: Ledger) -> int:
+    """MACs of all operations that mix tokens."""
+    return ledger.total("macs", lambda row: row.mixes) or 0
+
+
+def first_scores(ledger: Ledger) -> int | None:
+    """Score dot products per head and sample, in the first sub-layer that keeps any (of an eager ledger)."""
+    layer: str | None = None
+    scores = 0
+    for row in ledger.rows:
+        here = row.path.rpartition(".")[0]
+        if row.attention_entries and layer in (None, here):
+            layer = here
+            scores += row.attention_entries // ((row.heads or 1) * ledger.metadata.batch)
+    return scores or None
+
+
+CURVES: Final[dict[str, Callable[[Ledger], int]]] = {
+    "macs": lambda ledger: ledger.total("macs") or 0,
+    "mixing_macs": mixing_macs,
+    "attention_bytes": lambda ledger: ledger.attention_memory()["all_layers"],
+}
+
+
+# What is told to grow by an exponent.
+GROWING: Final[dict[str, Callable[[Ledger], int]]] = {
+    **CURVES,
+    "sequential_steps": lambda ledger: ledger.metadata.sequential_steps,
+    "cache_bytes": lambda ledger: ledger.cached_bytes,
+}
+
+
+def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> Comparison:
+    """The comparison of systems that were counted (and traced, timed) already."""
+    names = distinct([ledger.metadata.name for ledger in ledgers])
+    figures = {name: _figures(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)}
+    base = figures[names[0]]
+    ratios = {
+        name: {quantity: _over(value, base[quantity]) for quantity, value in values.items()}
+        for name, values in figures.items()
+    }
+    found = in_tokens(names, loaded, ledgers, run, _costs_at, MOST_PAIRED)
+    by_size = _by_size(names, loaded, run)
+    sizes = in_sizes(names, loaded, run, _costs_at, MOST_PAIRED) if by_size else Found((), ())
+    return Comparison(
+        ledgers=tuple(ledgers),
+        names=tuple(names),
+        figures=figures,
+        ratios=ratios,
+        growth={name: _growth(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)},
+        by_size=by_size,
+        crossovers=found.crossovers,
+        size_crossovers=sizes.crossovers,
+        searches=found.searches,
+        size_searches=sizes.searches,
+    )
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Names, the second of the same name marked `#2`."""
+    result: list[str] = []
+    for name in names:
+        number = 1 + sum(1 for known in result if known == name or known.startswith(f"{name} #"))
+        result.append(name if number == 1 else f"{name} #{number}")
+    return result
+
+
+def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float | None]:
+    eager_run = run._replace(attention="eager")
+    eager = ledger if run == eager_run else count(place(loaded, eager_run), orders=False)
+    extra = any(stream["extra_tokens"] for stream in ledger.metadata.streams)
+    on_grid = count(place(loaded, eager_run._replace(extra_tokens=False)), orders=False) if extra else eager
+    memory = ledger.attention_memory()
+    tokens = ledger.metadata.grid_tokens
+    figures: dict[str, int | float | None] = {"tokens": tokens, "token_pairs": tokens * tokens}
+    figures |= {"params": ledger.total("params"), "active_params": ledger.total("active_params")}
+    figures |= {"macs": ledger.total("macs")}
+    for kind in MIXINGS:
+        figures[f"macs_{kind}"] = ledger.total("macs", lambda row, kind=kind: row.mixing == kind) or 0  # type: ignore[misc]
+    figures["mixing_macs"] = mixing_macs(ledger)
+    figures["flops"] = ledger.total("flops")
+    figures["score_dot_products"] = first_scores(on_grid)
+    figures["score_dot_products_with_extra_tokens"] = first_scores(eager)
+    figures["attention_bytes"] = memory["all_layers"]
+    figures["attention_peak_bytes"] = memory["peak"]
+    figures |= {quantity: ledger.total(quantity) for quantity in TRAFFIC}
+    figures["sequential_steps"] = ledger.metadata.sequential_steps
+    figures["parallel_width"] = ledger.metadata.parallel_width
+    if ledger.generation is not None and ledger.generation.decode is None:  # the prefill alone is no text
+        work = ("macs", *(f"macs_{kind}" for kind in MIXINGS), "mixing_macs", "flops")
+        figures |= dict.fromkeys(work)
+    figures |= _of_mode(ledger)
+    figures["traced_macs"] = ledger.total("traced_macs")
+    figures["seconds"] = ledger.timing.seconds if ledger.timing else None
+    return figures | of_training(ledger)
+
+
+def of_training(ledger: Ledger) -> dict[str, int | float | None]:
+    """Figures of a step of training and of the whole run; none in every other mode."""
+    if ledger.training is None:
+        return {}
+    step, run = ledger.training.step, ledger.training.run
+    figures: dict[str, int | float | None] = {
+        "backward_macs": step.backward_macs,
+        "step_flops": step.model_flops,
+        "update_flops": step.update_flops,
+        "gradients_bytes": step.gradients_bytes,
+        "optimizer_bytes": step.optimizer_bytes,
+        "kept_bytes": step.kept_bytes,
+        "step_bytes": step.total_bytes,
+    }
+    if run is not None:
+        figures |= {"run_flops": run.flops, "estimated_flops": run.estimate, "run_days": run.days}
+    return figures
+
+
+def _of_mode(ledger: Ledger) -> dict[str, int | float | None]:
+    """What the mode adds: the cache, a step's reading, a text's cost without a cache."""
+    cache, step, text = ledger.cache, ledger.step, ledger.generation
+    return {
+        "cache_bytes": cache.bytes if cache else None,
+        "cache_bytes_per_token": cache.bytes_per_token if cache else None,
+        "read_bytes": step.bytes_read if step else None,
+        "intensity": step.intensity if step else None,
+        "generation_macs": text.with_cache.macs if text and text.with_cache else None,
+        "generation_macs_without_cache": text.without_cache.macs if text else None,
+    }
+
+
+def _over(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None
+
+
+def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]:
+    """Exponents between here and inputs twice as long in every direction; half as long where that can't be.
+
+    Of a text that is generated they are those of its prefill.
+    """
+    if run.mode == "generate":
+        ledger = count(place(loaded, run), orders=False)
+    length = 2 ** len(ledger.metadata.streams[0]["grid"])
+    for scale, factor in (((2, 1), length), ((1, 2), 1 / length)):
+        try:
+            other = count(place(loaded, run._replace(scale=scale)), orders=False)
+        except XfcostError:  # beyond the last learned position, or a side that can't be halved
+            continue
+        costs = {name: (curve(ledger), curve(other)) for name, curve in GROWING.items()}
+        exponents = {name: growth_exponent(here, there, factor) for name, (here, there) in costs.items()}
+        return exponents | {"factor": factor}
+    return dict.fromkeys([*GROWING, "factor"])
+
+
+def _by_size(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> dict[str, dict[int, dict[str, int] | None]]:
+    """Every system at usual image sizes, where all of them take images."""
+    if not all(takes_images(one) for one in loaded) or len(loaded) > MOST_PAIRED:
+        return {}
+
+    def at(one: Loaded, side: int) -> dict[str, int] | None:
+        try:
+            ledger = count(place(one, run._replace(tokens=None, size=(side, side))), orders=False)
+        except XfcostError:  # patches don't tile it, or a table holds fewer positions
+            return None
+        return {"tokens": ledger.metadata.grid_tokens} | _costs(ledger)
+
+    return {name: {side: at(one, side) for side in SIZES} for name, one in zip(names, loaded, strict=True)}
+
+
+def _costs_at(loaded: Loaded, run: Run) -> dict[str, int]:
+    return _costs(count(place(loaded, run), orders=False))
+
+
+def _costs(ledger: Ledger) -> dict[str, int]:
+    return {name: curve(ledger) for name, curve in CURVES.items()}

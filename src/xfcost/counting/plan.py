@@ -1,0 +1,128 @@
+"""What a training run is asked to be, and what it then costs: an optimizer, tokens, devices; FLOPs, bytes, days."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, Final
+
+from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.ledger.errors import UsageError, nearest, shown
+from xfcost.ledger.quantities import read_number, real_number, whole_number
+from xfcost.ledger.training import Plan
+
+# Numbers above these are typing errors: no run has so many tokens, FLOP/s or devices.
+_MOST_TOKENS: Final = 10**18
+_MOST_RATE: Final = 10**24
+_MOST_DEVICES: Final = 10**8
+_RATE_REPLACED: Final = (
+    "say which rate it is: --sustained 125T is what a device really does in training, "
+    "--peak 312T --mfu 40% a datasheet's peak and the share of it that model FLOPs get"
+)
+
+
+def spent(seconds: float, devices: int, rate: float) -> float:
+    """FLOPs that devices could have done in that time at a rate that they sustain: not a count of a model's work.
+
+    Training cost in Vaswani et al. 2017, table 2, is this: hours × GPUs × sustained FLOP/s (footnote 5).
+    """
+    return seconds * devices * rate
+
+
+def make_plan(  # noqa: PLR0913 - the options of a training run
+    mode: str,
+    *,
+    optimizer: str | None = None,
+    tokens: Any = None,
+    peak: Any = None,
+    mfu: Any = None,
+    sustained: Any = None,
+    devices: Any = None,
+    rate: Any = None,
+) -> Plan | None:
+    """The checked plan of `--mode train`; None in every other mode, where nothing of it may be given.
+
+    `rate` is refused: it did not say whether it was sustained or a peak.
+
+    Raises:
+        UsageError: any of them can't be.
+    """
+    if rate is not None:
+        raise UsageError(f"--rate {shown(rate)}: {_RATE_REPLACED}")
+    speed = {"peak": peak, "mfu": mfu, "sustained": sustained, "devices": devices}
+    given = {"optimizer": optimizer, "tokens": tokens} | speed
+    named = [f"--{name}" for name, value in given.items() if value is not None]
+    if mode != "train":
+        if named:
+            what = "it is" if len(named) == 1 else "they are"
+            raise UsageError(f"{', '.join(named)}: {what} of training; add --mode train, or leave it out")
+        return None
+    name = "adamw" if optimizer is None else str(optimizer)
+    if name not in OPTIMIZERS:
+        raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
+    if tokens is None and any(value is not None for value in speed.values()):
+        raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
+    if devices is not None and peak is None and sustained is None:
+        raise UsageError(
+            "--devices: they share a run's FLOPs; say what each does, as in --peak 312T --mfu 40%, or --sustained 125T"
+        )
+    return Plan(
+        optimizer=name,
+        tokens=None if tokens is None else _whole("--tokens", tokens, _MOST_TOKENS, "300e9"),
+        **_rates(peak, mfu, sustained),
+        devices=1 if devices is None else _whole("--devices", devices, _MOST_DEVICES, "8"),
+    )
+
+
+def _whole(option: str, given: Any, most: int, example: str) -> int:
+    """One that Python may write as 3e11 too."""
+    return whole_number(option, given, least=1, most=most, example=example, floats=True)
+
+
+def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
+    """`rate`, and what it was made of: a sustained rate as it is given, or a peak and its utilisation.
+
+    Raises:
+        UsageError: one half of the pair is missing, or both ways are given.
+    """
+    if sustained is not None and (peak is not None or mfu is not None):
+        raise UsageError("--sustained: it stands in place of --peak and --mfu; give it, or the two")
+    if sustained is not None:
+        return {"rate": _flops_per_second("--sustained", sustained, "125T")}
+    if peak is None and mfu is None:
+        return {}
+    if mfu is None:
+        raise UsageError(
+            "--peak: no device trains at the peak of its datasheet; say what share of it the model's FLOPs get, as in "
+            "--mfu 40% (in print: 21.3% for GPT-3, 46.2% for PaLM; Chowdhery et al. 2022, table 3)"
+        )
+    if peak is None:
+        raise UsageError("--mfu: a share of what? Give the device's peak, as in --peak 312T (A100, dense bfloat16)")
+    high, share = _flops_per_second("--peak", peak, "312T"), _share(mfu)
+    return {"rate": high * share, "peak": high, "mfu": share}
+
+
+def _flops_per_second(option: str, given: Any, example: str) -> float:
+    """312e12, `312T` or `312 TFLOP/s`."""
+    text = given
+    for unit in ("FLOP/S", "FLOPS", "FLOP"):
+        if isinstance(text, str) and text.strip().upper().endswith(unit):
+            text = text.strip()[: -len(unit)]
+            break
+    return real_number(option, text, least=1, most=_MOST_RATE, example=example)
+
+
+def _share(given: Any) -> float:
+    """0.4, `0.4` or `40%`.
+
+    Raises:
+        UsageError: it is no share above 0 and up to 1.
+    """
+    text = str(given).strip()
+    try:
+        value = Fraction(0) if isinstance(given, bool) else read_number(text.removesuffix("%"))
+    except ValueError:
+        value = Fraction(0)
+    value = value / 100 if text.endswith("%") else value
+    if not 0 < value <= 1:
+        raise UsageError(f"--mfu {shown(given)}: expected a share of the peak up to 1, as in --mfu 0.4 or --mfu 40%")
+    return float(value)

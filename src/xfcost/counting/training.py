@@ -1,0 +1,136 @@
+"""A training step in closed form: MACs of the backward pass row by row, bytes that a step keeps, a whole run's FLOPs.
+
+A product y = a·b costs two of its size in the backward pass, one for the gradient of either operand. What differs
+stands on its row (`Operation.backward_macs`), or comes from where it stands: pixels need no gradient, and reversible
+residuals work their forward out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import SubLayer
+from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
+from xfcost.formulas.residual import wrapped
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.training import Plan, Training, TrainingStep, WholeRun
+from xfcost.spec.architecture import Architecture, Part, Stream
+
+_HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
+
+
+def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Ledger:
+    """`ledger` with the backward pass of every row, and what a step and the whole run cost."""
+    unasked = inputs_without_gradient(architecture)
+    rows = tuple(with_backward_macs(row, saves=row.path in unasked) for row in ledger.rows)
+    return planned(msgspec.structs.replace(ledger, rows=rows), plan)
+
+
+def with_backward_macs(row: Operation, *, saves: bool) -> Operation:
+    """`row` with the MACs of its backward pass (per block); `saves`: the first block has no gradient of its input."""
+    macs = 2 * row.macs if row.backward_macs is None else row.backward_macs
+    macs += row.macs if row.recomputed else 0
+    saved = min(macs, row.macs) if saves else 0
+    if row.times == 1:
+        return msgspec.structs.replace(row, backward_macs=macs - saved)
+    return msgspec.structs.replace(row, backward_macs=macs, backward_saved=saved)
+
+
+def inputs_without_gradient(architecture: Architecture) -> set[str]:
+    """Paths of the rows that multiply pixels or vectors themselves, nothing learned having touched them."""
+    return {path for stream in architecture.streams for path in _first_products(stream)}
+
+
+def _first_products(stream: Stream) -> Iterator[str]:
+    for part in stream.parts():
+        products = products_of_input(part)
+        if products is not None:
+            yield from (f"{part.path}.{path}" for path in products)
+            return
+
+
+def products_of_input(part: Part) -> list[str] | None:
+    """Rows of `part` that multiply what comes into it; None where it learns nothing, and hands that on."""
+    component, place = part.component, part.place
+    rows = list(
+        wrapped(component, part.residual, place) if isinstance(component, SubLayer) else component.operations(place)
+    )
+    learned = [row for row in rows if row.params or row.shared]
+    if not learned:
+        return None
+    if learned[0].role == "norm":  # behind it, everything has a gradient
+        return []
+    said = any(row.takes_input is not None for row in component.operations(place))
+    return [row.path for row in rows if row.takes_input or (row is learned[0] and not said)]
+
+
+def planned(ledger: Ledger, plan: Plan) -> Ledger:
+    """`ledger`, whose rows know their backward pass, with its step and its whole run."""
+    step = _step(ledger, plan)
+    run = None if plan.tokens is None else _run(ledger, step, plan, plan.tokens)
+    return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
+
+
+def with_kept(ledger: Ledger, kept: int, factored: int) -> Ledger:
+    """`ledger` with what a walk of the real model found: bytes kept, and adafactor's numbers for its shapes."""
+    if ledger.training is None:
+        return ledger
+    step = msgspec.structs.replace(ledger.training.step, kept_bytes=kept)
+    if step.optimizer_bytes is None:
+        step = msgspec.structs.replace(step, optimizer_bytes=factored * _state_bytes(ledger))
+    return msgspec.structs.replace(ledger, training=msgspec.structs.replace(ledger.training, step=step))
+
+
+def _state_bytes(ledger: Ledger) -> int:
+    """Bytes of a number of state: float32's, or the parameters' own where those are wider."""
+    return max(STATE_BYTES, ledger.bytes_per_element)
+
+
+def _step(ledger: Ledger, plan: Plan) -> TrainingStep:
+    params, forward = ledger.total("params") or 0, ledger.total("macs") or 0
+    backward = ledger.total("backward_macs") or 0
+    known = OPTIMIZERS[plan.optimizer]
+    return TrainingStep(
+        optimizer=plan.optimizer,
+        tokens=ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams),
+        forward_macs=forward,
+        backward_macs=backward,
+        recomputed_macs=ledger.total("macs", lambda row: row.recomputed) or 0,
+        model_flops=2 * (forward + backward),
+        update_flops=params * known.flops,
+        params_bytes=params * ledger.bytes_per_element,
+        gradients_bytes=params * ledger.bytes_per_element,
+        master_bytes=params * STATE_BYTES if ledger.metadata.dtype in _HALF else 0,
+        optimizer_bytes=None if known.numbers is None else params * known.numbers * _state_bytes(ledger),
+        kept_bytes=None,
+        attention_kept_bytes=ledger.attention_kept_bytes(),
+    )
+
+
+def _run(ledger: Ledger, step: TrainingStep, plan: Plan, tokens: int) -> WholeRun:
+    """As many whole steps as D tokens need."""
+    steps = ceil_div(tokens, step.tokens)
+    products = [row for row in ledger.rows if not (row.params or row.shared)]
+    without = 2 * steps * sum(_both_ways(products))
+    return WholeRun(
+        tokens=tokens,
+        steps=steps,
+        flops=steps * step.model_flops,
+        estimate=6 * (ledger.total("active_params") or 0) * tokens,
+        without_params_flops=without,
+        with_params_flops=steps * step.model_flops - without,
+        rate=plan.rate,
+        devices=plan.devices,
+        peak=plan.peak,
+        mfu=plan.mfu,
+    )
+
+
+def _both_ways(rows: Sequence[Operation]) -> Iterator[int]:
+    for row in rows:
+        yield row.macs * row.times
+        yield row.times_over("backward_macs") or 0

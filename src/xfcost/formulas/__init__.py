@@ -1,0 +1,1 @@
+"""What several mechanisms and layers share: components, attention, neighbourhoods, conventions, letters."""

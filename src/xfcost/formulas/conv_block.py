@@ -1,0 +1,92 @@
+"""What the blocks of residual networks share: a stride, a shortcut of their own, convolution–norm–activation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from xfcost.formulas.arithmetic import ceil_div
+from xfcost.formulas.component import Mixer, Place, Side
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.formulas.receptive import ones, receptive
+from xfcost.formulas.rows import convolution, elementwise, norm
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+
+class ConvBlock(Mixer, frozen=True, kw_only=True):
+    """relu(f(x) + shortcut(x)), f being convolutions with batch norms (He et al. 2016, §3.3 and §4.1).
+
+    A block brings the width to its stage's, and with a stride s leaves each s-th position along every axis. Where the
+    shape changes the shortcut is a 1×1 convolution with a batch norm (option B), elsewhere x itself. No convolution has
+    a bias: the norm behind it has.
+    """
+
+    residual: Literal["none"] = "none"
+    """It carries its own."""
+    stride: Side = 1
+
+    @property
+    def widens(self) -> bool:
+        return True
+
+    def kernels(self, grid: Grid) -> Sequence[Kernel]:
+        """The kernels of f, in their order."""
+        raise NotImplementedError
+
+    def check(self, place: Place) -> None:
+        ones(place.grid, self.stride).check(place.grid)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return strided(place.grid, self.stride), place.out_dim
+
+    def projects(self, place: Place) -> bool:
+        """Is the shortcut a convolution?"""
+        return self.stride > 1 or place.dim != place.out_dim
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return receptive(self.kernels(grid), grid, [token])
+
+    def joined(self, place: Place, last: str) -> Iterator[Operation]:
+        """The block's end: the shortcut's convolution and norm, where there is one; the sum; an activation."""
+        grid, width = self.out(place)
+        if self.projects(place):
+            names = ("shortcut_conv", "shortcut_norm")
+            yield from normed(names, "Shortcut convolution", ones(grid), grid, place.dim, width, of_input=True)
+        yield elementwise("add", "Residual add", "add", grid.tokens * width, role="add")
+        yield elementwise(last, "Activation", "relu", grid.tokens * width)
+
+
+def strided(grid: Grid, stride: int) -> Grid:
+    """Each `stride`-th position along every axis, the first among them."""
+    return Grid(tuple(ceil_div(side, stride) for side in grid.sides))
+
+
+def normed(  # noqa: PLR0913 - one formula, in its letters
+    paths: tuple[str, str],
+    title: str,
+    kernel: Kernel,
+    grid: Grid,
+    width: Number,
+    out_width: Number,
+    groups: Number = 1,
+    *,
+    of_input: bool | None = None,
+) -> Iterator[Operation]:
+    """A convolution without bias that leaves `grid`, and its batch norm."""
+    path, norm_path = paths
+    row = convolution(
+        path,
+        title,
+        outputs=grid.tokens,
+        kernel=kernel.sides,
+        width=width,
+        out_width=out_width,
+        groups=groups,
+        bias=False,
+    )
+    yield msgspec.structs.replace(row, takes_input=of_input)
+    yield from norm("batch_norm", norm_path, grid.tokens, out_width)

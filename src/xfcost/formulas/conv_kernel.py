@@ -1,0 +1,211 @@
+"""A kernel that slides over a grid of any rank (convolutions, pools): its sizes, what it gives, its rows' formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from xfcost.formulas.arithmetic import ceil_div, greater, lesser
+from xfcost.formulas.component import Side
+from xfcost.formulas.rows import elementwise, power
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+PLANE: Final = 2
+
+# One number for every axis of the grid, or one each. A list and not a tuple: see `spec/grammar.ImageInput`.
+Sides = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=3)]
+Paddings = (
+    Annotated[int, msgspec.Meta(ge=0, le=2**16)]
+    | Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=2**16)]], msgspec.Meta(min_length=1, max_length=3)]
+)
+
+
+def along(value: int | list[int], rank: int) -> tuple[int, ...]:
+    """`value` for each of `rank` axes."""
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """A kernel on a grid: its sides, its stride and the padding before and after, axis by axis."""
+
+    sides: tuple[Number, ...]
+    stride: tuple[Number, ...]
+    padding: tuple[Number, ...]
+
+    def out(self, sides: tuple[Number, ...]) -> tuple[Number, ...]:
+        """⌊(side + 2·padding - kernel) / stride⌋ + 1 along each axis."""
+        return tuple(
+            (side + 2 * more - kernel) // step + 1
+            for side, kernel, step, more in zip(sides, self.sides, self.stride, self.padding, strict=True)
+        )
+
+    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """The sides that give `sides`: along each axis as many strides, where that does, else the fewest.
+
+        Raises:
+            ComponentError: none do, for padding alone gives more.
+        """
+        least = self.out((1,) * len(sides))
+        if any(side < few for side, few in zip(sides, least, strict=True)):
+            few = sides_text(max(1, side) for side in least)
+            raise ComponentError("padding", f"no input gives a grid of {sides_text(sides)} here; the smallest is {few}")
+        whole = tuple(side * step for side, step in zip(sides, self.stride, strict=True))
+        fewest = (
+            max(1, (side - 1) * step + kernel - 2 * more)
+            for side, kernel, step, more in zip(sides, self.sides, self.stride, self.padding, strict=True)
+        )
+        given = zip(sides, self.out(whole), whole, fewest, strict=True)
+        return tuple(strides if out == side else few for side, out, strides, few in given)
+
+    @property
+    def overlaps(self) -> bool:
+        """Does a position go into two outputs? Not where the stride is at least the kernel."""
+        return any(step < kernel for kernel, step in zip(self.sides, self.stride, strict=True))
+
+    def reads(self, sides: tuple[int, ...], output: int) -> Sequence[int]:
+        """The positions of a grid of `sides`, in raster order, that go into the output of that number; no padding."""
+        runs = []
+        for side, out, kernel, step, more in zip(
+            reversed(sides),
+            reversed(self.out(sides)),
+            reversed(self.sides),
+            reversed(self.stride),
+            reversed(self.padding),
+            strict=True,
+        ):
+            output, place = divmod(output, out)
+            first = place * step - more
+            runs.append(range(max(0, first), min(side, first + kernel)))
+        tokens = [0]
+        for run, side in zip(reversed(runs), sides, strict=True):
+            tokens = [before * side + place for before, place in product(tokens, run)]
+        return tokens
+
+    def pairs(self, sides: tuple[Number, ...]) -> Number:
+        """Pairs of an output and a position that goes into it: ∏ over the axes of k·outputs less what is padding."""
+        return prod(self.pairs_along(sides))
+
+    def pairs_along(self, sides: tuple[Number, ...]) -> tuple[Number, ...]:
+        """The factors of `pairs`, one per axis."""
+        return tuple(
+            out * kernel
+            - sum(_outside(most, out, step, kernel) for most in (more, (out - 1) * step - more + kernel - side))
+            for side, out, kernel, step, more in zip(
+                sides, self.out(sides), self.sides, self.stride, self.padding, strict=True
+            )
+        )
+
+    @property
+    def suffix(self) -> str:
+        """Of an order's key: along how many axes, where those aren't two, and whether kernels are disjoint."""
+        rank = len(self.sides)
+        return ("" if rank == 2 else f"/{rank}") + ("" if self.overlaps else "/disjoint")  # noqa: PLR2004
+
+    def check(self, grid: Grid) -> None:
+        """Raise ComponentError where it can't stand on `grid`."""
+        if grid.extra:
+            raise ComponentError(
+                "kind", f"a kernel slides over a grid, and {grid.extra} extra token(s) stand outside it here"
+            )
+        for side, kernel, more in zip(grid.sides, self.sides, self.padding, strict=True):
+            if side + 2 * more < kernel:
+                raise ComponentError(
+                    "size",
+                    f"a kernel of {sides_text(self.sides)} with padding {sides_text(self.padding)} does not fit the "
+                    f"grid {sides_text(grid.sides)}; expected a smaller kernel, more padding or a larger input",
+                )
+
+
+def _outside(most: Number, outputs: Number, step: Number, kernel: Number) -> Number:
+    """What kernels stick out at one end: `most`, `most` - step, …, above 0, and of none more than the whole kernel."""
+    return _falling(most, outputs, step) - _falling(most - kernel, outputs, step)
+
+
+def _falling(most: Number, outputs: Number, step: Number) -> Number:
+    """Σ of most, most - step, most - 2·step, … above 0, over `outputs` at most."""
+    over = greater(most, 0)
+    times = lesser(outputs, ceil_div(over, step))
+    return times * over - step * (times * (times - 1) // 2)
+
+
+def centred(grid: Grid, size: Number) -> Kernel:
+    """A kernel of `size` along every axis, around each position in turn: as many positions leave as come."""
+    rank = len(grid.sides)
+    return Kernel((size,) * rank, (1,) * rank, (size // 2,) * rank)
+
+
+def check_centred(grid: Grid, size: int) -> None:
+    """Raise ComponentError where `size` has no middle, or where tokens stand outside the grid."""
+    if size % 2 == 0:
+        raise ComponentError(
+            "size", f"{size} is even, and a kernel stands around its middle; try {size - 1} or {size + 1}"
+        )
+    centred(grid, size).check(grid)
+
+
+def check_mean(kernel: Kernel, grid: Grid) -> None:
+    """Raise ComponentError where torch takes no mean: of a volume smaller than the kernel, padded or not."""
+    sides = grid.sides
+    if len(sides) > PLANE and any(side < size for side, size in zip(sides, kernel.sides, strict=True)):
+        size = max(kernel.sides)
+        raise ComponentError(
+            "size", f"{size} is larger than a side of the volume {sides_text(sides)}; use a smaller one"
+        )
+
+
+def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], padding: int | list[int] | None) -> Kernel:
+    """The kernel on `grid`; padding is half the kernel where it isn't given, and none where kernels don't overlap.
+
+    Raises:
+        ComponentError: a list has another length than the grid has axes.
+    """
+    rank = len(grid.sides)
+    for field, value in (("size", size), ("stride", stride), ("padding", padding)):
+        if isinstance(value, list) and len(value) != rank:
+            raise ComponentError(
+                field, f"expected one number, or {rank} for the grid {sides_text(grid.sides)}; got {value}"
+            )
+    sides, steps = along(size, rank), along(stride, rank)
+    if padding is not None:
+        return Kernel(sides, steps, along(padding, rank))
+    halves = tuple(side // 2 if step < side else 0 for side, step in zip(sides, steps, strict=True))
+    return Kernel(sides, steps, halves)
+
+
+def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: Number) -> Operation:
+    """Of `elements` that leave, each the maximum or the mean of a kernel's."""
+    work = elements * prod(kernel.sides)
+    row = Operation(path=path, title="Max-pool", comparisons=work)
+    if form == "mean":
+        row = elementwise(path, "Average pool", "mean", work)
+    if not kernel.overlaps:
+        return row
+    reads = {"reads": power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
+    return msgspec.structs.replace(row, mixing="local", content_dependent=form == "max", **reads)
+
+
+def left_out(kernel: Kernel, grid: Grid) -> Iterator[str]:
+    """A note where positions go into no output: between the steps of a kernel, or the last rows or columns."""
+    rest = tuple(
+        max(0, (side + 2 * more - size) % step - more)
+        for side, size, step, more in zip(grid.sides, kernel.sides, kernel.stride, kernel.padding, strict=True)
+    )
+    disjoint = zip(grid.sides, kernel.pairs_along(grid.sides), rest, kernel.sides, kernel.stride, strict=True)
+    between = [side - read - behind for side, read, behind, size, step in disjoint if step > size]
+    if any(gap > 0 for gap in between):
+        yield (
+            f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} leaves positions out between "
+            "its steps: they go into no output"
+        )
+    elif any(rest):
+        yield (
+            f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} does not tile the grid "
+            f"{sides_text(grid.sides)}: the last {sides_text(rest)} positions along its axes go into no output"
+        )

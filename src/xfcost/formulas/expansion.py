@@ -1,0 +1,36 @@
+"""The hidden width of a feed-forward network: `hidden` as it is given, or `ratio` times the width that comes in."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.number import Number
+
+Ratio = Annotated[float, msgspec.Meta(gt=0, le=1024)]
+
+
+def hidden_width(hidden: int | None, ratio: float, width: Number) -> Number:
+    """`hidden` where it is given, else ratio·width as it is written: 1.1 is eleven tenths, not the float nearest to it.
+
+    An int where it is whole.
+    """
+    if hidden is not None:
+        return hidden
+    whole = int(ratio)
+    if whole == ratio:
+        return whole * width
+    from fractions import Fraction
+
+    exact = Fraction(str(ratio))
+    product = exact.numerator * width
+    return product / exact.denominator if product % exact.denominator else product // exact.denominator
+
+
+def check_hidden(hidden: int | None, ratio: float, width: Number) -> None:
+    """Raise ComponentError where `ratio` gives no whole width."""
+    inner = hidden_width(hidden, ratio, width)
+    if not (isinstance(inner, int) and inner > 0):
+        raise ComponentError("ratio", f"{ratio}·{width} is no whole width; give `hidden` instead")

@@ -1,0 +1,53 @@
+"""What the components of this wing are: doors (of the model, of a stage), heads, and sub-layers that mix no tokens."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from xfcost.formulas.component import Component, SubLayer
+
+Takes = Literal["image", "video", "tokens", "embedded"]
+
+
+class Embed(Component, frozen=True):
+    """A step at the model's door (`embed:`): pixels or token numbers become tokens of width d."""
+
+    takes: ClassVar[Takes] = "embedded"
+    """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
+    anywhere: ClassVar[bool] = False
+    """Can it stand first, on the pixels of an image or of a video, as well as behind other doors?"""
+    videos: ClassVar[bool] = False
+    """Does what takes an image take a video too?"""
+    axes: ClassVar[int] = 1
+    """Axes of the grid that it lays a sequence out on."""
+    folds: ClassVar[bool] = False
+    """Does it take the grid's last axis into the width? N then counts along the others, and that axis stays."""
+
+
+class Enter(Component, frozen=True):
+    """A step at a stage's door (`enter:`): it may change the grid and the width."""
+
+    pools: ClassVar[bool] = False
+    """Do as many tokens leave it, however many come? At the first stage, N then counts those that come."""
+
+    @property
+    def reads_stage(self) -> int | None:
+        """The stage (1 is the first) whose output it reads too; its place's memory."""
+        return None
+
+
+class Head(Component, frozen=True):
+    """The model's exit (`head:`)."""
+
+    predicts_next: ClassVar[bool] = False
+    """Do its logits at a position predict the next token, so that a prompt needs those of its last position alone?"""
+
+    def without_extra_tokens(self) -> Head:
+        """Itself where no extra tokens stand (to compare on the grid alone)."""
+        return self
+
+
+class PerToken(SubLayer, frozen=True):
+    """A sub-layer whose output at a token depends on that token alone."""
+
+    token_wise: ClassVar[bool] = True

@@ -1,0 +1,122 @@
+"""The neighbourhood of a position on a grid: a window of W positions along every axis, centred on it, gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Annotated, Any
+
+import msgspec
+
+from xfcost.formulas.arithmetic import ceil_div, greater
+from xfcost.formulas.rows import move, power
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+# A window's side: of one position it would be a map of that position alone.
+WindowSide = Annotated[int, msgspec.Meta(ge=3, le=2**8 - 1)]
+
+
+class Neighbours(msgspec.Struct, frozen=True):
+    """Windows of W positions along every axis of a grid, around each of its positions or each s-th.
+
+    Over the border stand zeros, which are no tokens. A window has W^r places whether tokens stand there or not.
+    """
+
+    grid: Grid
+    size: Number
+    """W, odd."""
+    stride: Number = 1
+    """s."""
+
+    def check(self) -> None:
+        """Raise ComponentError where windows can't stand."""
+        if self.size % 2 == 0:
+            raise ComponentError(
+                "size",
+                f"{self.size} is even, and a window is centred on its position; try {self.size - 1} or {self.size + 1}",
+            )
+        if self.grid.extra:
+            raise ComponentError(
+                "kind", f"neighbours stand on a grid, and {self.grid.extra} extra token(s) stand outside it here"
+            )
+
+    @property
+    def rank(self) -> int:
+        """r, the axes of the grid."""
+        return len(self.grid.sides)
+
+    @property
+    def reach(self) -> Number:
+        """Positions on either side."""
+        return self.size // 2
+
+    @property
+    def places(self) -> Number:
+        """W^r."""
+        return self.size**self.rank
+
+    @property
+    def out(self) -> Grid:
+        """The positions that windows are centred on."""
+        return Grid(tuple(ceil_div(side, self.stride) for side in self.grid.sides))
+
+    @property
+    def mixing(self) -> dict[str, Any]:
+        """How the rows that work on windows mix."""
+        return {"mixing": "local", "reads": power("W", self.rank), "reads_tokens": self.places}
+
+    def tokens(self, token: int, *, cell: bool = False) -> list[int]:
+        """What the window of output `token` holds; with `cell`, all windows of the s^r positions from there on."""
+        more = self.stride - 1 if cell else 0
+        found = [0]
+        for side, at in zip(self.grid.sides, _unravel(token, self.out.sides), strict=True):
+            first, last = at * self.stride - self.reach, at * self.stride + more + self.reach
+            inside = range(max(first, 0), min(last + 1, side))
+            found = [before * side + place for before in found for place in inside]
+        return found
+
+    def pairs(self, *, cell: bool = False) -> Number:
+        """Σ len(tokens) over all outputs: a product over the axes."""
+        more = self.stride - 1 if cell else 0
+        return prod(_reached(side, self.stride, self.reach, self.reach + more) for side in self.grid.sides)
+
+    def gather(self, path: str, title: str, width: Number) -> Operation:
+        """Every window's vectors of `width` beside each other: the grid with its border of zeros, then the windows."""
+        bordered = prod(side + 2 * self.reach for side in self.grid.sides)
+        return move(path, title, (bordered + self.out.tokens * self.places) * width)
+
+    def notes(self, what: str) -> Iterator[str]:
+        """How many places of windows hold no token; `what` becomes of them."""
+        places, held = self.out.tokens * self.places, self.pairs()
+        if held != places:
+            yield (
+                f"windows of {sides_text((self.size,) * self.rank)} reach over the border: {places - held:,} of "
+                f"{places:,} keys are padding, {what}, and counted"
+            )
+
+
+def _unravel(token: int, sides: tuple[int, ...]) -> list[int]:
+    places = []
+    for side in reversed(sides):
+        token, place = divmod(token, side)
+        places.append(place)
+    return places[::-1]
+
+
+def _reached(side: Number, stride: Number, before: Number, after: Number) -> Number:
+    """Σ over outputs i < ⌈n/s⌉ of the positions from i·s - before to i·s + after that lie on an axis of n."""
+    outputs = ceil_div(side, stride)
+    full = outputs * (before + after + 1)
+    return full - _over(outputs, stride, after - (side - 1)) - _over(outputs, -stride, before)
+
+
+def _over(outputs: Number, step: Number, start: Number) -> Number:
+    """Σ over i < outputs of max(0, start + i·step): the terms above zero are the last ones, or (step < 0) the first."""
+    if step < 0:
+        return _over(outputs, -step, start + (outputs - 1) * step)
+    count = greater(0, outputs - greater(0, -start // step + 1))
+    last = outputs - 1
+    return count * start + step * (count * (2 * last - count + 1) // 2)

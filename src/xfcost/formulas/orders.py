@@ -1,0 +1,41 @@
+"""The order of a row, `O(N·W²·d)`: the leading term in N of what it costs, from its own formula in letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xfcost.formulas.lettered import form_of
+from xfcost.ledger.operation import Operation
+
+
+def orders(rows: Iterable[Operation]) -> dict[str, str]:
+    """Path -> order, for every row that costs something; `rows` are in letters."""
+    return {row.path: order(row) for row in rows if costs(row)}
+
+
+def costs(row: Operation) -> bool:
+    """Has it parameters, or work other than moving data?"""
+    return bool(row.macs or row.flops or row.comparisons or row.params)
+
+
+def order(row: Operation) -> str:
+    """Of a row's MACs; else of its FLOPs (its comparisons, if they outgrow them); else of its parameters.
+
+    Raises:
+        ArithmeticError: the row costs something, and its formula says that for many tokens it costs nothing.
+    """
+    if row.comparisons and not row.macs:
+        compared = text(row, row.comparisons)
+        if not row.flops or text(row, row.comparisons + row.flops) != text(row, row.flops):
+            return f"{compared} comparisons"
+    if row.macs or row.flops:
+        return text(row, row.macs or row.flops)
+    return f"{text(row, row.params)} parameters"
+
+
+def text(row: Operation, cost: int) -> str:
+    """The order of one number of `row`."""
+    form = form_of(cost)
+    if form.sign() < 0 or not form.terms:
+        raise ArithmeticError(f"{row.path}: {int(cost):,} is {form!r} in letters, which is no cost for many tokens")
+    return form.order()

@@ -1,0 +1,95 @@
+"""Keys and values of a feature map that was max-pooled first, so that queries read fewer of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+
+import msgspec
+
+from xfcost.formulas.conv_kernel import Kernel, kernel_of, left_out, pooling
+from xfcost.formulas.rows import power
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+
+class PooledKeys(msgspec.Struct, frozen=True):
+    """Disjoint pools of one kernel; what fills no pool at the far borders goes into no key."""
+
+    kernel: Kernel
+
+    @classmethod
+    def on(cls, grid: Grid, pool: int | list[int]) -> PooledKeys:
+        """Pools of `pool` positions along every axis of `grid`, or along each.
+
+        Raises:
+            ComponentError: a list has another length than the grid has axes.
+        """
+        try:
+            return cls(kernel_of(grid, pool, pool, None))
+        except ComponentError as error:
+            raise ComponentError("pool", error.message) from None
+
+    @property
+    def axes(self) -> int:
+        """Axes that are pooled."""
+        return sum(side != 1 for side in self.kernel.sides)
+
+    @property
+    def pools(self) -> bool:
+        """Is anything pooled?"""
+        return self.axes > 0
+
+    @property
+    def suffix(self) -> str:
+        """Of an order's key: how many axes are pooled."""
+        return f"/{self.axes}" if self.pools else ""
+
+    @property
+    def reads(self) -> str:
+        """Keys read per query, in letters."""
+        return f"N/{power('W', self.axes)}" if self.pools else "N"
+
+    def check(self, grid: Grid) -> None:
+        """Raise ComponentError where the pools can't stand on `grid`."""
+        if not self.pools:
+            return
+        try:
+            self.kernel.check(grid)
+        except ComponentError as error:
+            raise ComponentError("pool", error.message) from None
+
+    def count(self, grid: Grid) -> Number:
+        """M."""
+        return prod(self.kernel.out(grid.sides)) if self.pools else grid.total
+
+    def covers(self, grid: Grid) -> Number:
+        """Tokens that go into a key."""
+        return self.count(grid) * prod(self.kernel.sides) if self.pools else grid.total
+
+    def covered(self, grid: Grid) -> Sequence[int]:
+        """Their numbers."""
+        if not self.pools:
+            return range(grid.total)
+        whole = (out * side for out, side in zip(self.kernel.out(grid.sides), self.kernel.sides, strict=True))
+        tokens = []
+        for place in product(*(range(end) for end in whole)):
+            number = 0
+            for at, side in zip(place, grid.sides, strict=True):
+                number = number * side + at
+            tokens.append(number)
+        return tokens
+
+    def row(self, path: str, title: str, grid: Grid, width: Number) -> Operation:
+        """Pooling `width` channels: local mixing, and content says which position of a pool is read."""
+        read = {"mixing": "local", "reads": power("W", self.axes), "reads_tokens": prod(self.kernel.sides)}
+        row = pooling(path, "max", self.kernel, self.count(grid) * width)
+        return msgspec.structs.replace(row, title=title, content_dependent=True, **read)
+
+    def notes(self, grid: Grid) -> Iterator[str]:
+        """What is left out at the borders."""
+        if self.pools:
+            yield from left_out(self.kernel, grid)

@@ -1,0 +1,94 @@
+"""Residuals: the norm and the add around a sub-layer, and the end of two streams, are rows like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from xfcost.formulas.component import Component, Joining, Mixer, Place, Residual, SubLayer
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.rows import elementwise, move, norm
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+
+def wrapped(
+    component: SubLayer, residual: Joining, place: Place, rows: Iterable[Operation] | None = None
+) -> Iterator[Operation]:
+    """The rows of `component` (or `rows`) inside its residual: `residual_norm` where it stands, scales, `residual_add`.
+
+    What changes the extra tokens alone is normed, scaled and added on them alone (a mixer's norm is on all that it
+    reads), and `residual_rejoin` puts them back before the others.
+    """
+    rows = component.operations(place) if rows is None else rows
+    rejoin = move("residual_rejoin", "Extra tokens back before the others", place.grid.total * place.dim)
+    rejoined = [rejoin] if component.extra_alone else []
+    if residual == "none":
+        yield from [*rows, *rejoined]
+        return
+    grid, width = component.out(place)
+    tokens = grid.extra if component.extra_alone else grid.total
+    elements = tokens * width
+    add = elementwise("residual_add", "Residual add", "add", elements, role="add")
+    scaled = [*_scales(residual, width, elements)]
+    if residual.place == "pre":
+        read = place.grid.total if isinstance(component, Mixer) or not component.extra_alone else tokens
+        yield from _norm(residual, read, place.dim)
+        normed = []
+    else:
+        normed = list(_norm(residual, tokens, width))
+    yield from rows
+    yield from component.shortcut(place)
+    after = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
+    yield from [*after[residual.place], *rejoined]
+
+
+def _norm(residual: Residual, tokens: Number, width: Number) -> Iterator[Operation]:
+    rows = norm(residual.norm, "residual_norm", tokens, width)
+    yield from (msgspec.structs.replace(row, role="norm") for row in rows)
+
+
+def _scales(residual: Residual, width: Number, elements: Number) -> Iterator[Operation]:
+    """What f(x) is multiplied by: d learned numbers, a fixed one, both or neither."""
+    if residual.layer_scale is not None:
+        row = elementwise("residual_layer_scale", "LayerScale", "multiply", elements)
+        yield msgspec.structs.replace(row, params=width)
+    if residual.factor is not None:
+        yield elementwise("residual_factor", f"Scale by {residual.factor:g}", "multiply", elements)
+
+
+class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
+    """The end of a reversible stage, which no spec names: its two streams, N·d each, become one.
+
+    concatenate  2·N·d elements written; the width is then 2d
+    mean         N·d additions and halvings
+
+    At the stage's door both streams are what enters: nothing is copied.
+    """
+
+    join: Literal["concatenate", "mean"]
+    blocks: int
+    """L, the blocks of the stage."""
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, 2 * place.dim if self.join == "concatenate" else place.dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        elements = place.grid.total * place.dim
+        if self.join == "concatenate":
+            yield move("join", "Concatenate the two streams", 2 * elements)
+        else:
+            work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
+            yield Operation(path="join", title="Mean of the two streams", flops=elements * work)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        kept = 2 * place.grid.total * place.dim
+        yield (
+            f"reversible: for the backward pass training keeps both streams at the end, 2·N·d = {kept:,} elements per "
+            f"sample whatever the depth, and works the {self.blocks} blocks out again one by one, a forward more; "
+            f"ordinary residuals keep at least the inputs of all sub-layers, {self.blocks}·2·N·d = "
+            f"{self.blocks * kept:,}, and all that is inside them, attention matrices too"
+        )

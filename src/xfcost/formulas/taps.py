@@ -1,0 +1,76 @@
+"""Where a convolution without stride reads: W taps along every axis, dilated, around a token or up to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+
+import msgspec
+
+from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+
+
+class Taps(msgspec.Struct, frozen=True):
+    """W taps, δ apart, along every axis: around each token or, causal, up to it; zeros beyond the border."""
+
+    size: Number
+    dilation: Number
+    causal: bool
+
+    def check(self, grid: Grid) -> None:
+        """Raise ComponentError where `size` has no middle, or where tokens stand outside the grid or have no order."""
+        if grid.extra:
+            raise ComponentError(
+                "kind", f"a kernel slides over a grid, and {grid.extra} extra token(s) stand outside it here"
+            )
+        if self.causal and len(grid.sides) > 1:
+            raise ComponentError("causal", f"tokens of a grid ({grid.shape_text()}) have no order; write causal: false")
+        if not self.causal and self.size % 2 == 0:
+            raise ComponentError(
+                "size",
+                f"{self.size} is even, and a kernel stands around its middle; try {self.size - 1} or "
+                f"{self.size + 1}, or causal: true",
+            )
+
+    @property
+    def back(self) -> Number:
+        """How far before a token it reads."""
+        return (self.size - 1 if self.causal else self.size // 2) * self.dilation
+
+    def kernel(self, grid: Grid) -> Kernel:
+        """The kernel and its padding; a causal one finds its zeros before the tokens already."""
+        rank = len(grid.sides)
+        padding = 0 if self.causal else self.back
+        return Kernel((self.size,) * rank, (1,) * rank, (padding,) * rank)
+
+    def padded(self, grid: Grid) -> Number:
+        """Tokens that are written to put zeros before a causal kernel's first; else none."""
+        return grid.tokens + self.back if self.causal and self.size > 1 else 0
+
+    def reads(self, grid: Grid, token: int) -> Sequence[int]:
+        """The tokens that go into the answer at `token`, in raster order."""
+        first = -self.back
+        offsets = [first + tap * self.dilation for tap in range(self.size)]
+        spots = []
+        for side in reversed(grid.sides):
+            token, spot = divmod(token, side)
+            spots.append([spot + offset for offset in offsets if 0 <= spot + offset < side])
+        tokens = [0]
+        for run, side in zip(reversed(spots), grid.sides, strict=True):
+            tokens = [before * side + spot for before, spot in product(tokens, run)]
+        return tokens
+
+    def pairs(self, grid: Grid) -> Number:
+        """∏ over the axes of n + Σ (n - jδ), over the taps on either side (causal: before) for which n > jδ."""
+        return prod(self._along(side) for side in grid.sides)
+
+    def _along(self, side: Number) -> Number:
+        taps = self.size - 1 if self.causal else self.size // 2
+        taps = lesser(taps, (side - 1) // self.dilation)
+        one_way = taps * side - self.dilation * (taps * (taps + 1) // 2)
+        return side + (one_way if self.causal else 2 * one_way)

@@ -1,0 +1,34 @@
+"""The attention core of a row: how often it runs, its queries, keys and widths."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from xfcost.ledger.number import Number
+
+
+class Core(NamedTuple):
+    """softmax(QKᵀ)V, so many times over: heads × groups × samples."""
+
+    times: Number
+    queries: Number
+    keys: Number
+    width: Number
+    """d_k, of queries and keys."""
+    value_width: Number = None
+    """d_v, of values and outputs; d_k where it isn't given."""
+
+    @property
+    def both(self) -> Number:
+        """d_k + d_v: a key with its value, or a query with its output."""
+        return self.width + self.values
+
+    @property
+    def values(self) -> Number:
+        """d_v."""
+        return self.width if self.value_width is None else self.value_width
+
+    @property
+    def least_on_chip(self) -> Number:
+        """Elements below which not even one key's tile fits: M/4d must be at least 1."""
+        return 2 * self.both

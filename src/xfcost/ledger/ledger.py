@@ -1,0 +1,145 @@
+"""The one table: rows and their metadata. Every account produces one, every report reads one.
+
+Counts are Python ints from end to end, seconds and bytes are SI; rounding happens in `units`, at the edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from xfcost.ledger import display
+from xfcost.ledger.matrices import Held, attention_memory
+from xfcost.ledger.metadata import Agreement, Metadata, Timing
+from xfcost.ledger.modes import Cache, Generation, Step
+from xfcost.ledger.operation import COUNTED, DISPATCHED, LEARNING, MIXINGS, TRACED, TRAFFIC, Operation
+from xfcost.ledger.training import Training
+from xfcost.ledger.units import BYTES_PER_ELEMENT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows and metadata. Accounts make ledgers; `join` lays one account beside another; reports read."""
+
+    metadata: Metadata
+    rows: tuple[Operation, ...]
+    agreement: Agreement | None = None
+    timing: Timing | None = None
+    cache: Cache | None = None
+    """What is kept of the past, where the mode is of a model that works token by token."""
+    step: Step | None = None
+    """Of `--mode decode`."""
+    generation: Generation | None = None
+    """Of `--mode generate`."""
+    training: Training | None = None
+    """What a step of training costs, where that was asked."""
+
+    def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
+        """The sum of `quantity` over all blocks; None where no row has it."""
+        values = [row.times_over(quantity) for row in self.rows if where is None or where(row)]
+        present = [value for value in values if value is not None]
+        if not values:
+            return 0 if quantity in (*COUNTED, "active_params") or self.agreement is not None else None
+        return sum(present) if present else None
+
+    def by(self, key: Literal["mixing", "stage", "block", "operation"]) -> dict[str, tuple[Operation, ...]]:
+        """Rows grouped by `key`, groups in order of first appearance (all three kinds, always, for `mixing`)."""
+        groups: dict[str, list[Operation]] = {kind: [] for kind in MIXINGS} if key == "mixing" else {}
+        for row in self.rows:
+            groups.setdefault(getattr(row, key), []).append(row)
+        return {name: tuple(rows) for name, rows in groups.items()}
+
+    def part(self, rows: Iterable[Operation]) -> Ledger:
+        """This ledger with only `rows`."""
+        return msgspec.structs.replace(self, rows=tuple(rows))
+
+    @property
+    def bytes_per_element(self) -> int:
+        """Bytes of one element of the ledger's dtype."""
+        return BYTES_PER_ELEMENT[self.metadata.dtype]
+
+    def attention_memory(self) -> dict[str, int]:
+        """Bytes of attention matrices, as they are held (`matrices.AttentionMemory`).
+
+        `per_head`, the largest matrix of a head; `per_layer`, what training keeps of a layer, the largest;
+        `all_layers`, what it keeps of all; `peak`, what is alive at once in inference.
+        """
+        return attention_memory(self._matrices(), self.bytes_per_element)._asdict()
+
+    def _matrices(self) -> Iterator[Held]:
+        for row in self.rows:
+            if row.matrix is not None:
+                samples = 1 if row.once else self.metadata.batch
+                yield Held(row.matrix, row.path.rpartition(".")[0], row.times, (row.heads or 1) * samples)
+
+    def attention_kept_bytes(self) -> int:
+        """Bytes of attention matrices that training keeps: all layers', but of those worked out again one at a time."""
+        again = self.part(row for row in self.rows if row.recomputed)
+        kept = self.part(row for row in self.rows if not row.recomputed)
+        return kept.attention_memory()["all_layers"] + again.attention_memory()["per_layer"]
+
+    @property
+    def cached_bytes(self) -> int:
+        """Bytes that are kept of the past."""
+        return (self.total("cached") or 0) * self.bytes_per_element
+
+    def weights_read(self) -> int:
+        """Weights that this pass reads: each once for the whole batch, of tables and experts those that are asked."""
+        return sum((row.params if row.read is None else row.read) * row.times for row in self.rows)
+
+    def totals(self) -> dict[str, int | None]:
+        """Every total of the JSON report, raw."""
+        memory = self.attention_memory()
+        counted = {name: self.total(name) for name in (*COUNTED, *TRAFFIC)}
+        bytes_ = {"attention_bytes": memory["all_layers"], "attention_peak_bytes": memory["peak"]}
+        of_params = {"active_params": self.total("active_params"), "bound_params": self.bound_params}
+        learning = {name: self.total(name) for name in LEARNING} if self.training else {}
+        return counted | of_params | bytes_ | {name: self.total(name) for name in (*TRACED, *DISPATCHED)} | learning
+
+    def by_stage(self) -> list[dict[str, Any]]:
+        """What leaves every stage (tokens, grid, width, blocks), and what it costs: parameters, MACs."""
+        groups = self.by("stage")
+        parts = [(stage, self.part(groups.get(stage["stage"], ()))) for stage in self.metadata.stages]
+        return [stage | {name: part.total(name) for name in ("params", "macs")} for stage, part in parts]
+
+    @property
+    def bound_params(self) -> int:
+        """Parameters that are bound to the input's size."""
+        return self.part(row for row in self.rows if row.bound).total("params") or 0
+
+    def published_beside_ours(self) -> list[dict[str, Any]]:
+        """Published figures with ours: {quantity, published, ours, difference (of the published), source, …}."""
+        result = []
+        for figure in self.metadata.published:
+            for quantity in ("params", "active_params", "macs", "flops"):
+                if figure.get(quantity) is None:
+                    continue
+                ours = self.total(quantity) or 0
+                published = figure[quantity]
+                row = {"quantity": quantity, "published": published, "ours": ours}
+                row["difference"] = (ours - published) / published
+                row |= {key: figure.get(key) for key in ("source", "convention", "note")}
+                result.append(row)
+        return result
+
+    def to_frame(self) -> pd.DataFrame:
+        """One line per row, columns as in the CSV report. Imports pandas."""
+        import pandas as pd
+
+        from xfcost.ledger.objects import records
+
+        return pd.DataFrame.from_records(records(self))
+
+    def to_json(self) -> str:
+        """The JSON object of `--format json`."""
+        from xfcost.ledger.objects import ledger_json
+
+        return ledger_json(self)
+
+    def _repr_html_(self) -> str | None:
+        """The table that a notebook shows."""
+        return display.html(self)

@@ -1,0 +1,115 @@
+"""Ledger -> plain dicts of raw numbers: the rows of the CSV, the object of `--format json`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from xfcost.ledger.operation import COUNTED, DISPATCHED, LEARNING, TRACED
+from xfcost.ledger.visible import json_visible
+
+if TYPE_CHECKING:
+    from xfcost.ledger.ledger import Ledger
+
+View = Literal["operation", "block", "stage", "mixing"]
+"""What rows can be grouped by."""
+
+_FIELDS: Final = (
+    "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
+    "times", "params", "active_params", "bound", "macs", "flops", "attention_entries",
+    "matrix_entries", "matrix_statistics", "matrices_alive", "matrix_kept", "comparisons", "moved",
+    "cached", "cached_per_token", "read",
+    "plain_traffic_bytes", "tiled_traffic_bytes", "heads", "pairs", "shared",
+    "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "traced_cached",
+    "dispatched_macs", "dispatched_flops", "dispatched_comparisons", "dispatched_moved", "seconds",
+)  # fmt: skip
+
+
+def records(ledger: Ledger) -> list[dict[str, Any]]:
+    """One plain dict per row, in the order of the CSV's columns."""
+    fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
+    return [{field: getattr(row, field) for field in fields} for row in ledger.rows]
+
+
+def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:
+    """One plain dict per group: its totals over all blocks. By mixing, all three kinds."""
+    result = []
+    quantities = (*COUNTED, "active_params", *TRACED, *DISPATCHED, *(LEARNING if ledger.training else ()))
+    for name, rows in ledger.by(by).items():
+        part = ledger.part(rows)
+        result.append({by: name} | {quantity: part.total(quantity) for quantity in quantities})
+    return result
+
+
+def ledger_object(ledger: Ledger) -> dict[str, Any]:
+    """The object of `analyze --format json`."""
+    metadata = ledger.metadata
+    return {
+        "name": metadata.name,
+        "spec": metadata.source,
+        "paper": metadata.paper,
+        "tokens": metadata.grid_tokens,
+        "extra_tokens": metadata.extra_tokens,
+        "grid": metadata.tokens,
+        "image": None if metadata.image is None else list(metadata.image),
+        "streams": [dict(stream) for stream in metadata.streams],
+        "settings": list(metadata.settings),
+        "batch": metadata.batch,
+        "dtype": metadata.dtype,
+        "attention": metadata.attention,
+        "mode": metadata.mode,
+        "logits": metadata.logits,
+        "memory_level": metadata.memory_level,
+        "sequential_steps": metadata.sequential_steps,
+        "parallel_width": metadata.parallel_width,
+        "totals": ledger.totals(),
+        "attention_memory": ledger.attention_memory(),
+        "by_stage": ledger.by_stage(),
+        "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},
+        "operations": records(ledger),
+        "agreement": msgspec.to_builtins(ledger.agreement),
+        "published": ledger.published_beside_ours(),
+        "published_left_out": metadata.published_left_out,
+        "timing": msgspec.to_builtins(ledger.timing),
+        **mode_objects(ledger),
+        "training": training_object(ledger),
+        "notes": list(metadata.notes),
+        "versions": metadata.versions,
+    }
+
+
+def mode_objects(ledger: Ledger) -> dict[str, Any]:
+    """What the mode says: the cache, a step, a generated text; null where it says nothing of it."""
+    step, generation = ledger.step, ledger.generation
+    both = {"bytes_read": step.bytes_read, "intensity": step.intensity} if step else {}
+    whole = {"with_cache": msgspec.to_builtins(generation.with_cache)} if generation else {}
+    return {
+        "cache": msgspec.to_builtins(ledger.cache),
+        "step": msgspec.to_builtins(step) | both if step else None,
+        "generation": msgspec.to_builtins(generation) | whole if generation else None,
+    }
+
+
+def ledger_json(ledger: Ledger) -> str:
+    """`--format json`."""
+    return json_text(ledger_object(ledger))
+
+
+def training_object(ledger: Ledger) -> dict[str, Any] | None:
+    """What `--format json` says of training; None in every other mode."""
+    if ledger.training is None:
+        return None
+    step, run = ledger.training.step, ledger.training.run
+    told = msgspec.to_builtins(step) | {"fixed_bytes": step.fixed_bytes, "total_bytes": step.total_bytes}
+    if run is None:
+        return {"step": told, "run": None}
+    days = {"seconds": run.seconds, "days": run.days, "device_days": run.device_days}
+    return {"step": told, "run": msgspec.to_builtins(run) | days}
+
+
+def json_text(value: Any) -> str:
+    """The JSON that every command prints: indented, in Unicode, one line end at its end."""
+    import json
+
+    return json_visible(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"

@@ -1,0 +1,108 @@
+"""Numbers as people write them, read in one place: 784, 1_000, 131,072, 128k, 2M, 300B, 3e11, 128Ki.
+
+k, M, G or B, T, P, E are thousands, millions, …, as in the International System of Units; Ki, Mi, Gi, Ti, Pi, Ei are
+1024, 1024², … (IEC 80000-13). So 128k is 128,000; the context of 131,072 tokens that model cards call 128K is 128Ki.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fractions import Fraction
+from operator import index
+from typing import Any, Final
+
+from xfcost.ledger.errors import UsageError, shown
+from xfcost.ledger.units import number_text
+
+PREFIXES_TEXT: Final = "128k is 128,000 and 128Ki 131,072; so M, G or B, T"
+# No number that means anything is longer.
+_LONGEST: Final = 60
+_POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3, "T": 4, "P": 5, "E": 6}
+_THOUSANDS: Final = r"\d{1,3}(?:,\d{3})+"
+_NUMBER: Final = re.compile(
+    rf"([+-]?)((?:{_THOUSANDS}|\d+(?:_\d+)*)(?:\.\d*)?|\.\d+)(e[+-]?\d{{1,3}})?\s*([KMGTPE]i?|B|)",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def read_number(text: str) -> Fraction:
+    """The exact number that `text` writes.
+
+    Raises:
+        ValueError: it writes none, or one that no one would.
+    """
+    found = _NUMBER.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    if found is None or found[4] == "e":  # 300e was to be 300e9
+        raise ValueError(text)
+    sign, digits, exponent, prefix = found.groups()
+    base, power = (1024, _POWERS[prefix[0].upper()]) if len(prefix) > 1 else (1000, _POWERS[prefix.upper()])
+    value: Fraction = Fraction(digits.replace(",", "").replace("_", "") + (exponent or "")) * base**power
+    return -value if sign == "-" else value
+
+
+def whole_number(  # noqa: PLR0913 - a number, its bounds, and how a message speaks of it
+    option: str, given: Any, *, least: int, most: int, example: str, what: str = "a whole number", floats: bool = False
+) -> int:
+    """What `option` was given (a text or a number) as a whole number from `least` to `most`.
+
+    `what` is expected, in words; `floats` takes 3e11 from Python too.
+
+    Raises:
+        UsageError: it is none, or outside.
+    """
+    value = whole(given, floats=floats)
+    if value is None or not least <= value <= most:
+        raise UsageError(
+            f"{option} {_given(given)}: expected {what} from {least} to {most}, as in {option} {example} "
+            f"({PREFIXES_TEXT})"
+        )
+    return value
+
+
+def whole(given: Any, *, floats: bool = False) -> int | None:
+    """`given` as a whole number of any size; None where it is none."""
+    try:
+        if isinstance(given, str) or (floats and isinstance(given, float)):
+            value = read_number(given) if isinstance(given, str) else Fraction(given)
+            return int(value) if value.denominator == 1 else None
+        return None if isinstance(given, bool) else index(given)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def real_number(option: str, given: Any, *, least: float, most: float, example: str) -> float:
+    """What `option` was given (a text or a number) as a real one from `least` to `most`.
+
+    Raises:
+        UsageError: it is none, or outside.
+    """
+    try:
+        value = Fraction(0) if isinstance(given, bool) else read_number(str(given))
+    except ValueError:
+        value = Fraction(0)
+    if not least <= value <= most:
+        raise UsageError(
+            f"{option} {_given(given)}: expected a number from {least:g} to {most:g}, as in {option} {example} "
+            f"({PREFIXES_TEXT})"
+        )
+    return float(value)
+
+
+def whole_numbers(given: Any, separators: str = ",") -> tuple[int, ...]:
+    """784, "784", "131,072", "512,128", "224x320" or (512, 128) -> a tuple; () where one of them is no number.
+
+    A comma separates two numbers, as in `source,target`; it groups thousands where no one would write two: in
+    1,048,576, and before a group that starts with 0, as in 131,072.
+    """
+    if isinstance(given, str):
+        groups = re.fullmatch(_THOUSANDS, given.strip(), re.ASCII)
+        one = groups and (given.count(",") > 1 or ",0" in given)
+        given = [given] if one else re.split(f"[{separators}]", given)
+    parts = [whole(part) for part in (given if isinstance(given, Iterable) else [given])]
+    numbers = [part for part in parts if part is not None]
+    return tuple(numbers) if len(numbers) == len(parts) else ()
+
+
+def _given(given: object) -> str:
+    return number_text(given) if isinstance(given, int) and not isinstance(given, bool) else shown(given)

@@ -1,0 +1,28 @@
+"""Module of `layers/concatenate.py`. B batch, N tokens, D width, E width of the earlier stage."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers import Concatenate
+from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
+
+
+class ConcatenateDoor(nn.Module):
+    """(B, N, D), the earlier stage's output (B, N, E) -> (B, N, E+D)."""
+
+    def __init__(self, config: Concatenate, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.concatenate = Beside()
+
+    def forward(self, x_BND: Tensor, earlier_BNE: Tensor) -> Tensor:
+        return self.concatenate(earlier_BNE, x_BND)
+
+
+class Beside(nn.Module):
+    """Two tensors along their last axis."""
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        return torch.cat([first, second], dim=-1)

@@ -1,0 +1,26 @@
+"""Module of `layers/dense.py`. B batch, N tokens, D width."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers import Dense
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.norms import norm
+
+
+class DenseLayer(nn.Module):
+    """(B, N, D) -> (B, N, D')."""
+
+    def __init__(self, config: Dense, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        width = config.out(place)[1]
+        self.linear = Linear(place.dim, width, bias=config.bias)
+        self.norm = norm(config.norm, width)
+        self.act = None if config.act == "none" else ACTIVATIONS[config.act]()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        y_BND = self.linear(x_BND)
+        y_BND = y_BND if self.norm is None else self.norm(y_BND)
+        return y_BND if self.act is None else self.act(y_BND)

@@ -1,0 +1,47 @@
+"""Module of `layers/mlp.py`. B batch, N tokens, D width, D' the width that comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers import Mlp
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+
+
+class FeedForward(nn.Module):
+    """(B, N, D) -> (B, N, D'). Its maps may be others than `Linear`, and be told more of x than x itself."""
+
+    def __init__(
+        self, config: Mlp, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
+    ) -> None:
+        super().__init__()
+        hidden, width = config.inner(place.dim), config.width(place)
+        self.widths = (place.dim, width)
+        self.fc1 = linear(place.dim, hidden, bias=config.bias)
+        self.act = ACTIVATIONS[config.act]()
+        self.fc2 = linear(hidden, width, bias=config.bias)
+        self.chunks = config.chunks
+        self.join = Join() if config.chunks > 1 else None
+
+    def forward(self, x_BND: Tensor, *more: Tensor) -> Tensor:
+        if self.join is None:
+            return self._through(x_BND, *more)
+        return self.join(*[self._through(part_BND) for part_BND in x_BND.chunk(self.chunks, dim=1)])
+
+    def residual_projection(self) -> nn.Module | None:
+        """What brings the residual to the new width."""
+        return Linear(*self.widths) if self.widths[0] != self.widths[1] else None
+
+    def _through(self, x_BND: Tensor, *more: Tensor) -> Tensor:
+        return self.fc2(self.act(self.fc1(x_BND, *more)), *more)
+
+
+class Join(nn.Module):
+    """Runs of tokens, one after the other: (B, N', D), … -> (B, N, D)."""
+
+    def forward(self, *parts_BND: Tensor) -> Tensor:
+        return torch.cat(parts_BND, dim=1)

@@ -1,0 +1,122 @@
+"""Module of `mechanisms/block_sparse.py`.
+
+B batch, N tokens, D width, H heads, K head width, U blocks of T tokens, G blocks of queries beside each other, X blocks
+of keys that each of them reads, M = X·T keys.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.block_sparse import BlockSparse
+from xfcost.torch_models.mechanisms.full import FullAttention
+from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
+
+
+class BlockSparseAttention(nn.Module):
+    """(B, N, D) -> (B, N, D): full attention where there are too few blocks."""
+
+    def __init__(self, config: BlockSparse, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.inner = FullAttention(config.as_full(), place) if config.is_full(place.grid) else Blocks(config, place)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        y_BND: Tensor = self.inner(x_BND)
+        return y_BND
+
+
+class Blocks(nn.Module):
+    """(B, N, D) -> (B, N, D), in six blocks at least."""
+
+    edge_GX: Tensor
+    middle_GX: Tensor
+
+    def __init__(self, config: BlockSparse, place: Place) -> None:
+        super().__init__()
+        inner, blocks = config.inner(place.dim), config.blocks(place.grid)
+        self.heads, self.block, self.tokens, self.last = config.heads, config.block, place.grid.total, blocks - 1
+        self.pad = Pad(blocks * config.block - self.tokens)
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        self.gather = Gather()
+        read = {"global": torch.arange(blocks)[None], "edge": keys_of_edge(config, blocks)}
+        read["core"] = keys_of_middle(config, blocks)
+        self.register_buffer("edge_GX", read["edge"], persistent=False)
+        self.register_buffer("middle_GX", read["core"], persistent=False)
+        masks = {name: PaddingMask(read_GX, config.block, self.tokens) for name, read_GX in read.items()}
+        self.core = nn.ModuleDict(
+            {
+                name: Core(inner // config.heads, fused=place.fused, mask=mask if self.pad.more else None)
+                for name, mask in masks.items()
+            }
+        )
+        self.join = Join()
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        qkv = self.qkv(self.pad(x_BND)).chunk(3, dim=-1)
+        # heads before blocks, so that what is gathered already lies as the products want it
+        q, k, v = (split_heads(part_BPD, self.heads).unflatten(2, (-1, self.block)) for part_BPD in qkv)
+        last = self.last
+        all_keys = (part_BHUTK.flatten(2, 3)[:, :, None] for part_BHUTK in (k, v))
+        of_global = self.core["global"](q[:, :, ::last].flatten(2, 3)[:, :, None], *all_keys)
+        beside = (self.gather(part_BHUTK, self.edge_GX) for part_BHUTK in (k, v))
+        of_edge = self.core["edge"](q[:, :, 1 : last : last - 2], *beside)
+        around = (self.gather(part_BHUTK, self.middle_GX) for part_BHUTK in (k, v))
+        of_middle = self.core["core"](q[:, :, 2 : last - 1], *around)
+        y_BHUTK = self.join(of_global.unflatten(3, (2, -1))[:, :, 0], of_edge, of_middle)
+        return self.out(join_heads(y_BHUTK.flatten(2, 3)))[:, : self.tokens]
+
+
+def keys_of_edge(config: BlockSparse, blocks: int) -> Tensor:
+    """The blocks that the second block reads, and the one before the last: (2, X), in order but for the drawn ones."""
+    last = blocks - 1
+    fixed_GX = torch.tensor([[0, 1, 2, last], [0, last - 2, last - 1, last]])
+    return torch.cat([fixed_GX, drawn(config, blocks)[[0, -1]]], dim=1)
+
+
+def keys_of_middle(config: BlockSparse, blocks: int) -> Tensor:
+    """The blocks that every block between them reads: (U - 4, X), in order but for the drawn ones."""
+    own_G1 = torch.arange(2, blocks - 2)[:, None]
+    first_G1, last_G1 = torch.zeros_like(own_G1), torch.full_like(own_G1, blocks - 1)
+    return torch.cat([first_G1, own_G1 - 1, own_G1, own_G1 + 1, last_G1, drawn(config, blocks)[1:-1]], dim=1)
+
+
+def drawn(config: BlockSparse, blocks: int) -> Tensor:
+    """The random blocks of every block that is not global: (U - 2, r); on `meta`, shapes alone."""
+    if torch.empty(0).is_meta:
+        return torch.empty(blocks - 2, config.random_blocks, dtype=torch.long)
+    rows = [config.drawn(blocks, block) for block in range(1, blocks - 1)]
+    return torch.tensor(rows, dtype=torch.long).reshape(blocks - 2, config.random_blocks)
+
+
+class Gather(nn.Module):
+    """Blocks side by side as they are read: (B, H, U, T, K), (G, X) -> (B, H, G, X·T, K)."""
+
+    def forward(self, blocks_BHUTK: Tensor, read_GX: Tensor) -> Tensor:
+        return blocks_BHUTK.index_select(2, read_GX.flatten()).unflatten(2, read_GX.shape).flatten(3, 4)
+
+
+class PaddingMask(nn.Module):
+    """-∞ where a key is padding: on (…, H, G, n, M). Without scores, the keys that may be read: (G, 1, M)."""
+
+    padding_GM: Tensor
+
+    def __init__(self, read_GX: Tensor, block: int, tokens: int) -> None:
+        super().__init__()
+        token_GM = (read_GX[..., None] * block + torch.arange(block)).flatten(1)
+        self.register_buffer("padding_GM", token_GM >= tokens, persistent=False)
+
+    def forward(self, scores: Tensor | None) -> Tensor:
+        padding_GNM = self.padding_GM[:, None]
+        return padding_GNM.logical_not() if scores is None else scores.masked_fill(padding_GNM, float("-inf"))
+
+
+class Join(nn.Module):
+    """Blocks in their order: (B, H, 2, T, K) of the global ones, as many beside them, U - 4 others."""
+
+    def forward(self, of_global: Tensor, of_edge: Tensor, of_middle: Tensor) -> Tensor:
+        ends = [of_global[:, :, :1], of_edge[:, :, :1]], [of_edge[:, :, 1:], of_global[:, :, 1:]]
+        return torch.cat([*ends[0], of_middle, *ends[1]], dim=2)

@@ -1,0 +1,106 @@
+"""Module of `mechanisms/bottleneck.py`. B batch, N tokens, D width, W width inside, Y and X the grid's sides."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.receptive import ones, threes
+from xfcost.mechanisms.bottleneck import Bottleneck
+from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.local_relation import LocalRelation
+from xfcost.torch_models.mechanisms.local_attention import LocalSelfAttention
+from xfcost.torch_models.mechanisms.local_relation import LocalRelationLayer
+from xfcost.torch_models.shared.conv_block import shortcut
+from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.norms import GridNorm
+
+# The modules of what may stand in place of the 3×3 convolution.
+SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
+    LocalAttention: LocalSelfAttention,
+    LocalRelation: LocalRelationLayer,
+}
+
+
+class BottleneckBlock(nn.Module):
+    """(B, N, D) -> (B, N', D')."""
+
+    def __init__(self, config: Bottleneck, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        grid, inside, width = place.grid, config.inside(place), config.inner(place)
+        first, second = config.strides
+        self.sides, self.out_sides = grid.sides, config.out(place)[0].sides
+        self.conv1 = Convolution(place.dim, width, ones(grid, first), bias=False)
+        self.norm1 = GridNorm(width)
+        self.act1 = nn.ReLU()
+        self.spatial = None if config.spatial is None else spatial(config, inside, tables)
+        self.conv2: Any = None  # where something else stands in its place
+        if self.spatial is None:
+            self.conv2 = Convolution(width, width, threes(grid, second), groups=config.grouped(place), bias=False)
+        self.norm2 = GridNorm(width)
+        self.act2 = nn.ReLU()
+        self.squeeze = None if config.squeeze is None else SqueezeExcitation(width, config.squeezed(place), place)
+        self.conv3 = Convolution(width, place.out_dim, ones(grid), bias=False)
+        self.norm3 = GridNorm(place.out_dim)
+        self.shortcut = shortcut(config, place)
+        self.add = Add()
+        self.act3 = nn.ReLU()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x_BDYX = on_grid(x_BND, self.sides)
+        y_BWYX = self.norm2(self._mixed(self.act1(self.norm1(self.conv1(x_BDYX)))))
+        y_BWYX = self.act2(y_BWYX)
+        if self.squeeze is not None:
+            y_BWYX = self.squeeze(y_BWYX)
+        y_BDYX = self.norm3(self.conv3(y_BWYX))
+        kept_BDYX = x_BDYX if self.shortcut is None else self.shortcut(x_BDYX)
+        return in_rows(self.act3(self.add(y_BDYX, kept_BDYX)))
+
+    def _mixed(self, x_BWYX: Tensor) -> Tensor:
+        """The 3×3, or what stands in its place, token by token."""
+        if self.spatial is not None:
+            return on_grid(self.spatial(in_rows(x_BWYX)), self.out_sides)
+        mixed_BWYX: Tensor = self.conv2(x_BWYX)
+        return mixed_BWYX
+
+
+def spatial(config: Bottleneck, inside: Place, tables: Tables) -> nn.Module:
+    """The module of what stands in place of the 3×3: (B, N, W) -> (B, N', W)."""
+    mixer = config.instead
+    make: Any = SPATIAL[type(mixer)]
+    made: nn.Module = make(mixer, inside, tables)
+    return made
+
+
+class SqueezeExcitation(nn.Module):
+    """The mean over all positions becomes a gate per channel: (B, W, Y, X) -> (B, W, Y, X)."""
+
+    def __init__(self, width: int, squeezed: int, place: Place) -> None:
+        super().__init__()
+        self.pool = GridMean()
+        self.conv1 = Convolution(width, squeezed, ones(place.grid))
+        self.act = nn.ReLU()
+        self.conv2 = Convolution(squeezed, width, ones(place.grid))
+        self.gate = nn.Sigmoid()
+        self.scale = Multiply()
+
+    def forward(self, x_BWYX: Tensor) -> Tensor:
+        gate_BW11 = self.gate(self.conv2(self.act(self.conv1(self.pool(x_BWYX)))))
+        return self.scale(x_BWYX, gate_BW11)
+
+
+class GridMean(nn.Module):
+    """(B, W, Y, X) -> (B, W, 1, 1)."""
+
+    def forward(self, x_BWYX: Tensor) -> Tensor:
+        return x_BWYX.mean(tuple(range(2, x_BWYX.dim())), keepdim=True)
+
+
+class Multiply(nn.Module):
+    """x · y, broadcast."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y

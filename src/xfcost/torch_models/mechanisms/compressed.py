@@ -1,0 +1,109 @@
+"""Module of `mechanisms/compressed.py`.
+
+B batch, 2 keys and values, N tokens, P padded tokens, M compressed keys, D width, I inner width, H heads, K head width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.compressed import Compressed
+from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+
+
+class CompressedAttention(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: Compressed, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        inner, grid = config.inner(place.dim), place.grid
+        self.heads, self.inner_width = config.heads, inner
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        padding = config.padding(grid)
+        # What stands before the first token is no maximum, and nothing to a sum.
+        self.pad = Pad(padding, float("-inf") if config.function == "max" else 0.0) if padding else None
+        self.compress = Convolution(config, inner) if config.function == "conv" else Pool(config)
+        self.null = Null(inner) if config.null_key else None
+        mask = EndedMask(config, place) if config.causal else None
+        self.compressed = Core(inner // config.heads, fused=place.fused, mask=mask)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        q_BNI, kv_BNJ = self.qkv(x_BND).split([self.inner_width, 2 * self.inner_width], dim=-1)
+        kv_B2NI = kv_BNJ.unflatten(-1, (2, self.inner_width)).transpose(1, 2)
+        kv_B2PI = kv_B2NI if self.pad is None else self.pad(kv_B2NI)
+        kv_B2MI = self.compress(kv_B2PI)
+        kv_B2MI = kv_B2MI if self.null is None else self.null(kv_B2MI)
+        heads = (split_heads(part, self.heads) for part in (q_BNI, *kv_B2MI.unbind(1)))
+        return self.out(join_heads(self.compressed(*heads)))
+
+
+class Pad(nn.Module):
+    """`value` before the first token: (B, 2, N, I) -> (B, 2, P, I)."""
+
+    def __init__(self, padding: int, value: float) -> None:
+        super().__init__()
+        self.padding, self.value = padding, value
+
+    def forward(self, x_B2NI: Tensor) -> Tensor:
+        return F.pad(x_B2NI, (0, 0, self.padding, 0), value=self.value)
+
+
+class Convolution(nn.Conv1d):
+    """A strided convolution along the tokens, the same of keys and of values: (B, 2, P, I) -> (B, 2, M, I)."""
+
+    def __init__(self, config: Compressed, inner: int) -> None:
+        super().__init__(inner, inner, config.span, config.compression, groups=config.groups)
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+    def forward(self, x_B2PI: Tensor) -> Tensor:
+        return super().forward(x_B2PI.flatten(0, 1).transpose(1, 2)).transpose(1, 2).unflatten(0, (-1, 2))
+
+
+class Pool(nn.Module):
+    """The mean or the maximum of κ tokens, every c tokens: (B, 2, P, I) -> (B, 2, M, I)."""
+
+    def __init__(self, config: Compressed) -> None:
+        super().__init__()
+        self.span, self.stride, self.function = config.span, config.compression, config.function
+
+    def forward(self, x_B2PI: Tensor) -> Tensor:
+        x_B2MIS = x_B2PI.unfold(2, self.span, self.stride)
+        return x_B2MIS.mean(-1) if self.function == "mean" else x_B2MIS.amax(-1)
+
+
+class Null(nn.Module):
+    """A learned key and value before the others, that there is always one to read: (B, 2, M, I) -> (B, 2, M+1, I)."""
+
+    def __init__(self, inner: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2, 1, inner))
+
+    def forward(self, kv_B2MI: Tensor) -> Tensor:
+        return torch.cat([self.weight.expand(kv_B2MI.shape[0], -1, -1, -1), kv_B2MI], dim=2)
+
+
+class EndedMask(nn.Module):
+    """-∞ where a block ends after the query, the null key standing first and open to all; or what may be read."""
+
+    token_N1: Tensor
+    end_M: Tensor
+
+    def __init__(self, config: Compressed, place: Place) -> None:
+        super().__init__()
+        tokens = place.grid.total
+        token_N = torch.arange(tokens)
+        end_M = torch.arange(config.made(place.grid)) * config.compression + (tokens - 1) % config.compression
+        self.register_buffer("token_N1", token_N.unsqueeze(1), persistent=False)
+        self.register_buffer("end_M", F.pad(end_M, (1, 0), value=-1), persistent=False)
+
+    def forward(self, scores: Tensor | None) -> Tensor:
+        later_NM = self.end_M > self.token_N1
+        return later_NM.logical_not() if scores is None else scores.masked_fill(later_NM, float("-inf"))

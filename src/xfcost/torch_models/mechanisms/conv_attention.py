@@ -1,0 +1,64 @@
+"""Module of `mechanisms/conv_attention.py`.
+
+B batch, N tokens (M of keys), D width, I = H·K the width of H heads of K, Y and X the grid's sides.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.mechanisms.conv_attention import ConvAttention
+from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Scale, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.norms import BatchNorm
+
+
+class ConvolutionalAttention(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: ConvAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        inner = config.inner(place.dim)
+        self.heads = config.heads
+        self.q = ConvolutionalProjection(config, place, config.kernel(place.grid))
+        self.k = ConvolutionalProjection(config, place, config.kernel(place.grid, config.kv_stride))
+        self.v = ConvolutionalProjection(config, place, config.kernel(place.grid, config.kv_stride))
+        self.scale = Scale(inner**-0.5)
+        self.core = Core(inner // config.heads, fused=place.fused, scaled=False)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        q_BNI = self.scale(self.q(x_BND))
+        heads = (split_heads(part, self.heads) for part in (q_BNI, self.k(x_BND), self.v(x_BND)))
+        return self.out(join_heads(self.core(*heads)))
+
+
+class ConvolutionalProjection(nn.Module):
+    """The grid's tokens by convolution and norm, the extra ones as they are, all by a linear map: -> (B, M, I)."""
+
+    def __init__(self, config: ConvAttention, place: Place, kernel: Kernel) -> None:
+        super().__init__()
+        self.sides, self.extra = place.grid.sides, place.grid.extra
+        self.conv = Convolution(place.dim, place.dim, kernel, groups=place.dim, bias=False)
+        self.norm = BatchNorm(place.dim)
+        self.join = Join(self.extra) if self.extra else None
+        self.linear = Linear(place.dim, config.inner(place.dim), bias=config.projection_bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        y_BMD = self.norm(in_rows(self.conv(on_grid(x_BND[:, self.extra :], self.sides))))
+        return self.linear(y_BMD if self.join is None else self.join(x_BND, y_BMD))
+
+
+class Join(nn.Module):
+    """The first `extra` tokens of x, then y: (B, N, D), (B, M, D) -> (B, extra + M, D)."""
+
+    def __init__(self, extra: int) -> None:
+        super().__init__()
+        self.extra = extra
+
+    def forward(self, x_BND: Tensor, y_BMD: Tensor) -> Tensor:
+        return torch.cat([x_BND[:, : self.extra], y_BMD], dim=1)

@@ -1,0 +1,39 @@
+"""Module of `mechanisms/conv_module.py`. B batch, N tokens, D width."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.conv_module import ConvModule
+from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.norms import BatchNorm
+
+
+class ConvolutionModule(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: ConvModule, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        dim = place.dim
+        self.sides, self.tokens = place.grid.sides, place.grid.tokens
+        self.pointwise1 = Linear(dim, 2 * dim)
+        self.glu = Glu()
+        self.depthwise = Convolution(dim, dim, config.kernel(place.grid), groups=dim)
+        self.norm = BatchNorm(dim)
+        self.act = nn.SiLU()
+        self.pointwise2 = Linear(dim, dim)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        y_BND = self.glu(self.pointwise1(x_BND))
+        y_BND = in_rows(self.depthwise(on_grid(y_BND, self.sides)))[:, : self.tokens]
+        return self.pointwise2(self.act(self.norm(y_BND)))
+
+
+class Glu(nn.Module):
+    """The first half of the width times the sigmoid of the second: (B, N, 2D) -> (B, N, D) (Dauphin et al. 2017)."""
+
+    def forward(self, x_BNE: Tensor) -> Tensor:
+        value_BND, gate_BND = x_BNE.chunk(2, dim=-1)
+        return value_BND * gate_BND.sigmoid()

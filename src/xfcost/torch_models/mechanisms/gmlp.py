@@ -1,0 +1,58 @@
+"""Module of `mechanisms/gmlp.py`. B batch, N tokens, D width, H hidden units, U half of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.gmlp import Gmlp
+from xfcost.torch_models.mechanisms.token_mlp import OverTokens
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.norms import norm
+
+
+class GmlpBlock(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: Gmlp, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        hidden = config.inner(place.dim)
+        self.fc1 = Linear(place.dim, hidden)
+        self.act = ACTIVATIONS[config.act]()
+        self.gate = SpatialGate(config, place, hidden // 2)
+        self.fc2 = Linear(hidden // 2, place.dim)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        u_BNU, v_BNU = self.act(self.fc1(x_BND)).chunk(2, dim=-1)
+        return self.fc2(self.gate(u_BNU, v_BNU))
+
+
+class SpatialGate(nn.Module):
+    """u ⊙ (W·norm(v) + b): (B, N, U) twice -> (B, N, U)."""
+
+    def __init__(self, config: Gmlp, place: Place, width: int) -> None:
+        super().__init__()
+        self.norm = norm(config.norm, width)
+        self.spatial = Spatial(place.grid.total, place.grid.total)
+        self.multiply = Multiply()
+
+    def forward(self, u_BNU: Tensor, v_BNU: Tensor) -> Tensor:
+        v_BNU = v_BNU if self.norm is None else self.norm(v_BNU)
+        return self.multiply(u_BNU, self.spatial(v_BNU))
+
+
+class Spatial(OverTokens):
+    """W near 0 and b = 1 at first, so that a block starts as a plain feed-forward network (§2.1)."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            nn.init.normal_(self.weight, std=1e-6)
+            nn.init.ones_(self.bias)
+
+
+class Multiply(nn.Module):
+    """x ⊙ y."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.mul(x, y)

@@ -1,0 +1,62 @@
+"""Module of `mechanisms/inducing.py`. B batch, N tokens, S inducing points, D width."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.inducing import Inducing
+from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Table, Tables
+from xfcost.torch_models.shared.norms import norm
+from xfcost.torch_models.shared.reading import Reading
+
+
+def _attention(config: Inducing, place: Place) -> Reading:
+    return Reading(
+        place.dim,
+        place.dim,
+        config.inner(place.dim),
+        config.heads,
+        bias=config.projection_bias,
+        fused=place.fused,
+        output=config.output_projection,
+    )
+
+
+class Induced(nn.Module):
+    """What the points make of the tokens, MAB(I, X) or MH(I, X, X): (1, S, D), (B, N, D) -> (B, S, D)."""
+
+    def __init__(self, config: Inducing, place: Place) -> None:
+        super().__init__()
+        d = place.dim
+        self.inner = _attention(config, place)
+        self.whole = config.induce == "mab"
+        if self.whole:
+            self.add = Add()
+            self.norm = norm(config.norm, d)
+            self.rff = Linear(d, d)
+            self.act = nn.ReLU()
+            self.rff_add = Add()
+            self.rff_norm = norm(config.norm, d)
+
+    def forward(self, points_1SD: Tensor, x_BND: Tensor) -> Tensor:
+        read_BSD: Tensor = self.inner(points_1SD, x_BND)
+        if not self.whole:
+            return read_BSD
+        z_BSD = self.add(read_BSD, points_1SD)
+        z_BSD = z_BSD if self.norm is None else self.norm(z_BSD)
+        h_BSD: Tensor = self.rff_add(z_BSD, self.act(self.rff(z_BSD)))
+        return h_BSD if self.rff_norm is None else self.rff_norm(h_BSD)
+
+
+class InducedAttention(nn.Module):
+    """(B, N, D) -> (B, N, D): every token reads the points, which have read all tokens."""
+
+    def __init__(self, config: Inducing, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.points = Table(1, config.points, place.dim)
+        self.induced = Induced(config, place)
+        self.inner = _attention(config, place)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.inner(x_BND, self.induced(self.points(), x_BND))

@@ -1,0 +1,48 @@
+"""Module of `mechanisms/inverted_residual.py`. B batch, N tokens, D width, H hidden units, Y and X the grid's sides."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.formulas.receptive import ones
+from xfcost.mechanisms.inverted_residual import InvertedResidual
+from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.norms import GridNorm
+
+
+class InvertedResidualBlock(nn.Module):
+    """(B, N, D) -> (B, N', D')."""
+
+    def __init__(self, config: InvertedResidual, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        hidden, one = config.inner(place.dim), ones(place.grid)
+        self.sides = place.grid.sides
+        self.expand = Expansion(place.dim, hidden, place) if config.expands(place) else None
+        self.conv = Convolution(hidden, hidden, config.kernel(place.grid), groups=hidden, bias=False)
+        self.norm = GridNorm(hidden)
+        self.act = nn.SiLU()
+        self.project_conv = Convolution(hidden, place.out_dim, one, bias=False)
+        self.project_norm = GridNorm(place.out_dim)
+        self.add = Add() if config.adds(place) else None
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x_BDYX = on_grid(x_BND, self.sides)
+        y_BHYX = x_BDYX if self.expand is None else self.expand(x_BDYX)
+        y_BHYX = self.act(self.norm(self.conv(y_BHYX)))
+        y_BDYX = self.project_norm(self.project_conv(y_BHYX))
+        return in_rows(y_BDYX if self.add is None else self.add(x_BDYX, y_BDYX))
+
+
+class Expansion(nn.Module):
+    """(B, D, Y, X) -> (B, H, Y, X)."""
+
+    def __init__(self, width: int, hidden: int, place: Place) -> None:
+        super().__init__()
+        self.conv = Convolution(width, hidden, ones(place.grid), bias=False)
+        self.norm = GridNorm(hidden)
+        self.act = nn.SiLU()
+
+    def forward(self, x_BDYX: Tensor) -> Tensor:
+        return self.act(self.norm(self.conv(x_BDYX)))

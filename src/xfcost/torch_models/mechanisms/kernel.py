@@ -1,0 +1,272 @@
+"""Module of `mechanisms/kernel.py`.
+
+B batch, H heads, N tokens, G chunks of C tokens, D width, K head width, F features.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.kernel import Kernel, RandomFeatures
+from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features
+from xfcost.torch_models.shared.leaves import (
+    NO_TABLES,
+    Add,
+    Linear,
+    Scale,
+    Scores,
+    Tables,
+    WeightedSum,
+    join_heads,
+    split_heads,
+)
+
+
+class KernelAttention(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: Kernel, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
+        self.heads, self.tokens = config.heads, place.grid.total
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        self.pad: Pad | None = None
+        if config.scheme == "chunked":
+            self.pad = Pad(self.tokens, config.chunks(place.grid))
+        self.scale: Scale | None = None
+        if isinstance(config.features, RandomFeatures):
+            self.scale = Scale(head_dim**-0.25)
+            self.project = Project(orthogonal_features(config.features.count, head_dim))
+        self.q_features = feature_map(config.features, over=(-1,))
+        self.k_features = feature_map(config.features, over=None if config.causal else (-1, -2))
+        self.core = FORMS[config.scheme](config.features.epsilon)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x_BND).chunk(3, dim=-1))
+        if self.pad is not None:  # (B, H, N, K) -> (B, H, G, C, K)
+            q, k, v = self.pad(q), self.pad(k), self.pad(v)
+        if self.scale is not None:
+            q, k = self.scale(q), self.scale(k)
+            q, k = self.q_features(self.project(q), q), self.k_features(self.project(k), k)
+        else:
+            q, k = self.q_features(q), self.k_features(k)
+        y = self.core(q, k, v)
+        if self.pad is not None:
+            y = y.flatten(2, 3).narrow(2, 0, self.tokens)
+        return self.out(join_heads(y))
+
+
+class Pad(nn.Module):
+    """(B, H, N, K) -> (B, H, G, C, K), zeros at the end."""
+
+    def __init__(self, tokens: int, chunks: tuple[int, int]) -> None:
+        super().__init__()
+        self.chunks = chunks
+        self.more = chunks[0] * chunks[1] - tokens
+
+    def forward(self, x_BHNK: Tensor) -> Tensor:
+        x = F.pad(x_BHNK, (0, 0, 0, self.more)) if self.more else x_BHNK
+        return x.unflatten(2, self.chunks)
+
+
+class State(nn.Module):
+    """φ(K)ᵀV: (…, N, F), (…, N, K) -> (…, F, K)."""
+
+    def forward(self, k: Tensor, v: Tensor) -> Tensor:
+        return k.transpose(-2, -1) @ v
+
+
+class KeySum(nn.Module):
+    """Σφ(k): (…, N, F) -> (…, F, 1)."""
+
+    def forward(self, k: Tensor) -> Tensor:
+        return k.sum(-2).unsqueeze(-1)
+
+
+class Normaliser(nn.Module):
+    """φ(q)·Σφ(k) + ε: (…, N, F), (…, F, 1) -> (…, N, 1)."""
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+
+    def forward(self, q: Tensor, sums: Tensor) -> Tensor:
+        weight = q @ sums
+        return weight + self.epsilon if self.epsilon else weight
+
+
+class RowSum(nn.Module):
+    """The sum of a query's weights, + ε: (…, N, M) -> (…, N, 1)."""
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+
+    def forward(self, weights: Tensor) -> Tensor:
+        weight = weights.sum(-1, keepdim=True)
+        return weight + self.epsilon if self.epsilon else weight
+
+
+class Divide(nn.Module):
+    """x / y."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x / y
+
+
+class LaterMask(nn.Module):
+    """0 where a key comes after its query."""
+
+    def forward(self, weights: Tensor) -> Tensor:
+        return weights.tril()
+
+
+class PrefixSum(nn.Module):
+    """What all earlier chunks add up to: (B, H, G, …) -> (B, H, G, …), zeros first."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        earlier = F.pad(states, (0, 0, 0, 0, 1, -1))
+        return earlier.cumsum(2)
+
+
+class KeySumUpdate(nn.Module):
+    """Σφ(k) up to every token: (B, H, n, F) -> (B, H, n, F), on top of `before` where n is 1 and there is one."""
+
+    def forward(self, before: Tensor | None, k: Tensor) -> Tensor:
+        return k.cumsum(2) if before is None else before + k
+
+
+class StateUpdate(nn.Module):
+    """Σφ(k)vᵀ up to every token, likewise: (B, H, n, F), (B, H, n, K) -> (B, H, n, F, K)."""
+
+    def forward(self, before: Tensor | None, k: Tensor, v: Tensor) -> Tensor:
+        new = k.unsqueeze(-1) @ v.unsqueeze(-2)
+        return new.cumsum(2) if before is None else before + new
+
+
+class Join(nn.Module):
+    """Tokens side by side again: (B, H, n, K), … -> (B, H, N, K)."""
+
+    def forward(self, parts: list[Tensor]) -> Tensor:
+        return torch.cat(parts, dim=2)
+
+
+class Whole(nn.Module):
+    """Not causal: φ(Q)(φ(K)ᵀV)."""
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__()
+        self.state = State()
+        self.key_sum = KeySum()
+        self.read = WeightedSum()
+        self.normaliser = Normaliser(epsilon)
+        self.divide = Divide()
+
+    def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
+        state_BHFK, sum_BHF1 = self.state(k_BHNF, v_BHNK), self.key_sum(k_BHNF)
+        return self.divide(self.read(q_BHNF, state_BHFK), self.normaliser(q_BHNF, sum_BHF1))
+
+
+class Parallel(nn.Module):
+    """Causal, by the matrix of all products."""
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__()
+        self.scores = Scores()
+        self.mask = LaterMask()
+        self.weighted_sum = WeightedSum()
+        self.normaliser = RowSum(epsilon)
+        self.divide = Divide()
+
+    def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
+        weights_BHNN = self.mask(self.scores(q_BHNF, k_BHNF))
+        return self.divide(self.weighted_sum(weights_BHNN, v_BHNK), self.normaliser(weights_BHNN))
+
+
+class Within(nn.Module):
+    """The masked products inside a chunk: what they give to the sum and to the normaliser."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = Scores()
+        self.mask = LaterMask()
+        self.weighted_sum = WeightedSum()
+        self.normaliser = RowSum(0)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        weights = self.mask(self.scores(q, k))
+        return self.weighted_sum(weights, v), self.normaliser(weights)
+
+
+class Chunked(nn.Module):
+    """Causal, chunk by chunk: the earlier chunks through the sum of their states, its own by the matrix."""
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__()
+        self.local = Within()
+        self.state = State()
+        self.key_sum = KeySum()
+        self.prefix_sum = PrefixSum()
+        self.read = WeightedSum()
+        self.normaliser = Normaliser(epsilon)
+        self.add = Add()
+        self.divide = Divide()
+
+    def forward(self, q_BHGCF: Tensor, k_BHGCF: Tensor, v_BHGCK: Tensor) -> Tensor:
+        near_BHGCK, near_BHGC1 = self.local(q_BHGCF, k_BHGCF, v_BHGCK)
+        states_BHGFK = self.prefix_sum(self.state(k_BHGCF, v_BHGCK))
+        sums_BHGF1 = self.prefix_sum(self.key_sum(k_BHGCF))
+        y_BHGCK = self.add(near_BHGCK, self.read(q_BHGCF, states_BHGFK))
+        return self.divide(y_BHGCK, self.add(near_BHGC1, self.normaliser(q_BHGCF, sums_BHGF1)))
+
+
+class Recurrent(nn.Module):
+    """Causal, one token after the other, with one state (Katharopoulos et al. 2020, equations 16 to 20).
+
+    While a trace is recorded, all steps stand beside each other in one: the same operations, N times as large, in a
+    graph that doesn't grow with N. They are run one by one everywhere else, `meta` included.
+    """
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__()
+        self.state = StateUpdate()
+        self.key_sum = KeySumUpdate()
+        self.read = WeightedSum()
+        self.normaliser = Normaliser(epsilon)
+        self.divide = Divide()
+        self.join = Join()
+
+    def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
+        if torch.jit.is_tracing():  # type: ignore[attr-defined] # public, and missing from torch's stubs
+            y, weight, *_ = self._step(q_BHNF, k_BHNF, v_BHNK)
+            return self.divide(self.join([y]), self.join([weight]))
+        state = q_BHNF.new_zeros(*q_BHNF.shape[:2], 1, q_BHNF.shape[-1], v_BHNK.shape[-1])
+        key_sum = state[..., 0]
+        parts = []
+        for q, k, v in zip(*(tensor.split(1, dim=2) for tensor in (q_BHNF, k_BHNF, v_BHNK)), strict=True):
+            y, weight, state, key_sum = self._step(q, k, v, state, key_sum)
+            parts.append((y, weight))
+        ys, weights = zip(*parts, strict=True)
+        return self.divide(self.join(ys), self.join(weights))
+
+    def _step(
+        self, q: Tensor, k: Tensor, v: Tensor, state: Tensor | None = None, key_sum: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(B, H, n, F) twice, (B, H, n, K) -> (B, H, n, K), (B, H, n, 1), and the state and sum that follow."""
+        state = self.state(state, k, v)
+        key_sum = self.key_sum(key_sum, k)
+        q_BHn1F = q.unsqueeze(-2)
+        y = self.read(q_BHn1F, state).squeeze(-2)
+        return y, self.normaliser(q_BHn1F, key_sum.unsqueeze(-1)).squeeze(-2), state, key_sum
+
+
+FORMS: dict[str | None, type[Whole | Parallel | Chunked | Recurrent]] = {
+    None: Whole,
+    "parallel": Parallel,
+    "chunked": Chunked,
+    "recurrent": Recurrent,
+}

@@ -1,0 +1,55 @@
+"""Module of `mechanisms/low_rank.py`. B batch, N tokens, R rows (rank), D width, H heads, K head width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.low_rank import LowRank
+from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Table, Tables, join_heads, split_heads, weight_of
+
+
+class LowRankAttention(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: LowRank, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        inner, name = config.inner(place.dim), config.table(place)
+        self.heads = config.heads
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        shape: tuple[int, ...] = (place.grid.total, config.rank)
+        self.projection: ProjectTokens | None = None
+        if config.share in ("key_value", "layerwise"):
+            self.projection = ProjectTokens(shape, tables[name] if name else None)
+        else:
+            shape = (config.heads, *shape) if config.share == "none" else shape
+            self.key_projection, self.value_projection = ProjectTokens(shape), ProjectTokens(shape)
+        self.core = Core(inner // config.heads, fused=place.fused)
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x_BND).chunk(3, dim=-1))
+        if self.projection is not None:
+            k_BHRK, v_BHRK = self.projection(k), self.projection(v)
+        else:
+            k_BHRK, v_BHRK = self.key_projection(k), self.value_projection(v)
+        return self.out(join_heads(self.core(q, k_BHRK, v_BHRK)))
+
+
+class ProjectTokens(nn.Module):
+    """Eᵀx along the tokens: (B, H, N, K) -> (B, H, R, K). With `shared`, the table is owned elsewhere.
+
+    The weights are (N, R), or (H, N, R) where every head has its own.
+    """
+
+    def __init__(self, shape: tuple[int, ...], shared: Table | None = None) -> None:
+        super().__init__()
+        self.weight = None if shared else nn.Parameter(torch.empty(shape))
+        self.borrowed = (shared,)  # in a tuple: a module that merely uses a table must not own it
+        if self.weight is not None and not self.weight.is_meta:
+            nn.init.normal_(self.weight, std=shape[-1] ** -0.5)  # Wang et al. 2020, theorem 2: N(0, 1/k)
+
+    def forward(self, x_BHNK: Tensor) -> Tensor:
+        return weight_of(self).mT @ x_BHNK

@@ -1,0 +1,217 @@
+"""Module of `mechanisms/mamba2.py`.
+
+B batch, N tokens, C chunks of Q tokens, D width, E channels inside, H heads of P channels, G groups of heads, S numbers
+of state.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.component import Place
+from xfcost.formulas.conv_kernel import Kernel
+from xfcost.mechanisms.mamba2 import Mamba2
+from xfcost.torch_models.mechanisms.kernel import State
+from xfcost.torch_models.mechanisms.mamba import Gate
+from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Pad, Scores, Tables, WeightedSum
+
+
+class Mamba2Block(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: Mamba2, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        inner, heads, convolved = config.inner(place.dim), config.head_count(place.dim), config.convolved(place.dim)
+        mixed = config.groups * config.state
+        self.tokens, self.heads, self.groups = place.grid.total, heads, config.groups
+        self.chunks = (config.chunks(place.grid), config.chunk)
+        self.projected, self.parts = (inner, convolved, heads), (inner, mixed, mixed)
+        self.in_proj = Linear(place.dim, sum(self.projected), bias=False)
+        self.conv = Convolution(
+            convolved, convolved, Kernel((config.conv,), (1,), (config.conv - 1,)), groups=convolved
+        )
+        self.act = nn.SiLU()
+        self.step = Step(heads)
+        self.decay = Decay(heads)
+        self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens)
+        self.core = Duality()
+        self.skip = Skip(heads)
+        self.gate = Gate()
+        self.norm = GroupedRms(inner, config.groups)
+        self.out_proj = Linear(inner, place.dim, bias=False)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        z_BNE, entering, dt_BNH = self.in_proj(x_BND).split(self.projected, dim=-1)
+        entering = self.act(in_rows(self.conv(on_grid(entering, (self.tokens,))))[:, : self.tokens])
+        dt_BHCQ1 = self._chunked(self.pad(self.step(dt_BNH)), self.heads)
+        u, b, c = self.pad(entering).split(self.parts, dim=-1)
+        u_BHCQP, b_BHCQS, c_BHCQS = self._chunked(u, self.heads), self._shared(b), self._shared(c)
+        y_BHCQP = self.core(u_BHCQP, dt_BHCQ1, self.decay(), b_BHCQS, c_BHCQS)
+        y_BNE = y_BHCQP.permute(0, 2, 3, 1, 4).flatten(3).flatten(1, 2)[:, : self.tokens]
+        u_BNE = entering[..., : self.parts[0]]
+        return self.out_proj(self.norm(self.gate(self.skip(y_BNE, u_BNE), z_BNE)))
+
+    def _chunked(self, x: Tensor, heads: int) -> Tensor:
+        """(B, C·Q, H·P) -> (B, H, C, Q, P)."""
+        return x.unflatten(-1, (heads, -1)).unflatten(1, self.chunks).permute(0, 3, 1, 2, 4)
+
+    def _shared(self, x: Tensor) -> Tensor:
+        """B or C of every group, read by each of its heads: (B, C·Q, G·S) -> (B, H, C, Q, S)."""
+        x_BGCQS = self._chunked(x, self.groups)
+        shared = self.heads // self.groups
+        return x_BGCQS.unsqueeze(2).expand(-1, -1, shared, -1, -1, -1).flatten(1, 2)
+
+
+class Duality(nn.Module):
+    """The state space in chunks: u (B, H, C, Q, P), Δ (B, H, C, Q, 1), A (H,), B, C (B, H, C, Q, S) -> as u."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs = Multiply()
+        self.rates = Rates()
+        self.sums = Sums()
+        self.local = Inside()
+        self.fade = Fade()
+        self.state = State()
+        self.spans = Spans()
+        self.carry = Carry()
+        self.read = WeightedSum()
+        self.reach = Reach()
+        self.add = Add()
+
+    def forward(self, u: Tensor, dt: Tensor, a_H: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        u_BHCQP = self.inputs(u, dt)
+        sum_BHCQ1 = self.sums(self.rates(dt, a_H))
+        near_BHCQP = self.local(sum_BHCQ1, c, b, u_BHCQP)
+        added_BHCSP = self.state(self.fade(b, sum_BHCQ1), u_BHCQP)
+        before_BHCSP = self.carry(self.spans(sum_BHCQ1[..., -1, 0]), added_BHCSP)
+        return self.add(near_BHCQP, self.reach(self.read(c, before_BHCSP), sum_BHCQ1))
+
+
+class Inside(nn.Module):
+    """The masked products inside a chunk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decays = Decays()
+        self.scores = Scores()
+        self.weigh = Multiply()
+        self.weighted_sum = WeightedSum()
+
+    def forward(self, sums: Tensor, c: Tensor, b: Tensor, u: Tensor) -> Tensor:
+        return self.weighted_sum(self.weigh(self.scores(c, b), self.decays(sums)), u)
+
+
+class Step(nn.Module):
+    """Δ = softplus(Δ + b), steps of 0.001 to 0.1 at first: (B, N, H) -> (B, N, H)."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.logspace(-3, -1, heads).expm1().log())
+
+    def forward(self, dt_BNH: Tensor) -> Tensor:
+        return F.softplus(dt_BNH + self.bias)
+
+
+class Decay(nn.Module):
+    """A = -exp(A_log): (H,), A being -1, -2, … at first."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.arange(1.0, heads + 1).log())
+
+    def forward(self) -> Tensor:
+        return -self.log.exp()
+
+
+class Multiply(nn.Module):
+    """x∘y."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y
+
+
+class Rates(nn.Module):
+    """ΔA: (B, H, C, Q, 1), (H,) -> (B, H, C, Q, 1)."""
+
+    def forward(self, dt_BHCQ1: Tensor, a_H: Tensor) -> Tensor:
+        return dt_BHCQ1 * a_H.view(-1, 1, 1, 1)
+
+
+class Sums(nn.Module):
+    """Of a chunk's exponents up to every token: (B, H, C, Q, 1) -> (B, H, C, Q, 1)."""
+
+    def forward(self, rates_BHCQ1: Tensor) -> Tensor:
+        return rates_BHCQ1.cumsum(-2)
+
+
+def _decayed(sums: Tensor) -> Tensor:
+    """exp(sum to i - sum to j), 0 where j comes after i: (…, T) -> (…, T, T)."""
+    later = torch.ones(sums.shape[-1], sums.shape[-1], dtype=torch.bool, device=sums.device).triu(1)
+    return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(later, -torch.inf).exp()
+
+
+class Decays(nn.Module):
+    """From every token of a chunk to every later one: (B, H, C, Q, 1) -> (B, H, C, Q, Q)."""
+
+    def forward(self, sums_BHCQ1: Tensor) -> Tensor:
+        return _decayed(sums_BHCQ1.squeeze(-1))
+
+
+class Fade(nn.Module):
+    """B by the decay from its token to the chunk's end: (B, H, C, Q, S), (B, H, C, Q, 1) -> (B, H, C, Q, S)."""
+
+    def forward(self, b: Tensor, sums: Tensor) -> Tensor:
+        return b * (sums[..., -1:, :] - sums).exp()
+
+
+class Spans(nn.Module):
+    """Decays from before every chunk to before every later one: (B, H, C) -> (B, H, C + 1, C + 1)."""
+
+    def forward(self, whole_BHC: Tensor) -> Tensor:
+        return _decayed(F.pad(whole_BHC, (1, 0)).cumsum(-1))
+
+
+class Carry(nn.Module):
+    """The states before the chunks, zeros first: (B, H, C + 1, C + 1), (B, H, C, S, P) -> (B, H, C, S, P)."""
+
+    def forward(self, spans: Tensor, added: Tensor) -> Tensor:
+        first_last = F.pad(added, (0, 0, 0, 0, 1, 0))
+        return (spans @ first_last.flatten(3)).view_as(first_last)[:, :, :-1]
+
+
+class Reach(nn.Module):
+    """What is read of the state before a chunk, by the decay since: (B, H, C, Q, P), (B, H, C, Q, 1)."""
+
+    def forward(self, y: Tensor, sums: Tensor) -> Tensor:
+        return y * sums.exp()
+
+
+class Skip(nn.Module):
+    """y + D∘u, one D per head: (B, N, E) twice -> (B, N, E)."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(heads))
+
+    def forward(self, y_BNE: Tensor, u_BNE: Tensor) -> Tensor:
+        y_BNHP, u_BNHP = (part.unflatten(-1, (len(self.weight), -1)) for part in (y_BNE, u_BNE))
+        return (y_BNHP + self.weight.unsqueeze(-1) * u_BNHP).flatten(2)
+
+
+class GroupedRms(nn.Module):
+    """x over its root mean square, group by group of channels, by a gain: (B, N, E) -> (B, N, E)."""
+
+    def __init__(self, width: int, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x_BNE: Tensor) -> Tensor:
+        if self.groups == 1:
+            return F.rms_norm(x_BNE, self.weight.shape, self.weight, 1e-5)
+        x_BNGK = x_BNE.unflatten(-1, (self.groups, -1))
+        return F.rms_norm(x_BNGK, x_BNGK.shape[-1:], None, 1e-5).flatten(2) * self.weight

@@ -1,0 +1,146 @@
+"""Module of `mechanisms/nystrom.py`. B batch, N tokens, M landmarks, D width, H heads, K head width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.leaves import (
+    NO_TABLES,
+    Add,
+    Linear,
+    Scale,
+    Scores,
+    Softmax,
+    Tables,
+    WeightedSum,
+    join_heads,
+    split_heads,
+)
+
+
+class NystromAttention(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: Nystrom, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
+        self.heads, self.more = config.heads, config.padded(place.grid) - place.grid.total
+        exact = config.exact(place.grid)
+        self.pad = None if exact else PadFront(self.more)
+        self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
+        self.core = Core(head_dim, fused=place.fused) if exact else Landmarks(config, head_dim)
+        self.conv: ValueConvolution | None = None
+        if config.conv is not None:
+            self.conv = ValueConvolution(config.heads, config.conv)
+            self.add = Add()
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        if self.pad is not None:
+            x_BND = self.pad(x_BND)
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x_BND).chunk(3, dim=-1))
+        y_BHNK = self.core(q, k, v)
+        if self.conv is not None:
+            y_BHNK = self.add(y_BHNK, self.conv(v))
+        return self.out(join_heads(y_BHNK[:, :, self.more :]))
+
+
+class PadFront(nn.Module):
+    """`more` zeros before the tokens: (B, N, D) -> (B, more + N, D)."""
+
+    def __init__(self, more: int) -> None:
+        super().__init__()
+        self.more = more
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return F.pad(x_BND, (0, 0, self.more, 0)) if self.more else x_BND
+
+
+class Landmarks(nn.Module):
+    """softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺·softmax(Q̃Kᵀ)·V: (B, H, N, K) three times -> (B, H, N, K)."""
+
+    def __init__(self, config: Nystrom, head_dim: int) -> None:
+        super().__init__()
+        self.scale = Scale(head_dim**-0.25)
+        self.landmarks = SegmentMeans(config.landmarks)
+        self.query, self.landmark, self.key = Weights(), Weights(), KeyWeights()
+        self.inverse = PseudoInverse(config.landmarks, config.iterations)
+        self.query_inverse = WeightedSum()
+        self.weighted_sum = WeightedSum()
+
+    def forward(self, q_BHNK: Tensor, k_BHNK: Tensor, v_BHNK: Tensor) -> Tensor:
+        q_BHNK, k_BHNK = self.scale(q_BHNK), self.scale(k_BHNK)
+        q_BHMK, k_BHMK = self.landmarks(q_BHNK), self.landmarks(k_BHNK)
+        query_BHNM, landmark_BHMM = self.query(q_BHNK, k_BHMK), self.landmark(q_BHMK, k_BHMK)
+        v_BHMK = self.key(q_BHMK, k_BHNK, v_BHNK)
+        return self.weighted_sum(self.query_inverse(query_BHNM, self.inverse(landmark_BHMM)), v_BHMK)
+
+
+class SegmentMeans(nn.Module):
+    """(B, H, N, K) -> (B, H, M, K): the means of M segments."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def forward(self, x_BHNK: Tensor) -> Tensor:
+        return x_BHNK.unflatten(2, (self.count, -1)).mean(dim=3)
+
+
+class Weights(nn.Module):
+    """softmax(QKᵀ)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = Scores()
+        self.softmax = Softmax()
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return self.softmax(self.scores(q, k))
+
+
+class KeyWeights(Weights):
+    """softmax(QKᵀ)V."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weighted_sum = WeightedSum()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # type: ignore[override]
+        return self.weighted_sum(super().forward(q, k), v)
+
+
+class PseudoInverse(nn.Module):
+    """A⁺ of a softmax matrix A, iterated (Xiong et al. 2021, equation 11): (B, H, M, M) -> (B, H, M, M)."""
+
+    multiples_3MM: Tensor
+
+    def __init__(self, size: int, iterations: int) -> None:
+        super().__init__()
+        self.iterations = iterations
+        multiples_3MM = torch.tensor([7.0, 15.0, 13.0])[:, None, None] * torch.eye(size)
+        self.register_buffer("multiples_3MM", multiples_3MM, persistent=False)
+
+    def forward(self, a: Tensor) -> Tensor:
+        seven, fifteen, thirteen = self.multiples_3MM.unbind(0)
+        z = a.mT / a.sum(-2).amax(-1)[..., None, None]
+        for _ in range(self.iterations):
+            az = a @ z
+            z = (z * 0.25) @ (thirteen - az @ (fifteen - az @ (seven - az)))
+        return z
+
+
+class ValueConvolution(nn.Conv2d):
+    """Every head's values mixed along the tokens by its own weights: (B, H, N, K) -> (B, H, N, K)."""
+
+    def __init__(self, heads: int, size: int) -> None:
+        super().__init__(heads, heads, (size, 1), padding=(size // 2, 0), groups=heads, bias=False)
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()

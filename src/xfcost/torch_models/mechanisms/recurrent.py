@@ -1,0 +1,181 @@
+"""Module of `mechanisms/recurrent.py`. B batch, N tokens, D width, G gates' numbers together, H hidden units."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.recurrent import Gru, Lstm, Recurrent, Rnn
+from xfcost.torch_models.shared.additive import AdditiveAttention, FirstState, JoinSteps, readout
+from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
+from xfcost.torch_models.shared.recurrence import asks_shapes_alone
+
+# The last state of a direction: h, and an LSTM's cells, (B, H) each.
+State = tuple[Tensor, ...]
+
+
+class RecurrentLayer(nn.Module):
+    """(B, N, D) -> (B, N, H), or (B, N, 2·H) where it reads both ways."""
+
+    def __init__(self, config: Recurrent, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.starts_from_encoder = config.start == "encoder"
+        self.giver: tuple[RecurrentLayer, ...] = ()  # in a tuple: the encoder's layer stays the encoder's
+        self.gives = False
+        self.last: tuple[State, ...] = ()
+        one_way = Direction(config, place) if config.attend is None else Attending(config, place)
+        self.core = None if config.bidirectional else one_way
+        self.forwards = Direction(config, place) if config.bidirectional else None
+        self.backwards = Direction(config, place, reverse=True) if config.bidirectional else None
+        self.join = Join() if config.bidirectional else None
+
+    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
+        """`memory` is there where it is attended to, or the first state is the encoder's: its layer kept that state."""
+        if isinstance(self.core, Attending):
+            return self.core(x_BND, memory_BMD)
+        directions = [way for way in (self.core, self.forwards, self.backwards) if way is not None]
+        answers, states = zip(
+            *(way(x_BND, start) for way, start in zip(directions, self._starts(), strict=False)), strict=True
+        )
+        self.last = states if self.gives else ()
+        return answers[0] if self.join is None else self.join(*answers)
+
+    def _starts(self) -> tuple[State, ...]:
+        if not self.starts_from_encoder:
+            return ((), ())
+        if not self.giver or not self.giver[0].last:
+            raise RuntimeError("it starts from an encoder's last state, and no encoder ran before it")
+        return self.giver[0].last
+
+
+def hand_over(encoder: nn.Module, decoder: nn.Module) -> None:
+    """Let the decoder's recurrent layers that start from the encoder do so, each from the one of the same number."""
+    takers = [layer for layer in decoder.modules() if isinstance(layer, RecurrentLayer) and layer.starts_from_encoder]
+    givers = [layer for layer in encoder.modules() if isinstance(layer, RecurrentLayer)]
+    for taker, giver in zip(takers, givers, strict=False):
+        giver.gives = True
+        taker.giver = (giver,)
+
+
+class Direction(nn.Module):
+    """One way along the tokens: (B, N, D) -> (B, N, H) and the last state."""
+
+    def __init__(self, config: Recurrent, place: Place, *, reverse: bool = False) -> None:
+        super().__init__()
+        units = config.units(place)
+        self.input = Linear(place.dim, config.gates * units, bias=config.bias)
+        self.recurrence = CELLS[type(config)](config, units, reverse=reverse)
+
+    def forward(self, x_BND: Tensor, start: State = ()) -> tuple[Tensor, State]:
+        return self.recurrence(self.input(x_BND), start)
+
+
+class Attending(nn.Module):
+    """Every step asks the memory with the state before it: (B, N, D), (B, M, E) -> (B, N, H), or what is read out.
+
+    Steps wait for each other, and each runs through all leaves. A trace on `meta` asks for shapes alone, and every step
+    has the same: there they stand side by side, N of them at once, whatever their states would be.
+    """
+
+    def __init__(self, config: Recurrent, place: Place) -> None:
+        super().__init__()
+        if config.attend is None:
+            raise TypeError("a recurrent layer without `attend` has nothing to ask")
+        units, width = config.units(place), place.memory_dim
+        states, gates = len(config.states), config.gates * units
+        self.tokens, self.units, self.states = place.grid.total, units, states
+        asks = config.start in {"backwards", "mean"}
+        self.start = FirstState(config.start, width, units, states, bias=config.bias) if asks else None
+        self.input = Linear(place.dim, gates, bias=config.bias)
+        self.inner = AdditiveAttention(config.attend, units, width)
+        self.context = Linear(width, gates, bias=False)
+        self.add_context = Add()
+        self.recurrence = CELLS[type(config)](config, units, reverse=False)
+        self.join = JoinSteps(config.readout)
+        self.readout = readout(config.readout, (place.dim, units, width), bias=config.bias)
+
+    def forward(self, x_BND: Tensor, memory_BME: Tensor) -> Tensor:
+        keys_BMK = self.inner.keys(memory_BME)
+        state = self._first(x_BND, memory_BME)
+        input_BNG = self.input(x_BND)
+        states, contexts = [state[0].unsqueeze(1)], []
+        for part_BTG in input_BNG.split(self._side_by_side(input_BNG), dim=1):
+            asking_BTH = state[0].unsqueeze(1).expand(-1, part_BTG.shape[1], -1)
+            context_BTE = self.inner(asking_BTH, keys_BMK, memory_BME)
+            gates_BTG = self.add_context(part_BTG, self.context(context_BTE))
+            state_BTH, state = self.recurrence(gates_BTG, state)
+            states.append(state_BTH)
+            contexts.append(context_BTE)
+        state_BNH, context_BNE = self.join(states, contexts)
+        return state_BNH if self.readout is None else self.readout(x_BND, state_BNH, context_BNE)
+
+    def _first(self, x_BND: Tensor, memory_BME: Tensor) -> State:
+        if self.start is not None:
+            return self.start(memory_BME)
+        return (x_BND.new_zeros(x_BND.shape[0], self.units),) * self.states
+
+    def _side_by_side(self, x_BNG: Tensor) -> int:
+        """Steps that run at once: one, but where nothing is worked out."""
+        return self.tokens if asks_shapes_alone(x_BNG) else 1
+
+
+class Recurrence(nn.Module):
+    """Steps along the tokens: (B, N, G) -> (B, N, H) and the last state; weights (G, H), initialised as torch's own."""
+
+    def __init__(self, config: Recurrent, units: int, *, reverse: bool) -> None:
+        super().__init__()
+        self.reverse = reverse
+        self.weight = nn.Parameter(torch.empty(config.gates * units, units))
+        self.bias = nn.Parameter(torch.empty(config.gates * units)) if config.bias else None
+        for parameter in self.parameters():
+            if not parameter.is_meta:
+                nn.init.uniform_(parameter, -(units**-0.5), units**-0.5)
+
+    def last(self, y_BNH: Tensor) -> Tensor:
+        """The answer at the token that was read last."""
+        return y_BNH[:, 0 if self.reverse else -1]
+
+
+class RnnRecurrence(Recurrence):
+    """h = act(x + U h + b')."""
+
+    def __init__(self, config: Rnn, units: int, *, reverse: bool) -> None:
+        super().__init__(config, units, reverse=reverse)
+        self.act = config.act
+
+    def forward(self, x_BNG: Tensor, start: State) -> tuple[Tensor, State]:
+        run = torch.ops.xfcost.rnn_tanh if self.act == "tanh" else torch.ops.xfcost.rnn_relu
+        y_BNH = run(x_BNG, self.weight, self.bias, *(start or (None,)), self.reverse)
+        return y_BNH, (self.last(y_BNH),)
+
+
+class LstmRecurrence(Recurrence):
+    """The state is h and c."""
+
+    def forward(self, x_BNG: Tensor, start: State) -> tuple[Tensor, State]:
+        y_BNH, c_BH = torch.ops.xfcost.lstm(x_BNG, self.weight, self.bias, *(start or (None, None)), self.reverse)
+        return y_BNH, (self.last(y_BNH), c_BH)
+
+
+class GruRecurrence(Recurrence):
+    """The state is reset after its map, or before it."""
+
+    def __init__(self, config: Gru, units: int, *, reverse: bool) -> None:
+        super().__init__(config, units, reverse=reverse)
+        self.reset = config.reset
+
+    def forward(self, x_BNG: Tensor, start: State) -> tuple[Tensor, State]:
+        run = torch.ops.xfcost.gru_reset_after if self.reset == "after" else torch.ops.xfcost.gru_reset_before
+        y_BNH = run(x_BNG, self.weight, self.bias, *(start or (None,)), self.reverse)
+        return y_BNH, (self.last(y_BNH),)
+
+
+CELLS: dict[type[Recurrent], type[Recurrence]] = {Rnn: RnnRecurrence, Lstm: LstmRecurrence, Gru: GruRecurrence}
+
+
+class Join(nn.Module):
+    """Both directions' answers beside each other."""
+
+    def forward(self, forwards_BNH: Tensor, backwards_BNH: Tensor) -> Tensor:
+        return torch.cat([forwards_BNH, backwards_BNH], dim=-1)

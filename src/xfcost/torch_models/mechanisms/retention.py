@@ -1,0 +1,196 @@
+"""Module of `mechanisms/retention.py`.
+
+B batch, N tokens, C chunks of T tokens, D width, H heads, K width of a head's keys, V of its values.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.retention import Retention
+from xfcost.torch_models.mechanisms.kernel import State
+from xfcost.torch_models.mechanisms.mamba import Gate
+from xfcost.torch_models.mechanisms.mamba2 import Multiply
+from xfcost.torch_models.shared import scans  # noqa: F401 - its operations stand in torch.ops.xfcost
+from xfcost.torch_models.shared.leaves import (
+    NO_TABLES,
+    Add,
+    Linear,
+    Pad,
+    Scale,
+    Scores,
+    Tables,
+    WeightedSum,
+    join_heads,
+    split_heads,
+)
+from xfcost.torch_models.shared.positions import Rotary
+
+# Of the angles by which queries and keys turn.
+ROTARY_BASE: Final = 10000.0
+
+
+class MultiScaleRetention(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: Retention, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        dim, values, self.heads = place.dim, config.values(place.dim), config.heads
+        self.parts = (dim, dim, values)
+        self.qkv = Linear(dim, sum(self.parts), bias=False)
+        self.scale = Scale((dim // config.heads) ** -0.5)
+        self.rotary = Rotary(place.grid.total, dim // config.heads, ROTARY_BASE)
+        self.core = _core(config, place)
+        self.norm = HeadNorm(config.norm)
+        self.gate_proj = Linear(dim, values, bias=False)
+        self.gate = Gate()
+        self.out = Linear(values, dim, bias=False)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        q_BHNK, k_BHNK, v_BHNV = (split_heads(part, self.heads) for part in self.qkv(x_BND).split(self.parts, dim=-1))
+        y_BHNV = self.core(self.rotary(q_BHNK), self.rotary(self.scale(k_BHNK)), v_BHNV)
+        y_BNE = self.norm(y_BHNV.transpose(1, 2)).flatten(2)
+        return self.out(self.gate(y_BNE, self.gate_proj(x_BND)))
+
+
+def _core(config: Retention, place: Place) -> nn.Module:
+    if config.form == "recurrent":
+        return Recurrent(config.heads)
+    return Parallel(config.heads) if config.form == "parallel" else Chunkwise(config, place)
+
+
+def decay(heads: int) -> Tensor:
+    """γ of every head, 1 - 2^(-5-i), without rounding: (H,)."""
+    return 1 - 2.0 ** (-5 - torch.arange(heads))
+
+
+class HeadNorm(nn.Module):
+    """The columns of every head of a token by themselves, without weights: (B, N, H, V) -> (B, N, H, V)."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.centred = kind == "layer_norm"
+
+    def forward(self, y_BNHV: Tensor) -> Tensor:
+        width = y_BNHV.shape[-1:]
+        return F.layer_norm(y_BNHV, width) if self.centred else F.rms_norm(y_BNHV, width, eps=1e-6)
+
+
+class Decays(nn.Module):
+    """D of N tokens, γ^(n-m) and 0 for later ones: -> (H, N, N)."""
+
+    decay_H: Tensor
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.register_buffer("decay_H", decay(heads), persistent=False)
+
+    def forward(self, tokens: int) -> Tensor:
+        at_N = torch.arange(tokens, device=self.decay_H.device)
+        back_NN = (at_N.unsqueeze(-1) - at_N).clamp(min=0)
+        return (self.decay_H.view(-1, 1, 1) ** back_NN).tril()
+
+
+class ChunkDecays(Decays):
+    """D of a chunk's tokens, (H, 1, T, T), and the decays since before the chunk, γ^1 to γ^T: (H, T)."""
+
+    def forward(self, tokens: int) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        decays_HTT = super().forward(tokens)
+        since_HT = decays_HTT[..., 0] * self.decay_H.unsqueeze(-1)
+        return decays_HTT.unsqueeze(1), since_HT
+
+
+class ByDecay(nn.Module):
+    """y by a decay for every head and place in a chunk: (B, H, C, T, V), (H, T) -> (B, H, C, T, V)."""
+
+    def forward(self, y: Tensor, decay_HT: Tensor) -> Tensor:
+        return y * decay_HT.unsqueeze(1).unsqueeze(-1)
+
+
+class Within(nn.Module):
+    """(QKᵀ∘D)V: (…, T, K) twice, (…, T, V), (…, T, T) -> (…, T, V)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = Scores()
+        self.weigh = Multiply()
+        self.weighted_sum = WeightedSum()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, decays: Tensor) -> Tensor:
+        return self.weighted_sum(self.weigh(self.scores(q, k), decays), v)
+
+
+class Parallel(Within):
+    """All products: (B, H, N, K) twice, (B, H, N, V) -> (B, H, N, V)."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.decays = Decays(heads)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(q, k, v, self.decays(q.shape[2]))
+
+
+class Chunkwise(nn.Module):
+    """The products of a chunk, and what all earlier ones left in a state: as Parallel."""
+
+    def __init__(self, config: Retention, place: Place) -> None:
+        super().__init__()
+        self.tokens, self.chunks = place.grid.total, config.chunks(place.grid)
+        self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens)
+        self.decays = ChunkDecays(config.heads)
+        self.local = Within()
+        self.fade = ByDecay()
+        self.state = State()
+        self.carry = Carry()
+        self.read = WeightedSum()
+        self.reach = ByDecay()
+        self.add = Add()
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q_BHCTK, k_BHCTK, v_BHCTV = (self.pad(part).unflatten(2, self.chunks) for part in (q, k, v))
+        decays_H1TT, since_HT = self.decays(self.chunks[1])
+        near_BHCTV = self.local(q_BHCTK, k_BHCTK, v_BHCTV, decays_H1TT)
+        added_BHCKV = self.state(k_BHCTK, self.fade(v_BHCTV, decays_H1TT[:, 0, -1]))
+        before_BHCKV = self.carry(added_BHCKV, since_HT[:, -1])
+        y_BHCTV = self.add(near_BHCTV, self.reach(self.read(q_BHCTK, before_BHCKV), since_HT))
+        return y_BHCTV.flatten(2, 3)[:, :, : self.tokens]
+
+
+class Carry(nn.Module):
+    """The states before the chunks: (B, H, C, K, V), γ^T (H,) -> (B, H, C, K, V)."""
+
+    def forward(self, added: Tensor, decay_H: Tensor) -> Tensor:
+        added_BCHKV = added.transpose(1, 2)
+        before = torch.ops.xfcost.decayed_sums(added_BCHKV.flatten(2), decay_H)
+        return before.view_as(added_BCHKV).transpose(1, 2)
+
+
+class Recurrent(nn.Module):
+    """One token after the other: as Parallel."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.scan = Scan(heads)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        read_BNE = self.scan(*(join_heads(part) for part in (q, k, v)))
+        return split_heads(read_BNE, q.shape[1])
+
+
+class Scan(nn.Module):
+    """Heads beside each other, (B, N, D) twice, (B, N, E) -> (B, N, E)."""
+
+    decay_H: Tensor
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.register_buffer("decay_H", decay(heads), persistent=False)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.ops.xfcost.retention(q, k, v, self.decay_H)

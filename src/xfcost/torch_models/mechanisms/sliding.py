@@ -1,0 +1,99 @@
+"""Module of `mechanisms/sliding.py`.
+
+B batch, N tokens, P tokens with padding, D width, H heads, K head width, G global tokens, R residue classes (the
+dilation), T = P/R tokens of a class.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.sliding import Sliding
+from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.band import BandCore, BandMask, ChunkScores
+from xfcost.torch_models.shared.grouped import GroupedHeads
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
+
+
+class SlidingAttention(GroupedHeads):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: Sliding, place: Place, tables: Tables = NO_TABLES) -> None:
+        inner, bias, padded = config.inner(place.dim), config.projection_bias, config.padded(place.grid)
+        super().__init__(config, place.dim, padded)
+        self.config, self.tokens = config, place.grid.total
+        self.pad = Pad(padded - self.tokens)
+        if config.own_projections:
+            self.global_q = Linear(place.dim, inner, bias=bias)
+            self.global_kv = Linear(place.dim, 2 * inner, bias=bias)
+        self.core = nn.ModuleDict({"inner": band(config, self.tokens, padded, inner // config.heads)})
+        if config.global_tokens:
+            rows = Core(inner // config.heads, fused=False, mask=PaddingMask(self.tokens, padded))
+            self.core["global"] = rows
+            self.overwrite = Overwrite()
+        self.out = Linear(inner, place.dim, bias=bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x_BPD = self.pad(x_BND)
+        q, k, v = self.projected(x_BPD)
+        y_BPD = join_heads(self._local(q, k, v))
+        if self.config.global_tokens:
+            y_BPD = self.overwrite(join_heads(self._global(x_BPD, q, k, v)), y_BPD)
+        return self.out(y_BPD)[:, : self.tokens]
+
+    def _local(self, q_BHPK: Tensor, k_BHPK: Tensor, v_BHPK: Tensor) -> Tensor:
+        """Every token's own row: its band of three half windows, and the global tokens: -> (B, H, P, K)."""
+        classes, g = self.config.dilation, self.config.global_tokens
+        # token p = t·R + r stands in class r at t
+        parts = (part.unflatten(2, (-1, classes)).transpose(2, 3) for part in (q_BHPK, k_BHPK, v_BHPK))
+        of_global = (part[:, :, None, :g] for part in (k_BHPK, v_BHPK))  # (B, H, 1, G, K), none with fewer heads
+        y_BHRTK: Tensor = self.core["inner"](*parts, *of_global)
+        return y_BHRTK.transpose(2, 3).flatten(2, 3)
+
+    def _global(self, x_BPD: Tensor, q_BHPK: Tensor, k_BHPK: Tensor, v_BHPK: Tensor) -> Tensor:
+        """The global tokens' rows: -> (B, H, G, K)."""
+        g, heads = self.config.global_tokens, self.config.heads
+        q_BHGK = q_BHPK[:, :, :g]
+        if self.config.own_projections:
+            q_BHGK = split_heads(self.global_q(x_BPD[:, :g]), heads)
+            k_BHPK, v_BHPK = (split_heads(part, heads) for part in self.global_kv(x_BPD).chunk(2, dim=-1))
+        y_BHGK: Tensor = self.core["global"](q_BHGK, k_BHPK, v_BHPK)
+        return y_BHGK
+
+
+def band(config: Sliding, tokens: int, padded: int, head_dim: int) -> BandCore:
+    """Half a window is a block: causal, of blocks before the query's; else of one on each side, in chunks."""
+    side, classes, causal = config.half, config.dilation, bool(config.causal)
+    reach = (config.window - 1, 0) if causal else (side, side)
+    blocks, among, shared = padded // classes // side, range(config.global_tokens, tokens), config.shared
+    return BandCore(
+        head_dim,
+        side,
+        config.global_tokens,
+        mask=BandMask(side, blocks, among, reach, classes, shared=shared),
+        around=(2 * side, 0) if causal else (side, side),
+        scores=None if causal else ChunkScores(side),
+        shared=shared,
+    )
+
+
+class PaddingMask(nn.Module):
+    """-∞ where a key is padding: on (B, H, G, P)."""
+
+    padding_P: Tensor
+
+    def __init__(self, tokens: int, padded: int) -> None:
+        super().__init__()
+        self.register_buffer("padding_P", torch.arange(padded) >= tokens, persistent=False)
+
+    def forward(self, scores_BHGP: Tensor) -> Tensor:
+        return scores_BHGP.masked_fill(self.padding_P, float("-inf"))
+
+
+class Overwrite(nn.Module):
+    """The global tokens' rows in place of the first ones: (B, G, D), (B, P, D) -> (B, P, D)."""
+
+    def forward(self, rows_BGD: Tensor, y_BPD: Tensor) -> Tensor:
+        return torch.cat([rows_BGD, y_BPD[:, rows_BGD.shape[1] :]], dim=1)

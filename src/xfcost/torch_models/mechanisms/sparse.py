@@ -1,0 +1,161 @@
+"""Module of `mechanisms/sparse.py`: factors, each of which cuts queries and keys in its own way.
+
+B batch, N tokens, P tokens with their padding, U blocks of L (the stride), D width, I width of all heads, Q and S width
+of one factor's queries and values, H heads, K head width; G groups of T queries and M keys; X several of them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.sparse import Sparse
+from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.blocks import MemoryBlocks
+from xfcost.torch_models.shared.leaves import (
+    NO_TABLES,
+    Add,
+    Linear,
+    Pad,
+    Scale,
+    Scores,
+    Softmax,
+    Tables,
+    WeightedSum,
+    split_groups,
+)
+from xfcost.torch_models.shared.sparse_masks import Rows, join_groups, local_mask, lonely, long_layout, long_mask
+
+
+class SparseAttention(nn.Module):
+    """(B, N, D) -> (B, N, D). Projections stand factor after factor: Q, K, V of the first, then of the second."""
+
+    def __init__(self, config: Sparse, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        inner, keys, self.tokens = config.inner(place.dim), config.key_inner(place.dim), place.grid.total
+        self.qkv = Linear(place.dim, 2 * keys + inner, bias=config.projection_bias)
+        self.pad = Pad(config.blocks(place.grid).padded - self.tokens)
+        self.factors = {"heads": ("local", "long"), "merged": ("core",)}.get(config.integration, (config.integration,))
+        made = {"local": LocalFactor, "long": LongFactor, "core": MergedFactors}
+        for name in self.factors:
+            self.add_module(name, made[name](config, place, config.heads // len(self.factors)))
+        self.join_heads = JoinHeads() if len(self.factors) > 1 else None
+        self.out = Linear(inner, place.dim, bias=config.projection_bias)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        parts = self.pad(self.qkv(x_BND)).chunk(len(self.factors), dim=-1)
+        answers = [self.get_submodule(name)(part) for name, part in zip(self.factors, parts, strict=True)]
+        y_BPI = answers[0] if self.join_heads is None else self.join_heads(*answers)
+        return self.out(y_BPI.narrow(1, 0, self.tokens))
+
+
+class JoinHeads(nn.Module):
+    """(B, P, S) twice -> (B, P, 2S)."""
+
+    def forward(self, local_BPS: Tensor, long_BPS: Tensor) -> Tensor:
+        return torch.cat([local_BPS, long_BPS], dim=-1)
+
+
+class LocalFactor(nn.Module):
+    """A⁽¹⁾: blocks of queries against themselves and, strided, their neighbours. (B, P, Q + Q + S) -> (B, P, S)."""
+
+    def __init__(self, config: Sparse, place: Place, heads: int) -> None:
+        super().__init__()
+        blocks = config.blocks(place.grid)
+        self.heads, self.rows, self.widths = heads, Rows(blocks.groups, config.stride), widths(config, place, heads)
+        self.memory_blocks = MemoryBlocks(blocks._replace(sides=(1, blocks.padded)))
+        self.core = Core(self.widths[0] // heads, fused=place.fused, mask=local_mask(config, place.grid))
+
+    def forward(self, qkv_BPX: Tensor) -> Tensor:
+        keys, _, values = self.widths
+        q_BPQ, kv_BPX = qkv_BPX.split([keys, keys + values], dim=-1)
+        key_values = self.memory_blocks(kv_BPX).split([keys, values], dim=-1)
+        parts = (split_groups(part, self.heads) for part in (self.rows.queries(q_BPQ), *key_values))
+        return self.rows.back(join_groups(self.core(*parts)))
+
+
+class LongFactor(nn.Module):
+    """A⁽²⁾: columns of the sequence laid out in rows of l, or its summary cells. (B, P, Q + Q + S) -> (B, P, S)."""
+
+    def __init__(self, config: Sparse, place: Place, heads: int) -> None:
+        super().__init__()
+        self.heads, self.layout, self.widths = heads, long_layout(config, place.grid), widths(config, place, heads)
+        mask = long_mask(config, place.grid, merged=False)
+        self.core = Core(self.widths[0] // heads, fused=place.fused, mask=mask)
+        self.silence = Silence(lonely(config, place.grid)) if config.summary is not None else None
+
+    def forward(self, qkv_BPX: Tensor) -> Tensor:
+        q_BPQ, k_BPQ, v_BPS = qkv_BPX.split(self.widths, dim=-1)
+        laid = (self.layout.queries(q_BPQ), self.layout.keys(k_BPQ), self.layout.keys(v_BPS))
+        y_BGHTK = self.core(*(split_groups(part, self.heads) for part in laid))
+        y_BPS = self.layout.back(join_groups(y_BGHTK))
+        return y_BPS if self.silence is None else self.silence(y_BPS)
+
+
+def widths(config: Sparse, place: Place, heads: int) -> list[int]:
+    """Q, Q, S: of queries, keys and values of so many heads."""
+    keys, values = (inner(place.dim) // config.heads * heads for inner in (config.key_inner, config.inner))
+    return [keys, keys, values]
+
+
+class Silence(nn.Module):
+    """Zeros where nothing may be read: (B, P, S) -> (B, P, S)."""
+
+    lonely_P: Tensor
+
+    def __init__(self, lonely_P: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("lonely_P", lonely_P.to(torch.empty(0).device), persistent=False)
+
+    def forward(self, y_BPS: Tensor) -> Tensor:
+        return y_BPS.masked_fill(self.lonely_P.unsqueeze(-1), 0.0)
+
+
+class MergedFactors(nn.Module):
+    """One softmax over the keys of both: (B, P, Q + Q + S) -> (B, P, S).
+
+    Scores of the long factor come out in its own layout, and are viewed block by block to stand beside the local ones.
+    """
+
+    def __init__(self, config: Sparse, place: Place, heads: int) -> None:
+        super().__init__()
+        blocks = config.blocks(place.grid)
+        self.heads, self.widths = heads, widths(config, place, heads)
+        self.keys = [config.products(factor, blocks)[2] for factor in ("local", "long")]
+        self.rows, self.layout = Rows(blocks.groups, config.stride), long_layout(config, place.grid)
+        self.memory_blocks = MemoryBlocks(blocks._replace(sides=(1, blocks.padded)))
+        self.scale = Scale((self.widths[0] // heads) ** -0.5)
+        self.local_scores, self.long_scores = Scores(), Scores()
+        self.local_mask = local_mask(config, place.grid)
+        self.long_mask = long_mask(config, place.grid, merged=True)
+        self.join = JoinScores()
+        self.softmax = Softmax()
+        self.local_weighted_sum, self.long_weighted_sum = WeightedSum(), WeightedSum()
+        self.add = Add()
+
+    def forward(self, qkv_BPX: Tensor) -> Tensor:
+        keys, _, values = self.widths
+        q_BPQ, kv_BPX = qkv_BPX.split([keys, keys + values], dim=-1)
+        q_BPQ = self.scale(q_BPQ)
+        k_BUHMK, v_BUHMK = self._split(self.memory_blocks(kv_BPX))
+        k_BGHMK, v_BGHMK = self._split(self.layout.keys(kv_BPX))
+        local_BUHLM = self.local_mask(self.local_scores(split_groups(self.rows.queries(q_BPQ), self.heads), k_BUHMK))
+        long_BGHTM = self.long_mask(self.long_scores(split_groups(self.layout.queries(q_BPQ), self.heads), k_BGHMK))
+        weights_BUHLM = self.softmax(self.join(local_BUHLM, self.layout.by_block(long_BGHTM)))
+        local_BUHLM, long_BUHLM = weights_BUHLM.split(self.keys, dim=-1)
+        local_BUHLK = self.local_weighted_sum(local_BUHLM, v_BUHMK)
+        long_BGHTK = self.long_weighted_sum(self.layout.from_block(long_BUHLM), v_BGHMK)
+        return self.rows.back(join_groups(self.add(local_BUHLK, self.layout.by_block(long_BGHTK))))
+
+    def _split(self, kv_BGMX: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, G, M, Q + S) -> (B, G, H, M, K) twice."""
+        k_BGMQ, v_BGMS = kv_BGMX.split(self.widths[1:], dim=-1)
+        return split_groups(k_BGMQ, self.heads), split_groups(v_BGMS, self.heads)
+
+
+class JoinScores(nn.Module):
+    """(…, M), (…, M') -> (…, M + M')."""
+
+    def forward(self, local: Tensor, long: Tensor) -> Tensor:
+        return torch.cat([local, long], dim=-1)

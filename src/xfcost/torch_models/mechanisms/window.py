@@ -1,0 +1,156 @@
+"""Module of `mechanisms/window.py`. B batch, N tokens, G windows of T tokens, D width, H heads, K head width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.window import Window
+from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.cosine import ScaledCosine
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, split_groups
+from xfcost.torch_models.shared.position_bias import LogCpb, RelativeBias
+
+
+class WindowAttention(nn.Module):
+    """(B, N, D) -> (B, N, D), N in raster order."""
+
+    def __init__(self, config: Window, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        sides, window = place.grid.sides, config.window(place.grid)
+        padded, shifts = config.padded(place.grid).sides, config.shifts(place.grid)
+        self.heads = config.heads
+        self.partition = Partition(sides, padded, window, shifts)
+        whole = config.key_bias
+        self.qkv = Linear(place.dim, 3 * place.dim, bias=config.projection_bias) if whole else None
+        self.qv = None if whole else Linear(place.dim, 2 * place.dim)
+        self.k = None if whole else Linear(place.dim, place.dim, bias=False)
+        self.relative_bias = RelativeBias(window, config.heads) if config.bias == "relative" else None
+        self.cpb = LogCpb(window, config.heads) if config.bias == "log_cpb" else None
+        self.cosine = ScaledCosine(config.heads) if config.score == "cosine" else None
+        self.core = Core(
+            place.dim // config.heads,
+            fused=place.fused,
+            biased=config.bias != "none",
+            scaled=self.cosine is None,
+            mask=ShiftMask(padded, window, shifts) if config.shift else None,
+        )
+        self.out = Linear(place.dim, place.dim, bias=config.biased_output)
+        self.merge = Merge(sides, padded, window, shifts)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        q_BGHTK, k_BGHTK, v_BGHTK = self._projected(self.partition(x_BND))
+        bias_HTT = self._bias()
+        if self.cosine is not None:
+            q_BGHTK, k_BGHTK = self.cosine(q_BGHTK, k_BGHTK)
+        y_BGTD = self.core(q_BGHTK, k_BGHTK, v_BGHTK, bias_HTT).transpose(2, 3).flatten(3)
+        return self.merge(self.out(y_BGTD))
+
+    def _projected(self, x_BGTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values, (B, G, H, T, K) each."""
+        if self.qkv is not None:
+            q, k, v = self.qkv(x_BGTD).chunk(3, dim=-1)
+        else:
+            (q, v), k = self.qv(x_BGTD).chunk(2, dim=-1), self.k(x_BGTD)  # type: ignore[misc]
+        q_BGHTK, k_BGHTK, v_BGHTK = (split_groups(part, self.heads) for part in (q, k, v))
+        return q_BGHTK, k_BGHTK, v_BGHTK
+
+    def _bias(self) -> Tensor | None:
+        """What is added to every window's scores, (H, T, T)."""
+        network = self.relative_bias or self.cpb
+        return None if network is None else network()
+
+
+class Partition(nn.Module):
+    """Pad to whole windows, roll back by the shift, cut: (B, N, D) -> (B, G, T, D)."""
+
+    def __init__(
+        self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.sides, self.shifts = sides, shifts
+        self.pad = [0, 0] + [
+            n for side, more in reversed(list(zip(sides, padded, strict=True))) for n in (0, more - side)
+        ]
+        self.cut = [n for side, w in zip(padded, window, strict=True) for n in (side // w, w)]
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x = x_BND.unflatten(1, self.sides)
+        if any(self.pad):
+            x = F.pad(x, self.pad)
+        if any(self.shifts):
+            x = x.roll([-shift for shift in self.shifts], dims=list(range(1, len(self.sides) + 1)))
+        return cut_windows(x, self.cut)
+
+
+class Merge(nn.Module):
+    """The way back: (B, G, T, D) -> (B, N, D)."""
+
+    def __init__(
+        self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        self.sides, self.padded, self.window, self.shifts = sides, padded, window, shifts
+
+    def forward(self, x_BGTD: Tensor) -> Tensor:
+        rank = len(self.sides)
+        counts = [side // w for side, w in zip(self.padded, self.window, strict=True)]
+        x = x_BGTD.unflatten(2, self.window).unflatten(1, counts)
+        pairs = [axis for side in range(rank) for axis in (1 + side, 1 + rank + side)]
+        x = x.permute(0, *pairs, 2 * rank + 1)
+        for side in range(rank):
+            x = x.flatten(1 + side, 2 + side)
+        if any(self.shifts):
+            x = x.roll(list(self.shifts), dims=list(range(1, rank + 1)))
+        for axis, side in enumerate(self.sides):
+            x = x.narrow(axis + 1, 0, side)
+        return x.flatten(1, rank)
+
+
+class ShiftMask(nn.Module):
+    """-∞ where the roll brought tokens together that were not neighbours: on (…, G, H, T, T)."""
+
+    apart_GTT: Tensor
+
+    def __init__(self, padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> None:
+        super().__init__()
+        self.idle = not any(shifts)
+        device = torch.empty(0).device
+        apart = shifted_apart(padded, window, shifts).to(device)
+        self.register_buffer("apart_GTT", apart, persistent=False)
+
+    def forward(self, scores: Tensor | None) -> Tensor | None:
+        """Masked scores or bias; with neither, the pairs that may be read, as booleans."""
+        apart_GHTT = self.apart_GTT.unsqueeze(1)
+        if self.idle:
+            return scores
+        return apart_GHTT.logical_not() if scores is None else scores.masked_fill(apart_GHTT, float("-inf"))
+
+
+def cut_windows(x: Tensor, cut: list[int]) -> Tensor:
+    """(B, side, …, D) -> (B, G, T, D); `cut` holds (windows, window) for every side."""
+    rank = len(cut) // 2
+    for side in reversed(range(rank)):
+        x = x.unflatten(1 + side, (cut[2 * side], cut[2 * side + 1]))
+    counts = [1 + 2 * side for side in range(rank)]
+    inside = [2 + 2 * side for side in range(rank)]
+    return x.permute(0, *counts, *inside, 2 * rank + 1).flatten(1 + rank, 2 * rank).flatten(1, rank)
+
+
+def shifted_apart(padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> Tensor:
+    """True where two tokens of a rolled window lie in different regions of the grid: (G, T, T), on the CPU."""
+    with torch.device("cpu"):
+        region = torch.zeros(1, *padded, 1, dtype=torch.long)
+        for axis, (side, w, shift) in enumerate(zip(padded, window, shifts, strict=True)):
+            along = torch.zeros(side, dtype=torch.long)
+            if shift:
+                along[side - w : side - shift] = 1
+                along[side - shift :] = 2
+            shape = [1] * (len(padded) + 2)
+            shape[axis + 1] = side
+            region = region * 3 + along.reshape(shape)
+        cut = [n for side, w in zip(padded, window, strict=True) for n in (side // w, w)]
+        region_GT = cut_windows(region, cut)[0, :, :, 0]
+        return region_GT[:, :, None] != region_GT[:, None, :]

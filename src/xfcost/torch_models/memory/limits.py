@@ -1,0 +1,105 @@
+"""How many bytes a process may still take, and what says so: free memory, cgroups (v1 and v2), the address space."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final, NamedTuple
+
+import psutil
+
+# A cgroup of version 1 without a limit has one of nearly 2⁶³ bytes, down to a config.
+_NO_LIMIT: Final = 2**62
+
+Read = Callable[[str], str | None]
+
+
+class Limit(NamedTuple):
+    """Bytes that are left under a limit, and what it is."""
+
+    left: int
+    name: str
+
+
+class _Files(NamedTuple):
+    """Where a version of cgroups keeps its numbers."""
+
+    limit: str
+    usage: str
+    reclaimable: str
+    """The line of memory.stat with the config cache that the system drops before it refuses."""
+
+
+_VERSION_1: Final = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_VERSION_2: Final = _Files("memory.max", "memory.current", "inactive_file")
+
+
+def read_text(path: str) -> str | None:
+    """A file's text, None where it can't be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def tightest() -> Limit:
+    """The limit that leaves this process the fewest bytes."""
+    space = address_space_left()
+    return min((Limit(_available(), "free memory"), *cgroup_limits(read_text), *([space] if space else [])))
+
+
+def _available() -> int:
+    return int(psutil.virtual_memory().available)
+
+
+def address_space_left() -> Limit | None:
+    """What RLIMIT_AS (`ulimit -v`) leaves; None where there is no such limit."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if most == resource.RLIM_INFINITY:
+        return None
+    used = int(psutil.Process().memory_info().vms)
+    return Limit(max(most - used, 0), f"the limit of the address space (ulimit -v, {most:,} bytes)")
+
+
+def cgroup_limits(read: Read) -> Iterator[Limit]:
+    """What the memory limits of this process's cgroup and of its ancestors leave; `read` gives a file's text or None.
+
+    Component cache that nothing uses counts as free, as the kernel drops it before it refuses.
+    Kernel documentation: admin-guide/cgroup-v2 (memory.max, memory.current) and cgroup-v1/memory.
+    """
+    mounts = [line.split() for line in (read("/proc/self/mounts") or "").splitlines()]
+    for line in (read("/proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            at = [mount[1] for mount in mounts if mount[2] == "cgroup2"]
+            files = _VERSION_2
+        elif "memory" in controllers.split(","):
+            at = [mount[1] for mount in mounts if mount[2] == "cgroup" and "memory" in mount[3].split(",")]
+            files = _VERSION_1
+        else:
+            continue
+        for mount in at:
+            yield from _along(read, mount, path, files)
+
+
+def _along(read: Read, mount: str, path: str, files: _Files) -> Iterator[Limit]:
+    """Of a cgroup and its ancestors up to the mount; inside a container some of them can't be seen."""
+    own = PurePosixPath(path)
+    for group in (own, *own.parents):
+        folder = f"{mount}{group}".rstrip("/")
+        most, used = _number(read(f"{folder}/{files.limit}")), _number(read(f"{folder}/{files.usage}"))
+        if most is None or used is None or most >= _NO_LIMIT:
+            continue
+        cache = dict(line.split() for line in (read(f"{folder}/memory.stat") or "").splitlines())
+        left = most - used + int(cache.get(files.reclaimable, 0))
+        yield Limit(max(left, 0), f"the memory limit of the cgroup {group} ({most:,} bytes)")
+
+
+def _number(text: str | None) -> int | None:
+    """`max` and what isn't there are no number."""
+    return int(text) if text is not None and text.strip().isdigit() else None

@@ -1,0 +1,118 @@
+"""What every operation of a running module reads, its own inputs alone being changed, and are its weights fixed.
+
+`probe_rows` takes any nn.Module whose inputs are (1, N, D). It knows nothing of specs, mechanisms or formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
+
+from xfcost.torch_models.probing.calls import Call, tensors
+from xfcost.torch_models.probing.probe import prepared
+from xfcost.torch_models.probing.reading import Reading
+from xfcost.torch_models.probing.run import LabelledRun
+
+# What every number that an operation makes is multiplied by, about: no two are then equal.
+APART: Final = 1e-3
+
+
+def probe_rows(  # noqa: PLR0913 - the call, in its parts
+    module: nn.Module,
+    inputs: tuple[Any, ...],
+    *,
+    positional: frozenset[str] = frozenset(),
+    states: frozenset[str] = frozenset(),
+    apart: int = 0,
+    fresh_weights: bool = True,
+    rounding: float = 0,
+    seed: int = 0,
+) -> dict[str, Reading]:
+    """What every leaf of `module` reads that gives floats, by the leaf's name.
+
+    The module runs in float64 on two samples of noise. Every number of the first is labelled by the token it belongs
+    to; every leaf is then called again with its own inputs changed, one label at a time. Choices (indices) are no
+    readings: they decide who reads, and carry nothing.
+
+    Args:
+        module: any module; its leaves are its operations.
+        inputs: example inputs, nested ones too, (1, N, D) each; tokens are numbered on from one to the next.
+        positional: leaves that give weights of keys which they don't read (a bias, weights out of the query alone):
+            the keys are numbered by the last axis of what they give, and as many are read.
+        states: leaves that give states of what was read before, each for several tokens to read: they are no tokens.
+        apart: as many axes after the batch number heads or lists of keys that choose for themselves: each is counted
+            for itself.
+        fresh_weights: put noise in place of the weights, so that zeros of an initialisation hide nothing.
+        rounding: differences up to this part of the largest number are none.
+        seed: of all noise.
+
+    Raises:
+        ValueError: the module stands on `meta`.
+    """
+    noise = torch.Generator().manual_seed(seed)
+    module = prepared(module, noise if fresh_weights else None)
+    first, second = (
+        tree_map(lambda tensor: torch.randn(tensor.shape, generator=noise, dtype=torch.float64), inputs)
+        for _ in range(2)
+    )
+    others: dict[str, list[Call]] = {}
+    _watch(module, second, lambda name, call: others.setdefault(name, []).append(call), lambda answer: answer)
+    run = LabelledRun(tensors(first), positional, states, apart, rounding, noise)
+    turns = dict.fromkeys(others, 0)
+
+    def look(name: str, call: Call) -> None:
+        run.look(name, call, others[name][turns[name]])
+        turns[name] += 1
+
+    _watch(module, first, look, lambda answer: tree_map(lambda value: _apart(value, noise), answer))
+    return {name: run.read(name) for name in run.names}
+
+
+def _watch(
+    module: nn.Module,
+    inputs: tuple[Any, ...],
+    see: Callable[[str, Call], None],
+    change: Callable[[Any], Any],
+) -> None:
+    """Run `module` and let `see` look at every call of a leaf, whose answer is what `change` makes of it."""
+    busy: list[nn.Module] = []  # `see` may call the leaf again
+    entering: list[tuple[list[Any], Any]] = []
+    hooks = []
+    for name, leaf in module.named_modules():
+        if next(leaf.children(), None) is not None:
+            continue
+
+        def enter(leaf: nn.Module, args: Any, kwargs: Any) -> None:
+            if not busy:  # copied, for some leaves write in place
+                entering.append(tree_flatten(tree_map(_copied, (args, kwargs))))
+
+        def seen(leaf: nn.Module, args: Any, kwargs: Any, answer: Any, *, name: str = name) -> Any:
+            if busy:
+                return None
+            busy.append(leaf)
+            answer = change(answer)
+            see(name, Call(leaf, *entering.pop(), tensors(answer)))
+            busy.pop()
+            return answer
+
+        hooks.append(leaf.register_forward_pre_hook(enter, with_kwargs=True))
+        hooks.append(leaf.register_forward_hook(seen, with_kwargs=True))
+    with torch.no_grad():
+        module(*inputs)
+    for hook in hooks:
+        hook.remove()
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _apart(value: Any, noise: torch.Generator) -> Any:
+    """`value` with no two numbers alike, zeros and infinities left as they are."""
+    if not (isinstance(value, Tensor) and value.is_floating_point()):
+        return value
+    return value * (1 + APART * torch.rand(value.shape, generator=noise, dtype=value.dtype))

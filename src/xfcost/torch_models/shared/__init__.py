@@ -1,0 +1,1 @@
+"""What several modules share: leaves, norms, convolutions, attention, caches."""

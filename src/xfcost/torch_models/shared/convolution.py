@@ -1,0 +1,64 @@
+"""Convolutions and pools along one, two or three axes, as leaves.
+
+B batch, N tokens, C channels, D width, Y and X the grid's sides.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.conv_kernel import Kernel
+
+TOKENS: Final = 3
+
+
+def on_grid(x: Tensor, sides: tuple[int, ...]) -> Tensor:
+    """Tokens laid out on their grid, (B, N, D) -> (B, D, Y, X); pixels lie so already."""
+    return x if x.dim() > TOKENS else x.transpose(1, 2).unflatten(2, sides)
+
+
+def in_rows(x_BDYX: Tensor) -> Tensor:
+    """The way back: (B, D, Y, X) -> (B, N, D)."""
+    return x_BDYX.flatten(2).transpose(1, 2)
+
+
+class Convolution(nn.Module):
+    """(B, C, *sides) -> (B, D, *sides'); weights (D, C/groups, *kernel), initialised as torch's own, not on `meta`."""
+
+    def __init__(
+        self, width: int, out_width: int, kernel: Kernel, *, groups: int = 1, bias: bool = True, dilation: int = 1
+    ) -> None:
+        super().__init__()
+        self.kernel, self.groups, self.dilation = kernel, groups, dilation
+        self.weight = nn.Parameter(torch.empty(out_width, width // groups, *kernel.sides))
+        self.bias = nn.Parameter(torch.zeros(out_width)) if bias else None
+        if not self.weight.is_meta:
+            nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[len(self.kernel.sides) - 1]
+        slides = (self.kernel.stride, self.kernel.padding, self.dilation)
+        return convolve(x, self.weight, self.bias, *slides, self.groups)
+
+
+class Pooling(nn.Module):
+    """The maximum or the mean of a kernel's positions: (B, D, Y, X) -> (B, D, Y', X').
+
+    A mean divides by the kernel's positions, or without `count_padding` by those of them that are no padding.
+    """
+
+    def __init__(self, form: str, kernel: Kernel, *, count_padding: bool = True) -> None:
+        super().__init__()
+        self.form, self.kernel, self.count_padding = form, kernel, count_padding
+
+    def forward(self, x_BDYX: Tensor) -> Tensor:
+        rank, window = len(self.kernel.sides), (self.kernel.sides, self.kernel.stride, self.kernel.padding)
+        if self.form == "max":
+            return (F.max_pool1d, F.max_pool2d, F.max_pool3d)[rank - 1](x_BDYX, *window)
+        pool = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[rank - 1]
+        return pool(x_BDYX, *window, count_include_pad=self.count_padding)

@@ -1,0 +1,55 @@
+"""The linear maps of experts, each with a matrix of its own: rows packed without gaps, or slots of equal number.
+
+P rows (copies of tokens) of all experts, E experts, S slots of each, D width in, H width out.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.torch_models.shared.recurrence import sequential
+
+
+def _rows(x_PD: Tensor, weight_EHD: Tensor, *_: Tensor | None) -> Tensor:
+    return x_PD.new_empty(x_PD.shape[0], weight_EHD.shape[1])
+
+
+@sequential("grouped_linear(Tensor x, Tensor weight, Tensor? bias, Tensor counts) -> Tensor", _rows)
+def grouped_linear(x_PD: Tensor, weight_EHD: Tensor, bias_EH: Tensor | None, counts_E: Tensor) -> Tensor:
+    """The first counts[0] rows times the first expert's matrix, the next counts[1] times the second's: (P, H).
+
+    Every row meets one matrix, whichever it is: P·D·H multiply-accumulates. On `meta`, where no row knows its expert,
+    all meet the first. What joins the parts is the loop's own; a grouped kernel writes each where it belongs.
+    """
+    biases = [None] * len(weight_EHD) if bias_EH is None else bias_EH.unbind()
+    weights = weight_EHD.unbind()
+    if x_PD.is_meta:
+        return F.linear(x_PD, weights[0], biases[0])
+    parts = zip(x_PD.split(counts_E.tolist()), weights, biases, strict=True)
+    return torch.cat([F.linear(part, weight, bias) for part, weight, bias in parts if len(part)])
+
+
+class ExpertLinear(nn.Module):
+    """E linear maps, on rows sorted by expert: (P, D), how many rows each has (E) -> (P, H)."""
+
+    def __init__(self, experts: int, inputs: int, outputs: int, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(experts, outputs, inputs))
+        self.bias = nn.Parameter(torch.empty(experts, outputs)) if bias else None
+        if not self.weight.is_meta:
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)  # as nn.Linear's
+
+    def forward(self, x_PD: Tensor, counts_E: Tensor) -> Tensor:
+        mapped_PH: Tensor = torch.ops.xfcost.grouped_linear(x_PD, self.weight, self.bias, counts_E)
+        return mapped_PH
+
+
+class SlotLinear(ExpertLinear):
+    """E linear maps, on as many slots of each: (E, S, D) -> (E, S, H)."""
+
+    def forward(self, x_ESD: Tensor) -> Tensor:  # type: ignore[override]
+        mapped_ESH = x_ESD @ self.weight.transpose(1, 2)
+        return mapped_ESH if self.bias is None else mapped_ESH + self.bias.unsqueeze(1)

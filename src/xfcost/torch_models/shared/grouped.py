@@ -1,0 +1,37 @@
+"""Module of `mechanisms/grouped.py`.
+
+B batch, N tokens, D width, H heads of queries, G of keys and values, K head width, V of values.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.grouped import Grouped
+from xfcost.torch_models.shared.leaves import Linear, split_heads
+from xfcost.torch_models.shared.positions import Rotary
+
+
+class GroupedHeads(nn.Module):
+    """What a module whose config is `Grouped` begins with: projections, and rotary positions."""
+
+    def __init__(self, config: Grouped, width: int, tokens: int) -> None:
+        super().__init__()
+        inner, kv_inner, kv_width = config.inner(width), config.kv_inner(width), config.kv_width(width)
+        self.heads = (config.heads, config.kv_heads or config.heads, config.kv_heads or config.heads)
+        self.widths = (inner, kv_inner, kv_width - kv_inner)
+        self.qkv = Linear(width, inner + kv_width, bias=config.projection_bias)
+        self.rotary = Rotary(tokens, inner // config.heads, config.rope_base) if config.position == "rope" else None
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """Widths of a head's keys and of its values: K, V."""
+        return self.widths[1] // self.heads[1], self.widths[2] // self.heads[2]
+
+    def projected(self, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, N, K), keys (B, G, N, K) and values (B, G, N, V)."""
+        parts = zip(self.qkv(x_BND).split(self.widths, dim=-1), self.heads, strict=True)
+        q_BHNK, k_BGNK, v_BGNV = (split_heads(part_BND, heads) for part_BND, heads in parts)
+        if self.rotary is None:
+            return q_BHNK, k_BGNK, v_BGNV
+        return self.rotary(q_BHNK), self.rotary(k_BGNK), v_BGNV

@@ -1,0 +1,252 @@
+"""The leaves of every module: one small module per named operation. No FLOP happens outside a leaf.
+
+Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G groups (windows) beside each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.component import ActKind
+
+
+class Linear(nn.Linear):
+    """nn.Linear that leaves `meta` weights as they are (there is nothing to initialise there, and it takes time)."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+class Table(nn.Module):
+    """A learned table, returned whole: positions, class tokens, vocabularies that several leaves share."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(shape))
+        if not self.weight.is_meta:
+            nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self) -> Tensor:
+        return self.weight
+
+
+# Shared tables by name; every module is handed them, whether or not its config shares one.
+Tables = Mapping[str, Table]
+NO_TABLES: Final[Tables] = {}
+
+
+class Add(nn.Module):
+    """x + y."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+
+class Scale(nn.Module):
+    """x · factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+class UnitLength(nn.Module):
+    """x / max(|x|, ε), vector by vector: (…, K) -> (…, K)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(x, dim=-1)
+
+
+class Scores(nn.Module):
+    """QKᵀ: (…, N, K) · (…, M, K) -> (…, N, M)."""
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.transpose(-2, -1)
+
+
+class Softmax(nn.Module):
+    """Over the keys."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return scores.softmax(dim=-1)
+
+
+class WeightedSum(nn.Module):
+    """AV: (…, N, M) · (…, M, K) -> (…, N, K)."""
+
+    def forward(self, weights: Tensor, v: Tensor) -> Tensor:
+        return weights @ v
+
+
+class GroupedScores(nn.Module):
+    """QKᵀ where J heads of queries read one of keys: (B, H, N, K) · (B, H/J, M, K) -> (B, H, N, M).
+
+    The queries of J heads stand below each other, so that no key is repeated.
+    """
+
+    def __init__(self, shared: int) -> None:
+        super().__init__()
+        self.shared = shared
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        beneath = q.unflatten(1, (-1, self.shared)).flatten(2, 3)
+        return (beneath @ k.transpose(-2, -1)).unflatten(2, (self.shared, -1)).flatten(1, 2)
+
+
+class GroupedSum(nn.Module):
+    """AV where J heads of weights read one of values: (B, H, N, M) · (B, H/J, M, K) -> (B, H, N, K)."""
+
+    def __init__(self, shared: int) -> None:
+        super().__init__()
+        self.shared = shared
+
+    def forward(self, weights: Tensor, v: Tensor) -> Tensor:
+        beneath = weights.unflatten(1, (-1, self.shared)).flatten(2, 3)
+        return (beneath @ v).unflatten(2, (self.shared, -1)).flatten(1, 2)
+
+
+class Pad(nn.Module):
+    """`more` zeros after the tokens: (…, N, D) -> (…, N + more, D)."""
+
+    def __init__(self, more: int) -> None:
+        super().__init__()
+        self.more = more
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x, (0, 0, 0, self.more)) if self.more else x
+
+
+class CausalMask(nn.Module):
+    """-∞ where a key comes after its query; the first `memory` keys come before all queries."""
+
+    def __init__(self, memory: int = 0) -> None:
+        super().__init__()
+        self.memory = memory
+
+    def forward(self, scores: Tensor) -> Tensor:
+        ahead = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1 + self.memory)
+        return scores.masked_fill(ahead, float("-inf"))
+
+
+class Fused(nn.Module):
+    """softmax(QKᵀ/√K + bias)V in one kernel, which keeps no matrix of scores where the device has such a kernel.
+
+    Where they are `grouped`, several heads of queries read one of keys and values.
+    """
+
+    def __init__(self, *, causal: bool = False, scaled: bool = True, grouped: bool = False) -> None:
+        super().__init__()
+        self.causal, self.grouped = causal, grouped
+        self.scale = None if scaled else 1.0  # None is 1/√K
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, is_causal=self.causal, scale=self.scale, enable_gqa=self.grouped
+        )
+
+
+class Lookup(nn.Module):
+    """Rows of a table for token numbers: (B, N) -> (B, N, D). With `shared`, the table is owned elsewhere."""
+
+    def __init__(self, rows: int, columns: int, shared: Table | None = None) -> None:
+        super().__init__()
+        self.weight = None if shared else Table(rows, columns).weight
+        self.borrowed = (shared,)  # in a tuple: a module that merely uses a table must not own it
+
+    def forward(self, numbers_BN: Tensor) -> Tensor:
+        return F.embedding(numbers_BN, weight_of(self))
+
+
+class Scoring(nn.Module):
+    """x · tableᵀ + b: (B, N, D) -> (B, N, V). With `shared`, the table is owned elsewhere."""
+
+    def __init__(self, rows: int, columns: int, shared: Table | None = None, *, bias: bool = False) -> None:
+        super().__init__()
+        self.weight = None if shared else Table(rows, columns).weight
+        self.bias = nn.Parameter(torch.zeros(rows)) if bias else None
+        self.borrowed = (shared,)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return F.linear(x_BND, weight_of(self), self.bias)
+
+
+class HeadBias(nn.Module):
+    """x + u: (B, N, D) -> (B, N, D). With `shared`, u is a row of a table that is owned elsewhere."""
+
+    def __init__(self, width: int, shared: Table | None = None, *, row: int = 0) -> None:
+        super().__init__()
+        self.row = row if shared else 0
+        self.weight = None if shared else Table(1, width).weight
+        self.borrowed = (shared,)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return x_BND + weight_of(self)[self.row]
+
+
+class Borrower(Protocol):
+    """A leaf with a table of its own or a borrowed one."""
+
+    @property
+    def weight(self) -> Tensor | None:
+        """Its own table."""
+
+    @property
+    def borrowed(self) -> tuple[Table | None]:
+        """The shared one, in a tuple."""
+
+
+def weight_of(leaf: Borrower) -> Tensor:
+    """The leaf's own table, or the borrowed one."""
+    (shared,) = leaf.borrowed
+    if shared is not None:
+        return shared.weight
+    if leaf.weight is None:
+        raise TypeError(f"{type(leaf).__name__} has neither a table of its own nor a borrowed one")
+    return leaf.weight
+
+
+class GeluTanh(nn.GELU):
+    """GELU by the tanh formula (GPT-2's)."""
+
+    def __init__(self) -> None:
+        super().__init__(approximate="tanh")
+
+
+class GeluQuick(nn.Module):
+    """x·sigmoid(1.702·x), GELU's first approximation (Hendrycks and Gimpel 2016, §2)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * (1.702 * x).sigmoid()
+
+
+ACTIVATIONS: Final[dict[ActKind, type[nn.Module]]] = {
+    "gelu": nn.GELU,
+    "gelu_quick": GeluQuick,
+    "gelu_tanh": GeluTanh,
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+}
+
+
+def split_heads(x_BND: Tensor, heads: int) -> Tensor:
+    """(B, N, D) -> (B, H, N, K)."""
+    return x_BND.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def join_heads(x_BHNK: Tensor) -> Tensor:
+    """(B, H, N, K) -> (B, N, D)."""
+    return x_BHNK.transpose(1, 2).flatten(2)
+
+
+def split_groups(x_BGTD: Tensor, heads: int) -> Tensor:
+    """(B, G, T, D) -> (B, G, H, T, K)."""
+    return x_BGTD.unflatten(-1, (heads, -1)).transpose(2, 3)

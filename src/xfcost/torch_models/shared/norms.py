@@ -1,0 +1,99 @@
+"""The normalisations, and LayerScale, as leaves that leave `meta` weights as they are. B batch, N tokens, D width."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import NormKind
+
+
+class LayerNorm(nn.LayerNorm):
+    """nn.LayerNorm."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+class RmsNorm(nn.RMSNorm):
+    """nn.RMSNorm."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+class BatchNorm(nn.BatchNorm1d):
+    """nn.BatchNorm1d over the last axis: (…, D) -> (…, D)."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(0, -2)).view_as(x)
+
+
+class GridNorm(nn.BatchNorm1d):
+    """Batch norm of channels that stand before the grid's axes, however many: (B, D, Y, X) -> (B, D, Y, X)."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - as torch calls it
+        """Any rank will do."""
+
+
+class GroupNorm(nn.GroupNorm):
+    """nn.GroupNorm of one group, all tokens: (B, N, D) -> (B, N, D)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(1, width)
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return super().forward(x_BND.transpose(1, 2)).transpose(1, 2)
+
+
+class Affine(nn.Module):
+    """x · scale + shift, column by column: (…, D) -> (…, D)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight + self.bias
+
+
+class LayerScale(nn.Module):
+    """x · scale, column by column, the scale starting at `init`: (…, D) -> (…, D)."""
+
+    def __init__(self, width: int, init: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((width,), init))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight
+
+
+_NORMS: Final[dict[NormKind, type[nn.Module]]] = {
+    "layer_norm": LayerNorm,
+    "rms_norm": RmsNorm,
+    "batch_norm": BatchNorm,
+    "group_norm": GroupNorm,
+    "affine": Affine,
+}
+
+
+def norm(kind: NormKind, width: int) -> nn.Module | None:
+    """The normalisation `kind` on (B, N, D), None where there is none."""
+    return None if kind == "none" else _NORMS[kind](width)

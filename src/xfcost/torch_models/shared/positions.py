@@ -1,0 +1,81 @@
+"""Positions inside attention: rotary, ALiBi, and biases by buckets of distances.
+
+B batch, N tokens, H heads, K head width, T = 2N-1 distances between two tokens, R rows of a table.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.buckets import Buckets
+from xfcost.torch_models.shared.leaves import Table, weight_of
+
+
+class Rotary(nn.Module):
+    """x·cos + x'·sin, x' being x with the halves of its columns exchanged: (B, H, N, K) -> (B, H, N, K).
+
+    Column i and column i + K/2 are a pair and turn by position·base^(-2i/K) (Su et al. 2021, §3.2.2, with the columns
+    in LLaMA's order). The first half of the sines is negative. Worked out in float64 and rounded once.
+    """
+
+    cos_NK: Tensor
+    sin_NK: Tensor
+
+    def __init__(self, tokens: int, head_dim: int, base: float) -> None:
+        super().__init__()
+        pair_P = torch.arange(0, head_dim, 2, dtype=torch.float64)
+        angle_NP = torch.arange(tokens, dtype=torch.float64)[:, None] * base ** (-pair_P / head_dim)
+        cos_NP, sin_NP = (part.to(torch.get_default_dtype()) for part in (angle_NP.cos(), angle_NP.sin()))
+        self.reach = head_dim // 2
+        self.register_buffer("cos_NK", torch.cat([cos_NP, cos_NP], dim=-1), persistent=False)
+        self.register_buffer("sin_NK", torch.cat([-sin_NP, sin_NP], dim=-1), persistent=False)
+
+    def forward(self, x_BHNK: Tensor) -> Tensor:
+        return x_BHNK * self.cos_NK + x_BHNK.roll(self.reach, dims=-1) * self.sin_NK
+
+
+def alibi(tokens: int, heads: int) -> Tensor:
+    """m·j for every head and key: (H, 1, N).
+
+    The slopes m are 2^(-8/h), 2^(-16/h), … where h is a power of two; else those of the power below it, and then every
+    other one of the power above it (Press et al. 2022, the public code).
+    """
+    below = 2 ** (heads.bit_length() - 1)
+    slopes = [2 ** (-8 * (head + 1) / below) for head in range(below)]
+    slopes += [2 ** (-4 * (2 * head + 1) / below) for head in range(heads - below)]
+    bias_HN = torch.tensor(slopes)[:, None] * torch.arange(tokens)
+    return bias_HN[:, None]
+
+
+class BucketBias(nn.Module):
+    """The bias of every pair by its distance: -> (H, N, N), laid out from T numbers per head."""
+
+    rows_T: Tensor
+
+    def __init__(self, buckets: Buckets, tokens: int, heads: int, shared: Table | None, *, causal: bool) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.weight = None if shared else Table(buckets.count, heads).weight
+        self.borrowed = (shared,)
+        distance_T = torch.arange(1 - tokens, tokens)
+        self.register_buffer("rows_T", bucket_rows(distance_T, buckets, causal=causal), persistent=False)
+
+    def forward(self) -> Tensor:
+        by_distance_HT = weight_of(self)[self.rows_T].transpose(0, 1)
+        # overlapping rows of N: the last query's is the first, and no view runs backwards
+        return by_distance_HT.unfold(-1, self.tokens, 1).flip(1)
+
+
+def bucket_rows(distance_T: Tensor, buckets: Buckets, *, causal: bool) -> Tensor:
+    """The bucket of keys so far after their query: (T,) (Raffel et al. 2020, §2.1, as the public code has it).
+
+    Half of a direction's buckets are exact; the others divide the logarithm of what is further away, up to `distance`.
+    """
+    side = buckets.count if causal else buckets.count // 2
+    exact = side // 2
+    away = (-distance_T).clamp(min=0) if causal else distance_T.abs()
+    share = torch.log(away.clamp(min=1).double() / exact) / torch.log(torch.tensor(buckets.distance / exact).double())
+    further = exact + (share * (side - exact)).long()
+    row_T = torch.where(away < exact, away, further.clamp(max=side - 1))
+    return row_T if causal else row_T + side * (distance_T > 0)

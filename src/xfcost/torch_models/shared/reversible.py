@@ -1,0 +1,111 @@
+"""Reversible residuals: two streams through a run of blocks, without activations kept for the backward pass.
+
+B batch, N tokens, D width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from xfcost.formulas.component import Place
+from xfcost.formulas.residual import TwoStreams
+from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
+
+
+class ReversibleRun(nn.ModuleList):
+    """y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁), block after block: two of (B, N, D) -> two of (B, N, D).
+
+    Blocks are pairs of `SubLayerModel`. Where gradients are asked, the whole run is one step of autograd, which keeps
+    its two outputs and works everything else out again (Gomez et al. 2017, algorithm 1).
+    """
+
+    def forward(self, x1_BND: Tensor, x2_BND: Tensor, memory_BMD: Tensor | None) -> tuple[Tensor, Tensor]:
+        weights = [weight for block in self.blocks() for sublayer in block for weight in sublayer.weights()]
+        if torch.is_grad_enabled():
+            return Recomputed.apply(self, x1_BND, x2_BND, memory_BMD, *weights)
+        return self.through(x1_BND, x2_BND, memory_BMD)
+
+    def through(self, x1_BND: Tensor, x2_BND: Tensor, memory_BMD: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The blocks, one after the other."""
+        for f, g in self.blocks():
+            x1_BND = f(x2_BND, memory_BMD, x1_BND)
+            x2_BND = g(x1_BND, memory_BMD, x2_BND)
+        return x1_BND, x2_BND
+
+    def blocks(self) -> list[Any]:
+        """Pairs of sub-layers."""
+        return list(self.children())
+
+
+class Recomputed(Function):
+    """A run whose backward pass goes through the blocks from the last to the first, each worked out again.
+
+    Streams are worked out again to rounding: a choice (a hash, a top-k) that hangs by less may fall otherwise.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, run: ReversibleRun, x1_BND: Tensor, x2_BND: Tensor, memory_BMD: Tensor | None, *weights: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        y1_BND, y2_BND = run.through(x1_BND, x2_BND, memory_BMD)
+        ctx.run, ctx.weights = run, weights
+        ctx.save_for_backward(y1_BND, y2_BND, memory_BMD)
+        return y1_BND, y2_BND
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad1_BND: Tensor, grad2_BND: Tensor) -> tuple[Tensor | None, ...]:
+        y1_BND, y2_BND, memory_BMD = ctx.saved_tensors
+        memory_BMD = None if memory_BMD is None else memory_BMD.detach().requires_grad_(ctx.needs_input_grad[3])
+        sums: dict[int, Tensor] = {}
+        for f, g in reversed(ctx.run.blocks()):
+            y2_BND, more = _undone(g, y1_BND, y2_BND, memory_BMD, grad2_BND, sums)
+            grad1_BND = grad1_BND + more
+            y1_BND, more = _undone(f, y2_BND, y1_BND, memory_BMD, grad1_BND, sums)
+            grad2_BND = grad2_BND + more
+        to_memory = None if memory_BMD is None else sums.get(id(memory_BMD))
+        return None, grad1_BND, grad2_BND, to_memory, *(sums.pop(id(weight), None) for weight in ctx.weights)
+
+
+def _undone(
+    half: Any, x_BND: Tensor, y_BND: Tensor, memory_BMD: Tensor | None, grad_BND: Tensor, sums: dict[int, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Of y = z + f(x): z, and what f's gradient adds to x's; the gradients of weights and memory go into `sums`."""
+    x_BND = x_BND.detach().requires_grad_()
+    with torch.enable_grad():
+        added_BND = half.branch(x_BND, memory_BMD)
+    learned = [tensor for tensor in (*half.weights(), memory_BMD) if tensor is not None and tensor.requires_grad]
+    more, *gradients = torch.autograd.grad(added_BND, [x_BND, *learned], grad_BND, allow_unused=True)
+    for tensor, gradient in zip(learned, gradients, strict=True):
+        if gradient is not None:
+            sums[id(tensor)] = sums[id(tensor)] + gradient if id(tensor) in sums else gradient
+    return y_BND - added_BND.detach(), torch.zeros_like(x_BND) if more is None else more
+
+
+class Join(nn.Module):
+    """Two of (B, N, D) -> (B, N, 2D) beside each other, or (B, N, D), their mean."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def forward(self, y1_BND: Tensor, y2_BND: Tensor) -> Tensor:
+        if self.how == "concatenate":
+            return torch.cat([y1_BND, y2_BND], dim=-1)
+        return (y1_BND + y2_BND) * 0.5
+
+
+class StreamsJoined(nn.Module):
+    """Module of `layers/residual.TwoStreams`."""
+
+    def __init__(self, config: TwoStreams, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.join = Join(config.join)
+
+    def forward(self, y1_BND: Tensor, y2_BND: Tensor) -> Tensor:
+        return self.join(y1_BND, y2_BND)

@@ -1,0 +1,1 @@
+"""The timed account: the real model on a real device."""

@@ -1,0 +1,210 @@
+"""The timed account: the real model's forward on a real device, and where the seconds go."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import nn
+
+from xfcost.ledger.errors import DeviceError, printable
+from xfcost.ledger.metadata import Timing
+from xfcost.torch_models.build import Live
+from xfcost.torch_models.memory.peak import peak_bytes
+from xfcost.torch_models.shared.cache import stand_at
+from xfcost.torch_models.tracing.rows import row_path
+
+DEVICES: Final = ("cpu", "cuda", "mps")
+# Seconds for which forwards are repeated; a longer forward runs at least _FEWEST times.
+_MEASURE_SECONDS: Final = 1.0
+_FEWEST: Final = 3
+_HOOKED_RUNS: Final = 3
+
+Clock = Callable[[], float]
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that isn't there.
+
+    Raises:
+        DeviceError: with the devices that are.
+    """
+    there = available()
+    kind, _, index = device.partition(":")
+    if kind in there and (not index or (kind == "cuda" and index.isdigit() and int(index) < torch.cuda.device_count())):
+        return
+    why = "there is no such device here" if kind in DEVICES else f"expected one of {', '.join(DEVICES)}"
+    raise DeviceError(f"--device {printable(device)}: {why}; this machine has {', '.join(there)}")
+
+
+def available() -> list[str]:
+    """The devices of this machine."""
+    there = ["cpu"]
+    if torch.cuda.is_available():
+        there.append("cuda")
+    if torch.backends.mps.is_available():
+        there.append("mps")
+    return there
+
+
+def time_model(live: Live, device: str, predicted: int, say: Callable[[str], None]) -> tuple[dict[str, float], Timing]:
+    """Median seconds of a forward, their interquartile range, peak bytes, and seconds per row (for one block)."""
+    say(f"timing on {device} …")
+    with torch.no_grad():
+        times = time_calls(lambda: live.model(*live.inputs), device)
+        say(f"timing each operation on {device} …")
+        rows = time_rows(live, device)
+    return rows, timing_of(times, device, _peak(live, device), predicted)
+
+
+def time_calls(call: Callable[[], object], device: str) -> list[float]:
+    """Seconds of one call, of several measurements; each is of several calls where one is too short to measure."""
+    from torch.utils import benchmark  # half as long to import as a trace takes
+
+    threads = torch.get_num_threads()
+    timer = benchmark.Timer("call()", globals={"call": call}, timer=_clock_of(device), num_threads=threads)
+    times = list(timer.blocked_autorange(min_run_time=_MEASURE_SECONDS).times)
+    while len(times) < _FEWEST:
+        times += timer.timeit(1).times
+    return times
+
+
+def timing_of(times: list[float], device: str, peak: int | None, predicted: int) -> Timing:
+    """What is told of some measurements."""
+    return Timing(
+        device=device,
+        machine=machine(device),
+        seconds=statistics.median(times),
+        spread=_spread(times),
+        runs=len(times),
+        threads=torch.get_num_threads(),
+        peak_bytes=peak,
+        predicted_peak_bytes=predicted,
+    )
+
+
+def time_steps(live: Live, device: str, positions: Sequence[int]) -> list[float]:
+    """Seconds of all steps of a text, one after the other: of a few runs through it, or of one that takes long."""
+    clock = _clock_of(device)
+
+    def run() -> float:
+        started = clock()
+        for position in positions:
+            stand_at(live.model, position)
+            live.model(*live.inputs)
+        return clock() - started
+
+    with torch.no_grad():
+        live.model(*live.inputs)  # the first call of a kernel takes longer
+        times = [run()]
+        while len(times) < _FEWEST and sum(times) < _MEASURE_SECONDS:
+            times.append(run())
+    return times
+
+
+def _clock_of(device: str) -> Clock:
+    """A clock that is read when `device` has done what it was given."""
+    wait = _waiter(device)
+
+    def clock() -> float:
+        wait()
+        return time.perf_counter()
+
+    return clock
+
+
+def _spread(times: list[float]) -> float:
+    """The interquartile range."""
+    low, _, high = statistics.quantiles(times, n=4, method="inclusive")
+    return high - low
+
+
+def _peak(live: Live, device: str) -> int:
+    """Peak bytes of one forward: the device's own figure on CUDA, live tensors elsewhere."""
+    if not device.startswith("cuda"):
+        return peak_bytes(live.model, live.inputs)
+    with torch.no_grad():
+        return peak_on_cuda(lambda: live.model(*live.inputs), device)
+
+
+def peak_on_cuda(call: Callable[[], object], device: str) -> int:
+    """The allocator's own figure."""
+    torch.cuda.reset_peak_memory_stats(device)
+    call()
+    torch.cuda.synchronize(device)
+    return int(torch.cuda.max_memory_allocated(device))
+
+
+def time_rows(live: Live, device: str, clock: Clock = time.perf_counter) -> dict[str, float]:
+    """Seconds per row and block: the median over a few forwards of what a row's leaves took, by forward hooks.
+
+    A leaf that is called several times in a forward took the sum.
+
+    The hooks wait for the device, so that the sum is a little above the time of a plain forward.
+    """
+    wait = _waiter(device)
+    started: dict[str, float] = {}
+    spent: dict[tuple[str, str], float] = {}
+    took: dict[str, list[float]] = {}
+
+    def begin(name: str) -> Callable[[nn.Module, object], None]:
+        def hook(module: nn.Module, inputs: object) -> None:
+            wait()
+            started[name] = clock()
+
+        return hook
+
+    def finish(name: str, path: str) -> Callable[[nn.Module, object, object], None]:
+        def hook(module: nn.Module, inputs: object, outputs: object) -> None:
+            wait()
+            spent[path, name] = spent.get((path, name), 0.0) + clock() - started[name]
+
+        return hook
+
+    handles = []
+    for name, module in live.model.named_modules():
+        path = row_path(name, live.rows)
+        if path is not None and next(module.children(), None) is None:
+            handles.append(module.register_forward_pre_hook(begin(name)))
+            handles.append(module.register_forward_hook(finish(name, path)))
+    try:
+        with torch.no_grad():
+            for _ in range(_HOOKED_RUNS):
+                spent.clear()
+                live.model(*live.inputs)
+                for (path, _), seconds in spent.items():
+                    took.setdefault(path, []).append(seconds)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {path: statistics.median(times) for path, times in took.items()}
+
+
+def _waiter(device: str) -> Callable[[], None]:
+    if device.startswith("cuda"):
+        return lambda: torch.cuda.synchronize(device)
+    if device == "mps":
+        return torch.mps.synchronize
+    return lambda: None
+
+
+def machine(device: str) -> str:
+    """What ran it: the GPU's name, or the processor's."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    return cpu_name()
+
+
+def cpu_name() -> str:
+    """The processor's name where the system tells it, else its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.processor() or platform.machine()

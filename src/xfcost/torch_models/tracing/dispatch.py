@@ -1,0 +1,163 @@
+"""The dispatched account: every ATen operation that really runs in a torch model, seen by torch's dispatcher.
+
+A graph knows only what its result needs, and shows a loop as one node. The dispatcher sees every operation, also those
+whose result nobody reads, and every step of a loop. On `meta` nothing is allocated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from xfcost.ledger.operation import RUN, Operation
+from xfcost.torch_models.shared.recurrence import in_few_steps
+from xfcost.torch_models.tracing.dispatch_costs import Costs, costs_of
+from xfcost.torch_models.tracing.dispatch_functions import PARTS, WHOLE
+from xfcost.torch_models.tracing.meta import quick_layer_norm
+from xfcost.torch_models.tracing.outside import handed_to_numpy
+from xfcost.torch_models.tracing.rows import rows_by_path
+
+# A loop of more steps is walked for its first few, and each further step taken to add what the last of these added.
+MOST_STEPS: Final = 256
+_FEW: Final = 3
+_TOKENS_RANK: Final = 3
+
+
+class Dispatched(NamedTuple):
+    """A model as the dispatcher saw it run."""
+
+    modules: dict[str, Costs]
+    """Dotted module path -> the costs of what ran in it, and not in its children; the model itself is ""."""
+    unknown: Counter[str]
+    """Operations that no table knows, with how often they ran. Nothing of theirs is counted."""
+
+
+def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
+    """One forward of `model(*inputs)`, every operation counted for the module that ran it."""
+    watch = _Watch()
+    with ExitStack() as stack:
+        if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
+            stack.enter_context(quick_layer_norm())
+        numpy = handed_to_numpy(watch.unknown)
+        for context in (_running_modules(model, watch), numpy, _Conventions(watch), in_few_steps(watch.loop), watch):
+            stack.enter_context(context)
+        stack.enter_context(torch.no_grad())
+        model(*inputs)
+    return Dispatched(watch.costs, watch.unknown)
+
+
+def dispatched_rows(
+    model: nn.Module, inputs: tuple[Any, ...], rows: Mapping[str, str]
+) -> tuple[list[Operation], list[str]]:
+    """The dispatched account of a built spec: rows by path, and what no row owns.
+
+    `rows` maps the path of a mechanism's module to the path of its row.
+    """
+    found = dispatch(model, inputs)
+    leaves = [name for name, module in model.named_modules() if next(module.children(), None) is None]
+    ran = {name: found.modules.get(name, Counter()) for name in dict.fromkeys((*leaves, *found.modules))}
+    costs = {name: {quantity: each[quantity] for quantity in RUN} for name, each in ran.items()}
+    rows_found, outside = rows_by_path(costs, leaves, rows)
+    unknown = [
+        f"the dispatcher saw {name} {times} time(s), and no formula knows it" for name, times in found.unknown.items()
+    ]
+    return rows_found, [*unknown, *outside]
+
+
+class _Watch(TorchDispatchMode):
+    """Adds up the costs of all operations, by the module that is running."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.costs: dict[str, Costs] = {}
+        self.unknown: Counter[str] = Counter()
+        self.running: list[str] = [""]
+        self.contractions_alone = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        found = costs_of(func.overloadpacket, args, kwargs or {}, result)
+        if found is None and not (self.contractions_alone and func.overloadpacket in PARTS):
+            self.unknown[str(func.overloadpacket)] += 1
+        elif found:
+            self.add(_contractions(found) if self.contractions_alone else found)
+        return result
+
+    def add(self, costs: Costs) -> None:
+        """Count `costs` for the module that is running."""
+        self.costs.setdefault(self.running[-1], Counter()).update(costs)
+
+    def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """A loop over tokens: all its steps, or of very many the first few and what each further one adds."""
+        steps = args[0].shape[1]
+        if args[0].ndim != _TOKENS_RANK or steps <= MOST_STEPS:
+            return loop(*args)
+        fewer, more = (self._apart(loop, args, number) for number in (_FEW, _FEW + 1))
+        self.add(Counter({name: fewer[name] + (more[name] - fewer[name]) * (steps - _FEW) for name in more}))
+        return shapes(*args)
+
+    def _apart(self, loop: Callable[..., Any], args: tuple[Any, ...], steps: int) -> Costs:
+        """The costs of a loop's first `steps` steps."""
+        apart = _Watch()
+        with torch.utils._python_dispatch._disable_current_modes(), _Conventions(apart), apart:  # noqa: SLF001
+            loop(*(_first_tokens(arg, steps) for arg in args))
+        self.unknown += apart.unknown
+        return apart.costs.get("", Counter())
+
+
+def _contractions(found: Costs) -> Costs:
+    return Counter(macs=found["macs"], flops=2 * found["macs"])
+
+
+def _first_tokens(arg: Any, steps: int) -> Any:
+    """The first tokens of (B, N, …); what has no tokens (weights, states) as it is."""
+    return arg[:, :steps] if isinstance(arg, Tensor) and arg.ndim == _TOKENS_RANK else arg
+
+
+class _Conventions(TorchFunctionMode):
+    """Of the parts of a function that the convention counts as one operation, only contractions count."""
+
+    def __init__(self, watch: _Watch) -> None:
+        super().__init__()
+        self.watch = watch
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        work = WHOLE.get(func)
+        if work is None or self.watch.contractions_alone:
+            return func(*args, **given)
+        self.watch.contractions_alone = True
+        try:
+            result = func(*args, **given)
+        finally:
+            self.watch.contractions_alone = False
+        self.watch.add(work(args, given, result))
+        return result
+
+
+@contextmanager
+def _running_modules(model: nn.Module, watch: _Watch) -> Iterator[None]:
+    """Know which module is running."""
+
+    def entering(name: str) -> Callable[[nn.Module, Any], None]:
+        return lambda module, inputs: watch.running.append(name)
+
+    def leaving(module: nn.Module, inputs: Any, outputs: Any) -> None:
+        watch.running.pop()
+
+    handles = []
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(entering(name)))
+        handles.append(module.register_forward_hook(leaving, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

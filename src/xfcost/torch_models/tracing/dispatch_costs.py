@@ -1,0 +1,237 @@
+"""What one ATen operation costs as the dispatcher sees it: from the tensors that it is called with and returns.
+
+Multiply-accumulates are torch's own formulas (`torch.utils.flop_counter`), which share nothing with the handles of the
+traced account; element-wise work is the written convention (`conventions.py`). Each formula takes the call's arguments
+and its result, and returns {"macs", "flops", "comparisons", "moved"}. An operation that stands in no table is unknown,
+and the account names it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from math import prod
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import flop_registry
+
+from xfcost.formulas.arithmetic import ceil_log2
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+
+Costs = Counter[str]
+# (positional arguments, result) -> costs
+Formula = Callable[[tuple[Any, ...], Any], Costs]
+
+aten: Final = torch.ops.aten
+FLOPS_PER_MAC: Final = 2
+
+
+def matrix_vector_flops(matrix: Tensor, *_: Any, **__: Any) -> int:
+    """FLOPs of (n, k) · (k,), and of (k,) · (k,): one MAC per element of the first."""
+    return FLOPS_PER_MAC * matrix.numel()
+
+
+def added_matrix_vector_flops(added: Tensor, matrix: Tensor, *_: Any, **__: Any) -> int:
+    """FLOPs of added + (n, k) · (k,), without the sum."""
+    return FLOPS_PER_MAC * matrix.numel()
+
+
+def attention_on_cpu_flops(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> int:
+    """FLOPs of QKᵀ and AV: q (…, N, K), k (…, M, K), v (…, M, V)."""
+    return FLOPS_PER_MAC * q.shape[:-1].numel() * k.shape[-2] * (k.shape[-1] + v.shape[-1])
+
+
+# Contractions that torch's table lacks.
+CONTRACTIONS: Final[dict[Any, Callable[..., int]]] = {
+    aten.mv: matrix_vector_flops,
+    aten.dot: matrix_vector_flops,
+    aten.vdot: matrix_vector_flops,
+    aten.addmv: added_matrix_vector_flops,
+    aten._scaled_dot_product_flash_attention_for_cpu: attention_on_cpu_flops,  # noqa: SLF001
+}
+# Their first argument is added to the product, element by element; a convolution's third one is.
+_WITH_ADDED: Final = frozenset((aten.addmm, aten.baddbmm, aten.addmv))
+
+
+def costs_of(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs | None:
+    """What the operation `packet` cost, called with these arguments; None where no table knows it."""
+    formula = CONTRACTIONS.get(packet)
+    if formula is not None:
+        return _contraction(packet, args, formula(*args, **kwargs), result)
+    if packet in flop_registry:
+        return _contraction(packet, args, flop_registry[packet](*args, **kwargs, out_val=result), result)
+    if packet in FORMULAS:
+        return FORMULAS[packet](_positional(packet, args, kwargs), result)
+    return Counter() if packet in FREE or _is_view(packet) or not _makes_floats(result) else None
+
+
+def _contraction(packet: Any, args: tuple[Any, ...], flops: int, result: Any) -> Costs:
+    biased = packet in _WITH_ADDED or (packet is aten.convolution and args[2] is not None)
+    added = result.numel() * FLOPS_PER_ELEMENT["add"] if biased else 0
+    return Counter(macs=flops // FLOPS_PER_MAC, flops=flops + added)
+
+
+def _positional(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """A form of GELU is given by its name."""
+    return (*args, *kwargs.values()) if packet is aten.gelu else args
+
+
+def _is_view(packet: Any) -> bool:
+    overload = getattr(packet, packet.overloads()[0])
+    return bool(overload.is_view)
+
+
+def _makes_floats(result: Any) -> bool:
+    parts = result if isinstance(result, tuple | list) else (result,)
+    return any(_is_float(part) for part in parts)
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def _first(result: Any) -> Tensor:
+    return result[0] if isinstance(result, tuple | list) else result
+
+
+def _per_output(work: str) -> Formula:
+    def formula(args: tuple[Any, ...], result: Any) -> Costs:
+        output = _first(result)
+        return Counter(flops=output.numel() * FLOPS_PER_ELEMENT[work] if _is_float(output) else 0)
+
+    return formula
+
+
+def _per_input(work: str) -> Formula:
+    def formula(args: tuple[Any, ...], result: Any) -> Costs:
+        return Counter(flops=args[0].numel() * FLOPS_PER_ELEMENT[work] if _is_float(args[0]) else 0)
+
+    return formula
+
+
+def _multiplied(args: tuple[Any, ...], result: Any) -> Costs:
+    work = "complex_multiply" if result.is_complex() else "multiply"
+    return _per_output(work)(args, result)
+
+
+def _gelu(args: tuple[Any, ...], result: Any) -> Costs:
+    return _per_output("gelu_tanh" if "tanh" in args[1:] else "gelu")(args, result)
+
+
+def _chosen(args: tuple[Any, ...], result: Any) -> Costs:
+    """One comparison per element that enters."""
+    return Counter(comparisons=args[0].numel())
+
+
+def _sorted(args: tuple[Any, ...], result: Any) -> Costs:
+    """⌈log₂ n⌉ comparisons per element of lists of n."""
+    x, axes = args[0], [arg for arg in args[1:] if isinstance(arg, int) and not isinstance(arg, bool)]
+    return _lists(x, axes[0] if axes else -1)
+
+
+def _top(args: tuple[Any, ...], result: Any) -> Costs:
+    return _lists(args[0], args[2] if len(args) > 2 else -1)  # noqa: PLR2004 - x, k, axis
+
+
+def _lists(x: Tensor, axis: int) -> Costs:
+    return Counter(comparisons=x.numel() * ceil_log2(x.shape[axis]) if x.ndim else 0)
+
+
+def _window(args: tuple[Any, ...], rank: int) -> int:
+    sides = args[1]
+    return prod(sides) if len(sides) == rank else sides[0] ** rank
+
+
+def _max_pool(rank: int) -> Formula:
+    def formula(args: tuple[Any, ...], result: Any) -> Costs:
+        return Counter(comparisons=_first(result).numel() * _window(args, rank))
+
+    return formula
+
+
+def _average_pool(rank: int) -> Formula:
+    def formula(args: tuple[Any, ...], result: Any) -> Costs:
+        return Counter(flops=result.numel() * _window(args, rank) * FLOPS_PER_ELEMENT["mean"])
+
+    return formula
+
+
+def _adaptive_average_pool(rank: int) -> Formula:
+    def formula(args: tuple[Any, ...], result: Any) -> Costs:
+        entering = prod(result.shape[:-rank])
+        for before, after in zip(args[0].shape[-rank:], result.shape[-rank:], strict=True):
+            entering *= sum(-((i + 1) * before // -after) - i * before // after for i in range(after))
+        return Counter(flops=entering * FLOPS_PER_ELEMENT["mean"])
+
+    return formula
+
+
+def _moved(args: tuple[Any, ...], result: Any) -> Costs:
+    """The floating-point elements that are written."""
+    return Counter(moved=result.numel() if _is_float(result) else 0)
+
+
+def _scattered(args: tuple[Any, ...], result: Any) -> Costs:
+    """Writing into a tensor: the elements of the source."""
+    floats = [arg for arg in args if _is_float(arg)]
+    return Counter(moved=floats[-1].numel() if floats else 0)
+
+
+def _scatter_added(args: tuple[Any, ...], result: Any) -> Costs:
+    counts = _scattered(args, result)
+    return counts + Counter(flops=counts["moved"] * FLOPS_PER_ELEMENT["add"])
+
+
+def _packets(names: str) -> list[Any]:
+    return [getattr(aten, name) for name in names.split()]
+
+
+_BY_WORK: Final = {
+    "layer_norm": "native_layer_norm",
+    "group_norm": "native_group_norm",
+    "batch_norm": "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training",
+    "softmax": "_softmax _safe_softmax _log_softmax",
+    "relu": "relu relu_",
+    "silu": "silu silu_",
+    "elu": "elu",
+    "softplus": "softplus",
+    "sigmoid": "sigmoid sigmoid_",
+    "tanh": "tanh tanh_",
+    "add": "add add_ sub sub_ rsub",
+    "multiply": "div div_ pow pow_ neg neg_ reciprocal mul_",
+    "exp": "exp exp_ log log_ sqrt sqrt_ rsqrt cos sin",
+    "clamp": "clamp clamp_min clamp_max clamp_ clamp_min_ clamp_max_",
+    "cumsum": "cumsum",
+}
+_REDUCED: Final = {"mean": "mean", "sum": "sum", "norm": "linalg_vector_norm", "logsumexp": "logsumexp"}
+FORMULAS: Final[dict[Any, Formula]] = {
+    **{packet: _per_output(work) for work, names in _BY_WORK.items() for packet in _packets(names)},
+    **{packet: _per_input(work) for work, names in _REDUCED.items() for packet in _packets(names)},
+    **dict.fromkeys(_packets("argmax argmin amax amin max min maximum minimum"), _chosen),
+    **dict.fromkeys(
+        _packets("cat stack constant_pad_nd embedding flip gather index index_select repeat roll "), _moved
+    ),
+    **dict.fromkeys(_packets("index_copy index_copy_ index_put index_put_ scatter scatter_ slice_scatter"), _scattered),
+    **dict.fromkeys(_packets("scatter_add scatter_add_"), _scatter_added),
+    aten.mul: _multiplied,
+    aten.gelu: _gelu,
+    aten.sort: _sorted,
+    aten.topk: _top,
+    aten.max_pool2d_with_indices: _max_pool(2),
+    aten.max_pool3d_with_indices: _max_pool(3),
+    aten.avg_pool2d: _average_pool(2),
+    aten.avg_pool3d: _average_pool(3),
+    aten._adaptive_avg_pool2d: _adaptive_average_pool(2),  # noqa: SLF001
+    aten._adaptive_avg_pool3d: _adaptive_average_pool(3),  # noqa: SLF001
+}
+# Making constants, copying, masking: nothing by convention. Views and whole numbers are free without being named.
+FREE: Final = frozenset(
+    _packets(
+        "_to_copy _unsafe_view clone copy_ fill_ zero_ empty empty_strided empty_like new_empty new_zeros new_full "
+        "new_ones zeros zeros_like ones ones_like full full_like scalar_tensor eye arange linspace rand randn "
+        "masked_fill masked_fill_ where tril triu lift_fresh lift_fresh_copy normal_ uniform_ bernoulli_ "
+        "view_as_complex _conj"
+    )
+)

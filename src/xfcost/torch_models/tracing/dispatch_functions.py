@@ -1,0 +1,79 @@
+"""Functions that the convention counts as one operation, and that torch takes apart before its dispatcher sees them.
+
+Their contractions are counted as they run; the rest is counted by the convention, here, from the call's own tensors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from xfcost.formulas.arithmetic import ceil_log2
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.torch_models.tracing.dispatch_costs import Costs
+
+
+def _rms_norm_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
+    return Counter(flops=result.numel() * FLOPS_PER_ELEMENT["rms_norm"])
+
+
+def _attention_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
+    """softmax(QKᵀ·scale + bias): queries (…, N, K), keys (…, M, K); a mask of truths is no arithmetic."""
+    q, k = args[:2]
+    bias = kwargs.get("attn_mask")
+    entries = q.shape[:-1].numel() * k.shape[-2]
+    scaling = 0 if kwargs.get("scale") == 1 else q.numel() * FLOPS_PER_ELEMENT["multiply"]
+    biased = bias is not None and bias.is_floating_point()
+    per_entry = FLOPS_PER_ELEMENT["softmax"] + (FLOPS_PER_ELEMENT["add"] if biased else 0)
+    return Counter(flops=scaling + entries * per_entry)
+
+
+def _to_spectrum_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
+    """(x, n, axis): n real numbers of an axis to their spectrum; filling x up to n belongs to it."""
+    x, (n, axis) = args[0], _length_and_axis(args, kwargs)
+    n = x.shape[axis] if n is None else n
+    return Counter(flops=x.numel() // x.shape[axis] * _fourier_flops(n))
+
+
+def _from_spectrum_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
+    """(spectrum, n, axis): back to n real numbers."""
+    axis = _length_and_axis(args, kwargs)[1]
+    return Counter(flops=result.numel() // result.shape[axis] * _fourier_flops(result.shape[axis]))
+
+
+def _length_and_axis(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | None, int]:
+    given = dict(zip(("n", "dim"), args[1:3], strict=False)) | kwargs
+    return given.get("n"), given.get("dim", -1)
+
+
+def _fourier_flops(n: int) -> int:
+    """n real numbers are half as many complex ones: 5·n/2·⌈log₂ n⌉ FLOPs."""
+    return FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2
+
+
+def _repeated(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
+    return Counter(moved=result.numel() if result.is_floating_point() else 0)
+
+
+WHOLE: Final[dict[Any, Callable[[tuple[Any, ...], dict[str, Any], Tensor], Costs]]] = {
+    F.rms_norm: _rms_norm_work,
+    torch.rms_norm: _rms_norm_work,
+    F.scaled_dot_product_attention: _attention_work,
+    torch.fft.rfft: _to_spectrum_work,
+    torch.fft.irfft: _from_spectrum_work,
+    torch.repeat_interleave: _repeated,
+    Tensor.repeat_interleave: _repeated,
+}
+# What they are made of without a contraction, beside what every formula knows.
+PARTS: Final = frozenset(
+    (
+        torch.ops.aten._fft_r2c,  # noqa: SLF001
+        torch.ops.aten._fft_c2r,  # noqa: SLF001
+        torch.ops.aten._fused_rms_norm,  # noqa: SLF001
+    )
+)

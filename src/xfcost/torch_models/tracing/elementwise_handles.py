@@ -1,0 +1,166 @@
+"""What element-wise work, reductions, norms and resampling cost, by the written convention: fvcore handles."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.torch_models.tracing.graph import (
+    Counts,
+    Handle,
+    Value,
+    broadcast,
+    counts,
+    given,
+    is_complex,
+    is_float,
+    not_counted,
+    shape,
+)
+
+# Of a complex number, both parts are added; what other works cost is not written down.
+_OF_BOTH_PARTS: Final = ("add", "sum", "mean", "cumsum")
+
+
+def elementwise(work: str) -> Handle:
+    """`work` per element of the output."""
+
+    def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
+        return _work(work, inputs, outputs, outputs[0])
+
+    return handle
+
+
+def reduction(work: str) -> Handle:
+    """`work` per element that enters."""
+
+    def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
+        return _work(work, inputs, outputs, inputs[0])
+
+    return handle
+
+
+def _work(work: str, inputs: list[Value], outputs: list[Value], counted: Value) -> Counts:
+    """`work` per element of `counted`; none where it holds whole numbers."""
+    elements = prod(shape(counted))
+    if any(is_complex(value) for value in (*inputs, *outputs)):
+        if work == "multiply":
+            return counts(0, elements * FLOPS_PER_ELEMENT["complex_multiply"])
+        if work not in _OF_BOTH_PARTS:
+            return not_counted(f"{outputs[0].node().kind()} of complex numbers")
+        return counts(0, elements * 2 * FLOPS_PER_ELEMENT[work])
+    return counts(0, elements * FLOPS_PER_ELEMENT[work] if is_float(counted) else 0)
+
+
+def gelu(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Exact, or by the tanh formula."""
+    form = "gelu_tanh" if len(inputs) > 1 and inputs[1].toIValue() == "tanh" else "gelu"
+    return elementwise(form)(inputs, outputs)
+
+
+def clamp(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Each bound that is given."""
+    bounds = sum(given(bound) for bound in inputs[1:3])
+    return counts(0, bounds * elementwise("clamp")(inputs, outputs)["flops"])
+
+
+def batch_norm(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """With running statistics two numbers per channel; with the batch's own, it takes mean and variance first."""
+    of_the_batch = inputs[5].toIValue() is True
+    return elementwise("group_norm" if of_the_batch else "batch_norm")(inputs, outputs)
+
+
+def weight_norm(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """A weight's direction, divided by its length and scaled."""
+    return elementwise("norm")(inputs, outputs) + elementwise("multiply")(inputs, outputs)
+
+
+def blend(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """a + w·(b - a): `lerp`."""
+    works = [elementwise(work)(inputs, outputs) for work in ("add", "multiply", "add")]
+    return sum(works, counts(0))
+
+
+def scaled_sum(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """a + b·c or a + b/c: `addcmul`, `addcdiv`."""
+    return elementwise("add")(inputs, outputs) + elementwise("multiply")(inputs, outputs)
+
+
+def pairs(work: str) -> Handle:
+    """`work` per pair of elements of two tensors, broadcast."""
+
+    def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
+        return counts(0, prod(broadcast(shape(inputs[0]), shape(inputs[1]))) * FLOPS_PER_ELEMENT[work])
+
+    return handle
+
+
+def alpha_dropout(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """In training what is left is scaled and shifted, for its mean and variance to stay."""
+    return elementwise("affine")(inputs, outputs) if inputs[2].toIValue() is True else counts(0)
+
+
+def interpolated(neighbours: int) -> Handle:
+    """A weighted sum of so many elements of the input for every element of the output."""
+
+    def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
+        return counts(0, prod(shape(outputs[0])) * neighbours * FLOPS_PER_ELEMENT["interpolate"])
+
+    return handle
+
+
+_BY_WORK: Final = {
+    "layer_norm": "layer_norm",
+    "rms_norm": "rms_norm",
+    "group_norm": "group_norm",
+    "softmax": "softmax",
+    "log_softmax": "log_softmax",
+    "relu": "relu relu_ threshold threshold_ hardshrink",
+    "leaky_relu": "leaky_relu leaky_relu_ prelu rrelu rrelu_",
+    "hardtanh": "hardtanh hardtanh_ relu6 relu6_",
+    "hardsigmoid": "hardsigmoid hardsigmoid_",
+    "hardswish": "hardswish hardswish_",
+    "shrink": "softshrink",
+    "silu": "silu silu_",
+    "elu": "elu elu_",
+    "selu": "selu selu_",
+    "celu": "celu celu_",
+    "mish": "mish mish_",
+    "glu": "glu",
+    "softplus": "softplus log_sigmoid",
+    "sigmoid": "sigmoid sigmoid_",
+    "tanh": "tanh tanh_",
+    "add": "add add_ sub sub_ rsub",
+    "multiply": "mul mul_ div div_ multiply divide true_divide pow pow_ square square_ neg neg_ reciprocal reciprocal_",
+    "exp": """exp exp_ exp2 expm1 log log_ log2 log10 log1p sqrt sqrt_ rsqrt rsqrt_ cos cos_ sin sin_ tan erf erfc acos
+    asin atan atan2 cosh sinh""",
+    "abs": "abs abs_ sign sgn floor floor_ ceil ceil_ round round_ trunc frac",
+    "clamp": "clamp_min clamp_max clamp_min_ clamp_max_",
+    "cumsum": "cumsum cumsum_",
+}
+_REDUCTIONS: Final = {
+    "mean": "mean nanmean",
+    "sum": "sum nansum",
+    "multiply": "prod",
+    "variance": "var std var_mean std_mean",
+    "norm": "linalg_vector_norm norm frobenius_norm norm_except_dim",
+    "logsumexp": "logsumexp",
+}
+_NEIGHBOURS: Final = {2: "linear1d", 4: "bilinear2d", 8: "trilinear3d", 16: "bicubic2d"}
+ELEMENTWISE: Final[dict[str, Handle]] = {
+    **{f"aten::{name}": elementwise(work) for work, names in _BY_WORK.items() for name in names.split()},
+    **{f"aten::{name}": reduction(work) for work, names in _REDUCTIONS.items() for name in names.split()},
+    **{f"aten::upsample_{name}": interpolated(neighbours) for neighbours, name in _NEIGHBOURS.items()},
+    **{f"aten::{name}": alpha_dropout for name in ["alpha_dropout", "alpha_dropout_", "feature_alpha_dropout"]},
+    **{f"aten::{name}": scaled_sum for name in ["addcmul", "addcmul_", "addcdiv", "addcdiv_"]},
+    **{f"aten::{name}": clamp for name in ["clamp", "clamp_"]},
+    **{f"aten::{name}": blend for name in ["lerp", "lerp_"]},
+    "aten::gelu": gelu,
+    "aten::gelu_": gelu,
+    "aten::batch_norm": batch_norm,
+    "aten::instance_norm": batch_norm,
+    "aten::_weight_norm": weight_norm,
+    "aten::cosine_similarity": pairs("cosine_similarity"),
+    "aten::pairwise_distance": pairs("distance"),
+}

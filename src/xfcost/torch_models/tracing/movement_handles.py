@@ -1,0 +1,74 @@
+"""What moves elements, and how many: gathers, scatters, paddings, look-ups, and sums into a place: fvcore handles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+from typing import Final
+
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.torch_models.tracing.graph import Counts, Handle, Value, given, is_float, shape
+
+
+def moved(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """The floating-point elements that are written."""
+    return Counter(moved=prod(shape(outputs[0])) if is_float(outputs[0]) else 0)
+
+
+def scattered(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Writing into a tensor: the elements of the source, not of the whole tensor; whole numbers are none."""
+    floats = [value for value in inputs if is_float(value)]
+    return Counter(moved=prod(shape(floats[-1])) if floats else 0)
+
+
+def scatter_add(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Adding into a tensor: every element of the source is written, and added to what stands there."""
+    counts = scattered(inputs, outputs)
+    return counts + Counter(flops=counts["moved"] * FLOPS_PER_ELEMENT["add"])
+
+
+def index_put(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Writing at indices, or adding there."""
+    accumulates = len(inputs) > 3 and inputs[3].toIValue() is True  # noqa: PLR2004
+    return (scatter_add if accumulates else scattered)(inputs[:3], outputs)
+
+
+def placed(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Unpooling: each element that enters is written to the place that its index names."""
+    return Counter(moved=prod(shape(inputs[0])))
+
+
+# `mode` of an embedding bag
+_SUM, _MEAN, _MAX = range(3)
+
+
+def embedding_bag(inputs: list[Value], outputs: list[Value]) -> Counts:
+    """Rows of a table (V, d) looked up and, bag by bag, summed (each with its weight), averaged or compared."""
+    elements = prod(shape(inputs[1])) * shape(inputs[0])[-1]
+    mode = inputs[4].toIValue()
+    if mode == _MAX:
+        return Counter(moved=elements, comparisons=elements)
+    weighted = FLOPS_PER_ELEMENT["multiply"] if given(inputs[6]) else 0
+    work = FLOPS_PER_ELEMENT["mean" if mode == _MEAN else "sum"] + weighted
+    return Counter(moved=elements, flops=elements * work)
+
+
+_MOVES: Final = """
+cat concat concatenate hstack vstack dstack column_stack stack constant_pad_nd pad reflection_pad1d reflection_pad2d
+reflection_pad3d replication_pad1d replication_pad2d replication_pad3d embedding flip fliplr flipud rot90 gather index
+index_select masked_select take take_along_dim repeat repeat_interleave roll tile im2col pixel_shuffle pixel_unshuffle
+channel_shuffle native_channel_shuffle diag_embed block_diag upsample_nearest1d upsample_nearest2d upsample_nearest3d
+_upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _pack_padded_sequence
+_pad_packed_sequence
+"""
+_WRITES: Final = """
+index_copy index_copy_ scatter scatter_ slice_scatter select_scatter diagonal_scatter masked_scatter masked_scatter_
+"""
+MOVEMENTS: Final[dict[str, Handle]] = {
+    **{f"aten::{name}": moved for name in _MOVES.split()},
+    **{f"aten::{name}": scattered for name in _WRITES.split()},
+    **{f"aten::{name}": scatter_add for name in ["scatter_add", "scatter_add_", "index_add", "index_add_", "col2im"]},
+    **{f"aten::{name}": index_put for name in ["index_put", "index_put_"]},
+    **{f"aten::{name}": placed for name in ["max_unpool2d", "max_unpool3d"]},
+    "aten::embedding_bag": embedding_bag,
+}

@@ -1,0 +1,254 @@
+"""The traced account: fvcore over a real torch model, on `meta` if it stands there.
+
+`trace` takes any nn.Module with example inputs. It reads shapes from the traced graph, never from a spec; only
+`traced_rows` knows that a module stands for a row.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, NamedTuple
+
+import torch
+from fvcore.nn.jit_analysis import JitModelAnalysis
+from torch import Tensor, nn
+
+from xfcost.ledger.operation import MEASURED, Operation
+from xfcost.torch_models.shared.cache import Kept
+from xfcost.torch_models.tracing.graph import (
+    Counts,
+    Handle,
+    ShapeMissingError,
+    Value,
+    is_glue,
+    is_shape_arithmetic,
+    not_counted,
+)
+from xfcost.torch_models.tracing.handles import COUNTED, FREE
+from xfcost.torch_models.tracing.meta import traceable_meta
+from xfcost.torch_models.tracing.outside import handed_to_numpy
+from xfcost.torch_models.tracing.rows import rows_by_path
+from xfcost.torch_models.tracing.traceable import check_traceable, tracer_may_refuse
+from xfcost.torch_models.tracing.unchanged import unchanged
+
+
+class ModuleCosts(NamedTuple):
+    """What one module did itself, without its children."""
+
+    params: int
+    macs: int
+    flops: int
+    comparisons: int
+    moved: int
+    cached: int
+    leaf: bool
+
+
+class Traced(NamedTuple):
+    """A model as its trace tells it. Printed, it says in front of its totals whether they are all."""
+
+    modules: dict[str, ModuleCosts]
+    """Dotted module path -> own costs; the model itself is ""."""
+    unsupported: dict[str, int]
+    """Operations that no handle knows, with how often they ran. Nothing of theirs is counted."""
+    uncalled: tuple[str, ...] = ()
+    """Modules with parameters that were never called, and none of whose parameters any operation used."""
+
+    @property
+    def complete(self) -> bool:
+        """Is everything that ran counted? Where it isn't, totals are lower bounds."""
+        return not self.unsupported
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of the whole model; at least these, where it isn't `complete`."""
+        return sum(module.macs for module in self.modules.values())
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of the whole model, by the written convention; at least these, where it isn't `complete`."""
+        return sum(module.flops for module in self.modules.values())
+
+    @property
+    def params(self) -> int:
+        """Parameters of the whole model, shared ones once."""
+        return sum(module.params for module in self.modules.values())
+
+    def __str__(self) -> str:
+        bound = "" if self.complete else "at least "
+        lines = [f"{bound}{self.macs:,} MACs, {bound}{self.flops:,} FLOPs; {self.params:,} parameters"]
+        if self.unsupported:
+            names = (f"{name} ({times:,}×)" for name, times in self.unsupported.items())
+            lines.append(f"not counted, for no handle knows them: {', '.join(names)}")
+        if self.uncalled:
+            lines.append(f"never called: {', '.join(self.uncalled)}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
+    """One trace of `model(*inputs)`, counted module by module. The model is left as it was.
+
+    Raises:
+        UsageError: `model` is no module, an input is no tensor, or a module is one that can't be traced.
+    """
+    check_traceable(model, inputs)
+    unsupported, used = Counter[str](), set[str]()
+    analysis = _Analysis(model, tuple(tensor.detach().clone() for tensor in inputs))
+    with ExitStack() as stack:
+        stack.enter_context(_collector_paused())
+        stack.enter_context(tracer_may_refuse(model, inputs))
+        stack.enter_context(unchanged(model))
+        stack.enter_context(handed_to_numpy(unsupported))
+        stack.enter_context(_every_result_read(model, used))
+        stack.enter_context(_without_fast_path())
+        if any(tensor.is_meta for tensor in inputs):
+            stack.enter_context(traceable_meta())
+        stack.enter_context(torch.no_grad())
+        counts = analysis.by_module_and_operator()
+    for name in {analysis.canonical_module_name(name) for name, _ in model.named_modules()}:
+        unsupported += analysis.unsupported_ops(name)
+        unsupported += Counter({key: times for key, times in counts[name].items() if key not in MEASURED})
+    modules = {}
+    for name, module in model.named_modules():
+        own = counts[name]
+        params = sum(parameter.numel() for parameter in module.parameters(recurse=False))
+        work = {quantity: own[quantity] for quantity in MEASURED if quantity not in {"params", "cached"}}
+        cached = sum(kept.numel() for kept in module.buffers(recurse=False)) if isinstance(module, Kept) else 0
+        modules[name] = ModuleCosts(params, **work, cached=cached, leaf=next(module.children(), None) is None)
+    uncalled = analysis.uncalled_modules() - used
+    unused = tuple(name for name, costs in modules.items() if costs.params and name in uncalled)
+    return Traced(_shared_params_once(model, modules), dict(sorted(unsupported.items())), unused)
+
+
+def _or_named(kind: str, handle: Handle) -> Handle:
+    """`handle`, or the operation's name where the trace recorded no shapes for it; nothing for sizes."""
+
+    def count(inputs: list[Value], outputs: list[Value]) -> Counts:
+        try:
+            return Counter() if is_shape_arithmetic(outputs[0].node()) else handle(inputs, outputs)
+        except ShapeMissingError:
+            return not_counted(f"{kind} without a shape")
+
+    return count
+
+
+_HANDLES: Final = {kind: _or_named(kind, handle) for kind, handle in COUNTED.items()}
+
+
+class _Analysis(JitModelAnalysis):  # type: ignore[misc]
+    """fvcore's analysis with our handles; an operation belongs to the module that ran it, and to that one alone."""
+
+    def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        super().__init__(model, inputs)
+        self.set_op_handle(**_HANDLES)
+        self.unsupported_ops_warnings(enabled=False)
+        self.uncalled_modules_warnings(enabled=False)
+        self.tracer_warnings("none")
+
+    def _should_ignore_node(self, node: Any) -> bool:
+        """In place of fvcore's own, which passes over arithmetic, calls, loops and branches without a word."""
+        return node.kind() in FREE or is_glue(node) or is_shape_arithmetic(node)
+
+    def _get_all_ancestors(self, module_name: str) -> set[str]:
+        return {self.canonical_module_name(module_name)}
+
+
+def _shared_params_once(model: nn.Module, modules: dict[str, ModuleCosts]) -> dict[str, ModuleCosts]:
+    """A parameter that two modules own is counted at the first."""
+    seen: set[int] = set()
+    for name, module in model.named_modules():
+        twice = 0
+        for parameter in module.parameters(recurse=False):
+            twice += parameter.numel() if id(parameter) in seen else 0
+            seen.add(id(parameter))
+        if twice:
+            modules[name] = modules[name]._replace(params=modules[name].params - twice)
+    return modules
+
+
+@contextmanager
+def _every_result_read(model: nn.Module, used: set[str]) -> Iterator[None]:
+    """A result that nobody reads leaves the call too: the tracer drops from its graph what no output needs.
+
+    Caches are such results, written for tokens to come, and so is whatever a model works out in vain. `used` gets the
+    names of the modules whose parameters an operation took.
+    """
+
+    def read(_: nn.Module, inputs: Any, __: Any) -> Any:
+        used.update(name for name, module in model.named_modules() if _parameters_used(module))
+        graph = torch._C._get_tracing_state().graph()  # noqa: SLF001 - the graph before anything is dropped of it
+        for node in [node for node in _all_nodes(graph) if not node.hasUses()]:
+            for value in node.outputs():
+                if value.type().kind() == "TensorType":
+                    graph.registerOutput(value)
+        return inputs  # in place of an answer that the tracer may not know: everything is read already
+
+    hook = model.register_forward_hook(read)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _parameters_used(module: nn.Module) -> bool:
+    """Did an operation of the running trace take one of the module's own parameters?"""
+    parameters = module.parameters(recurse=False)
+    value_of = torch._C._get_value_trace  # type: ignore[attr-defined]  # noqa: SLF001 - torch's stubs leave it out
+    return any(value_of(parameter).uses() for parameter in parameters)
+
+
+def _all_nodes(block: Any) -> Iterator[Any]:
+    """Those of a block and of the blocks in it: while a trace runs, each module that is called has one."""
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from _all_nodes(inner)
+
+
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    """torch runs an encoder in evaluation mode as one operation, on nested tensors; a trace needs its parts."""
+    was_on = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was_on)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A trace only makes objects that it keeps; looking for garbage among them costs a few percent."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def traced_rows(
+    model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]
+) -> tuple[list[Operation], list[str]]:
+    """The traced account of a built spec: rows by path, and what no row owns.
+
+    `rows` maps the path of a mechanism's module to the path of its row. What differs between repeated blocks, stands
+    outside a leaf or is unsupported comes as text.
+    """
+    traced = trace(model, inputs)
+    loose = [
+        f"{operation} ran {times} time(s) and no handle knows it" for operation, times in traced.unsupported.items()
+    ]
+    leaves = {name for name, costs in traced.modules.items() if costs.leaf}
+    costs = {
+        name: {quantity: getattr(each, quantity) for quantity in MEASURED} for name, each in traced.modules.items()
+    }
+    found, outside = rows_by_path(costs, leaves, rows)
+    return found, [*loose, *outside]

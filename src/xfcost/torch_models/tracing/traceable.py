@@ -1,0 +1,102 @@
+"""Which modules a trace can take: what is refused before it runs, and what torch's tracer gives up on."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from fvcore.nn.jit_analysis import _get_scoped_trace_graph
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from xfcost.ledger.errors import UsageError, printable
+from xfcost.torch_models.tracing.unchanged import unchanged
+
+
+def check_traceable(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Refuse what can't be traced, as far as it can be told before a run.
+
+    Raises:
+        UsageError: `model` is no module, or an input no tensor; or a module is scripted, compiled or without shapes.
+    """
+    _check_module(model)
+    for number, given in enumerate(inputs):
+        if not isinstance(given, Tensor):
+            raise UsageError(f"trace: input {number} is {type(given).__name__}, expected a tensor; {_instead(given)}")
+    for name, module in model.named_modules():
+        place = f"{name or 'the model itself'} ({type(module).__name__})"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UsageError(f"trace: {place} is scripted; pass the module that it was scripted from")
+        if _is_compiled(module):
+            raise UsageError(
+                f"trace: {place} is compiled; pass the module that it was compiled from, `model._orig_mod`"
+            )
+        if module._compiled_call_impl is not None:  # noqa: SLF001 - torch has no public word for it
+            raise UsageError(f"trace: {place} is compiled in place; pass one on which `.compile()` was not called")
+        if any(is_lazy(parameter) for parameter in module.parameters(recurse=False)):
+            raise UsageError(f"trace: {place} has no shapes yet; run the model once, then trace it")
+
+
+def _check_module(model: Any) -> None:
+    if isinstance(model, type):
+        name = model.__name__
+        raise UsageError(
+            f"trace: expected a torch module, got the class {name}; make a module of it: trace({name}(…), …)"
+        )
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            f"trace: expected a torch module, got {type(model).__name__}; wrap it in a module whose forward calls it"
+        )
+
+
+def _instead(given: Any) -> str:
+    """What to pass in place of an input that is no tensor."""
+    wrap = "wrap the model in a module whose forward takes tensors alone"
+    if isinstance(given, tuple | list) and given and all(isinstance(item, Tensor) for item in given):
+        return f"pass tensors one by one, as in trace(model, q, k, v), or {wrap}"
+    return wrap
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Is it what torch.compile returns? The class is not imported for the question: importing it takes seconds."""
+    compiler = sys.modules.get("torch._dynamo.eval_frame")
+    return compiler is not None and isinstance(module, compiler.OptimizedModule)
+
+
+@contextmanager
+def tracer_may_refuse(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[None]:
+    """Tell what torch's tracer can't do from what `model` itself raises, which passes through as it is.
+
+    Raises:
+        UsageError: the tracer failed on a model that runs where it is called with the same inputs.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _raised_while_tracing(error) or not _runs(model, inputs):
+            raise
+        first = printable(str(error).partition("\n")[0], 200) or type(error).__name__
+        raise UsageError(
+            f"trace: this module can't be traced: {first}; "
+            "trace the parts of it that can be, or a module that does the same with operations that torch can trace"
+        ) from error
+
+
+def _raised_while_tracing(error: Exception) -> bool:
+    """Was it raised while the graph was made, and not while what is in it was counted?"""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code is _get_scoped_trace_graph.__code__ for frame, _ in frames)
+
+
+def _runs(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
+    """Does `model` run where it is simply called?"""
+    try:
+        with unchanged(model):
+            model(*(tensor.detach().clone() for tensor in inputs))
+    except Exception:  # noqa: BLE001 - whatever the module raises, it does not run
+        return False
+    return True
