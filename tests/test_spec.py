@@ -23,7 +23,7 @@ from xfcost.spec.grammar import Spec
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.reader import Source, path_text, read, read_value
 from xfcost.spec.schema import json_schema
-from xfcost.spec.show import full_yaml, texts
+from xfcost.spec.show import texts
 from xfcost.spec.walk import Run, place
 
 
@@ -204,13 +204,6 @@ class TestExtends:
         write("child.yaml", "extends: ./base.yaml\npaper: null\nhead: null\n")
         assert load("child.yaml").spec.paper is None
         assert place(load("child.yaml"), Run()).head is None
-
-    @pytest.mark.parametrize("name", ["vit-b16-384", "swin-s", "gpt3", "transformer-big", "swin"])
-    def test_the_full_yaml_is_the_same_spec_without_extends(self, here, name):
-        write("full.yaml", full_yaml(name))
-        full = load("full.yaml").spec
-        assert full.extends is None
-        assert msgspec.structs.replace(load(name).spec, extends=None) == full
 
 
 class TestLines:
@@ -415,13 +408,6 @@ class TestSet:
         assert (spec.stages[0].depth, spec.input.size, spec.set) == (3, 96, {})
         assert load("other.yaml").spec.input.size == 64
         assert load("child.yaml", ("input.size=128",)).spec.input.size == 128
-
-    def test_the_full_yaml_has_followed_it(self, here):
-        write("swin12.yaml", 'extends: swin-t\nname: x\nset: {"stages.*.pattern.*.0.size": 12}\n')
-        write("full.yaml", full_yaml("swin12.yaml"))
-        full = load("full.yaml").spec
-        assert full.set == {}
-        assert full.stages == load("swin12.yaml").spec.stages
 
     @pytest.mark.parametrize(
         ("text", "said"),

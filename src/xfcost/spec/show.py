@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +24,7 @@ def texts(name: str) -> Iterator[tuple[str, str]]:
 
 
 def expanded_yaml(name: str) -> str:
-    """The spec as one YAML text: `extends` and `set` applied, defaults left out.
+    """The spec as one YAML text: `extends` and `set` applied; what no file says stays out.
 
     A file that has neither is shown as it is written.
     """
@@ -53,13 +54,19 @@ def _without_empty(data: Any, value: Any) -> Any:
         return [_without_empty(*pair) for pair in zip(data, value, strict=True)]
     if not isinstance(value, msgspec.Struct):
         return data
-    empty = {
-        field.name: None if field.default is None else []
-        for field in msgspec.structs.fields(value)
-        if field.default is None or field.default_factory is list
-    }
+    empty = _empty(type(value))
     return {
         key: _without_empty(item, getattr(value, key, item))
         for key, item in data.items()
         if key not in empty or item != empty[key]
+    }
+
+
+@cache
+def _empty(struct: type[msgspec.Struct]) -> dict[str, None | list[Any]]:
+    """The fields that are null or an empty list by default, and which of the two."""
+    return {
+        field.name: None if field.default is None else []
+        for field in msgspec.structs.fields(struct)
+        if field.default is None or field.default_factory is list
     }

@@ -106,7 +106,8 @@ def _number(value: float) -> str:
     """As YAML of any version reads it: 1.0e-6, not 1e-06; and as the papers print it: 7.6e+9, not 7600000000.0."""
     text = repr(value)
     if isinstance(value, float) and abs(value) >= _MILLION:
-        text = Decimal(text).normalize().to_eng_string().lower()
+        short = Decimal(text).normalize().to_eng_string().lower()
+        text = short if "e" in short else text
     digits, e, power = text.partition("e")
     if not e:
         return text
