@@ -63,7 +63,7 @@ def _without_empty(data: Any, value: Any) -> Any:
 
 
 @cache
-def _empty(struct: type[msgspec.Struct]) -> dict[str, None | list[Any]]:
+def _empty(struct: type[msgspec.Struct]) -> dict[str, list[Any] | None]:
     """The fields that are null or an empty list by default, and which of the two."""
     return {
         field.name: None if field.default is None else []
