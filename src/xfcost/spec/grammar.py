@@ -208,4 +208,5 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     extends: str | None = None
     """Preset or file (relative to this one) that this spec changes; mappings are merged, lists replaced."""
     set: dict[str, Any] = {}
-    """Single keys changed after `extends`, by path: `stages.2.depth: 18`; `*` is every item, `**` any way down."""
+    """Single keys changed after `extends`, by path: `stages.2.depth: 18`. `*` is every item, `each` every item with its
+    own value, `**` any way down."""
