@@ -26,10 +26,9 @@ class OneOf(type):
 
     def component(cls, kind: object) -> type[Component] | None:
         """The class of `kind`; None where no such kind may stand there."""
-        for known in cls.lists if isinstance(kind, str) else ():
-            if kind in known:
-                return known[kind]
-        return None
+        if not isinstance(kind, str):
+            return None
+        return next((known[kind] for known in cls.lists if kind in known), None)
 
     def components(cls) -> list[type[Component]]:
         """All classes that may stand there."""

@@ -1,8 +1,8 @@
-"""What the grammar knows: its JSON Schema, and the names that an error can suggest."""
+"""What the grammar knows: its JSON Schema, and the names and meanings that an error can give."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Union, cast
 
@@ -11,20 +11,46 @@ from msgspec.inspect import CustomType, ListType, LiteralType, StructType, Type,
 
 from xfcost.spec.grammar import COMPONENT_FIELDS, Spec
 from xfcost.spec.kinds import OneOf
+from xfcost.spec.meanings import meanings
 from xfcost.spec.reader import YamlPath
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a spec file, for editors."""
+    """The JSON Schema of a spec file, for editors, every property with its meaning."""
+    structs = list(structs_in(_types_of(Spec)))
+    references, definitions = _schemas(structs)
+    for struct, reference in zip(structs, references, strict=True):
+        properties = definitions[reference["$ref"].rpartition("/")[2]]["properties"]
+        for name, meaning in meanings(struct).items():
+            properties[name] = {"description": meaning} | properties[name]
+    start = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "xfcost spec"}
+    return start | references[0] | {"$defs": definitions}
+
+
+def _schemas(structs: list[type[msgspec.Struct]]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
+    """The schemas of `structs`, and the definitions that they refer to.
+
+    The schema of a field that holds a component is that of the union of all classes which may stand there.
+    """
     unions = [Union[tuple(field.components())] for field in COMPONENT_FIELDS]  # noqa: UP007 - made of a list
 
     def generated(schema_of: Callable[[type], dict[str, Any]]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
-        return msgspec.json.schema_components([Spec, *unions], schema_hook=schema_of)
+        return msgspec.json.schema_components([*unions, *structs], schema_hook=schema_of, ref_template="#/$defs/{name}")
 
-    (_, *schemas), _ = generated(lambda field: {"title": field.__name__})
-    # a field's schema is that of the union of all classes which may stand there
-    (spec, *_), defs = generated(dict(zip(COMPONENT_FIELDS, schemas, strict=True)).__getitem__)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "xfcost spec"} | spec | {"$defs": defs}
+    schemas, _ = generated(lambda field: {"title": field.__name__})
+    known = dict(zip(COMPONENT_FIELDS, schemas[: len(unions)], strict=True))
+    schemas, definitions = generated(known.__getitem__)
+    return schemas[len(unions) :], definitions
+
+
+def meaning_at(data: Any, path: YamlPath) -> str | None:
+    """The meaning of the field at `path` (or of the list that the item there is of); None where several may stand."""
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    if not path:
+        return None
+    holders = [one for one in _standing(*_at(path[:-1], data)) if path[-1] in _keys(one)]
+    return meanings(holders[0].cls).get(str(path[-1])) if len(holders) == 1 else None
 
 
 def known_kinds(path: YamlPath) -> list[str]:
@@ -83,6 +109,26 @@ def _structs(one: Type, kind: Any) -> list[StructType]:
         found = field.components() if kind is None else [field.component(kind)]
         return [_types_of(component) for component in found if component]
     return [one] if isinstance(one, StructType) else []
+
+
+def structs_in(type_: Type) -> Iterator[type[msgspec.Struct]]:
+    """`type_` and the structs that stand in it at any depth, each once."""
+    seen: set[type[msgspec.Struct]] = set()
+    left = [type_]
+    while left:
+        one = left.pop()
+        if isinstance(one, StructType):
+            if one.cls in seen:
+                continue
+            yield one.cls
+            seen.add(one.cls)
+            left += [field.type for field in one.fields]
+        elif isinstance(one, ListType):
+            left.append(one.item_type)
+        elif isinstance(one, UnionType):
+            left += one.types
+        elif field := _component_field(one):
+            left += [_types_of(component) for component in field.components()]
 
 
 def _keys(struct: StructType) -> list[str]:
