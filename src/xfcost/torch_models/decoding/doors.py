@@ -9,7 +9,7 @@ from xfcost.formulas.component import Place, alone
 from xfcost.layers import Context, Position, Shift
 from xfcost.torch_models.layers.doors import PositionDoor
 from xfcost.torch_models.layers.shift import ContextLayer
-from xfcost.torch_models.shared.cache import Kept, Positioned
+from xfcost.torch_models.shared.cache import Cache, Positioned
 from xfcost.torch_models.shared.leaves import Table, Tables
 
 
@@ -34,7 +34,7 @@ class ShiftStep(nn.Module):
         return self.shift(x_B1D)
 
 
-class TokenBefore(Kept):
+class TokenBefore(Cache):
     """Takes the token before, or the start, and keeps the new one."""
 
     past_B1D: Tensor
@@ -43,7 +43,7 @@ class TokenBefore(Kept):
         super().__init__()
         self.batch = batch
         self.weight = Table(width).weight if learned else None
-        self.keeps("past_B1D", batch, 1, width, start=0.0)
+        self.add_buffer("past_B1D", batch, 1, width, start=0.0)
 
     def forward(self, x_B1D: Tensor) -> Tensor:
         every = torch.arange(self.batch, device=x_B1D.device)
@@ -59,7 +59,7 @@ class ContextStep(ContextLayer):
         super().__init__(config, alone(place), tables)
         self.cache = TokenOfMemory(batch, place.grid.total, place.dim)
 
-    def remember(self, memory_BND: Tensor) -> None:
+    def cache_memory(self, memory_BND: Tensor) -> None:
         """Keep what is added to every token."""
         self.cache.memory_BND = memory_BND
 
@@ -67,14 +67,14 @@ class ContextStep(ContextLayer):
         return self.add(x_B1D, self.cache())
 
 
-class TokenOfMemory(Kept):
+class TokenOfMemory(Cache):
     """The one at its position: -> (B, 1, D)."""
 
     memory_BND: Tensor
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
-        self.keeps("memory_BND", *shape)
+        self.add_buffer("memory_BND", *shape)
 
     def forward(self) -> Tensor:
         return self.memory_BND[:, self.position : self.position + 1]

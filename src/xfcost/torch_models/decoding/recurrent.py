@@ -10,7 +10,7 @@ from torch import Tensor
 from xfcost.formulas.component import Place, alone
 from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.torch_models.mechanisms.recurrent import Attending, RecurrentLayer
-from xfcost.torch_models.shared.cache import Remembered, State
+from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState
 from xfcost.torch_models.shared.leaves import Tables
 
 
@@ -19,16 +19,16 @@ class RecurrentStep(RecurrentLayer):
 
     def __init__(self, config: Recurrent, place: Place, batch: int, tables: Tables) -> None:
         super().__init__(config, alone(place), tables)
-        self.state: State | None = None
+        self.state: RecurrentState | None = None
         if config.attend is None:
             self.state = first(config, place, batch)
         else:
             self.core = AttendingStep(config, alone(place), batch)
 
-    def remember(self, memory_BME: Tensor) -> None:
+    def cache_memory(self, memory_BME: Tensor) -> None:
         """Work out what every token will read of `memory_BME`, and the state before the first."""
         if isinstance(self.core, AttendingStep):
-            self.core.remember(memory_BME)
+            self.core.cache_memory(memory_BME)
         elif self.starts_from_encoder and self.state is not None:
             self.state(*self._starts()[0])
 
@@ -49,10 +49,10 @@ class AttendingStep(Attending):
             raise TypeError("a recurrent layer without `attend` has nothing to ask")
         self.reads_state_before = self.join.states_before
         del self.join  # a step alone has nothing to be joined to
-        self.cache = Remembered(batch, place.memory.total, config.attend.hidden, value_width=place.memory_dim)
+        self.cache = MemoryCache(batch, place.memory.total, config.attend.hidden, value_width=place.memory_dim)
         self.state = first(config, place, batch)
 
-    def remember(self, memory_BME: Tensor) -> None:
+    def cache_memory(self, memory_BME: Tensor) -> None:
         """Keep the memory and its keys, and start."""
         self.cache.keys, self.cache.values = self.inner.keys(memory_BME), memory_BME
         self.state(*self._first(memory_BME, memory_BME))
@@ -70,6 +70,6 @@ class AttendingStep(Attending):
         return y_B1H
 
 
-def first(config: Recurrent, place: Place, batch: int) -> State:
+def first(config: Recurrent, place: Place, batch: int) -> RecurrentState:
     """What walks along, from zeros."""
-    return State(*((batch, config.units(place)),) * len(config.states))
+    return RecurrentState(*((batch, config.units(place)),) * len(config.states))

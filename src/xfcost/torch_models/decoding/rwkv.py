@@ -7,7 +7,7 @@ from torch import Tensor
 from xfcost.formulas.component import Place, alone
 from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
 from xfcost.torch_models.mechanisms.rwkv import ChannelMixing, TimeMixing, Wkv
-from xfcost.torch_models.shared.cache import State
+from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.leaves import Tables
 from xfcost.torch_models.shared.scans import NOTHING_SEEN, wkv_step
 
@@ -15,13 +15,13 @@ from xfcost.torch_models.shared.scans import NOTHING_SEEN, wkv_step
 class TimeMixingStep(TimeMixing):
     """(B, 1, D) -> (B, 1, D)."""
 
-    shift: State  # type: ignore[assignment]
+    shift: RecurrentState  # type: ignore[assignment]
 
     def __init__(self, config: RwkvTime, place: Place, batch: int, tables: Tables) -> None:
         super().__init__(config, alone(place), tables)
-        self.shift = State((batch, 1, place.dim))
+        self.shift = RecurrentState((batch, 1, place.dim))
         self.wkv = WkvStep(place.dim)
-        self.state = State(*((batch, place.dim),) * 3, starts=(0.0, 0.0, NOTHING_SEEN))
+        self.state = RecurrentState(*((batch, place.dim),) * 3, starts=(0.0, 0.0, NOTHING_SEEN))
 
     def forward(self, x_B1D: Tensor) -> Tensor:
         for_k, for_v, for_r = self.mix(x_B1D, *self.shift.past)
@@ -42,11 +42,11 @@ class WkvStep(Wkv):
 class ChannelMixingStep(ChannelMixing):
     """(B, 1, D) -> (B, 1, D)."""
 
-    shift: State  # type: ignore[assignment]
+    shift: RecurrentState  # type: ignore[assignment]
 
     def __init__(self, config: RwkvChannel, place: Place, batch: int, tables: Tables) -> None:
         super().__init__(config, alone(place), tables)
-        self.shift = State((batch, 1, place.dim))
+        self.shift = RecurrentState((batch, 1, place.dim))
 
     def forward(self, x_B1D: Tensor) -> Tensor:
         for_k, for_r = self.mix(x_B1D, *self.shift.past)
