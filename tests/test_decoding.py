@@ -26,7 +26,6 @@ from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import MODULES, build, takes_cache
-from xfcost.torch_models.decoding import STEPS
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Table
 
@@ -55,19 +54,11 @@ every_step = pytest.mark.parametrize("case", list(decodable()), ids=str)
 def test_a_module_takes_a_cache_exactly_where_an_example_decodes(mechanism: type[Mixer]) -> None:
     case = CASES[mechanism]
     expected = any(type(one.component) is mechanism for one in decodable())
-    assert (takes_cache(MODULES[mechanism]) or mechanism in STEPS) == expected, case.component
+    assert takes_cache(MODULES[mechanism]) == expected, case.component
 
 
 def tables(case: Case) -> dict[str, Table]:
     return {name: Table(*shape) for name, shape in case.component.tables(case.place).items()}
-
-
-def step_of(case: Case, shared: dict[str, Table]) -> nn.Module:
-    kind = type(case.component)
-    if kind in STEPS:
-        return STEPS[kind](case.component, case.place, BATCH, shared)  # type: ignore[no-any-return]
-    make: Any = MODULES[kind]
-    return make(case.component, case.place, shared, BATCH)  # type: ignore[no-any-return]
 
 
 def both(case: Case, device: str = "cpu") -> tuple[nn.Module, nn.Module]:
@@ -75,8 +66,9 @@ def both(case: Case, device: str = "cpu") -> tuple[nn.Module, nn.Module]:
     torch.manual_seed(0)
     with torch.device(device):
         shared = tables(case)
-        whole = MODULES[type(case.component)](case.component, case.place, shared).double().eval()
-        step = step_of(case, shared).double().eval()
+        make = MODULES[type(case.component)]
+        whole = make(case.component, case.place, shared).double().eval()
+        step = make(case.component, case.place, shared, BATCH).double().eval()
     step.load_state_dict(whole.state_dict())
     return whole.requires_grad_(requires_grad=False), step.requires_grad_(requires_grad=False)
 
@@ -107,7 +99,8 @@ def test_step_by_step_is_the_whole_forward(case: Case) -> None:
 def test_the_counted_step_is_the_traced_one(case: Case) -> None:
     rows = tuple(batched(row, BATCH) for row in case.component.decoding(case.place))
     with torch.device("meta"):
-        step = step_of(case, tables(case)).eval().requires_grad_(False)
+        make = MODULES[type(case.component)]
+        step = make(case.component, case.place, tables(case), BATCH).eval().requires_grad_(False)
         x_B1D = torch.empty(BATCH, 1, case.place.dim)
     set_position(step, case.place.grid.total - 1)
     rows = tuple(msgspec.structs.replace(row, path=f"it.{row.path}") for row in rows)

@@ -1,52 +1,31 @@
-"""Modules of `layers/shift.py`. B batch, N tokens, D width."""
+"""Module of `layers/shift.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xfcost.formulas.axes import Axis, number_of
 from xfcost.formulas.component import Place
-from xfcost.layers import Context, Shift
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
+from xfcost.layers.shift import Shift
+from xfcost.torch_models.shared.cache import Cache
+from xfcost.torch_models.shared.leaves import NO_TABLES, Table, Tables
+from xfcost.torch_models.shared.shift import ByOne
 
 
-class ShiftDoor(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+class ShiftLayer(nn.Module):
+    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> the one before it, (B, 1, D)."""
 
-    def __init__(self, config: Shift, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Shift, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
         super().__init__()
-        self.shift = Behind(config.axis, place) if config.start == "learned" else ByOne(config.axis, place)
+        learned = config.start == "learned"
+        if cache_batch is not None:
+            self.shift: nn.Module = TokenBefore(cache_batch, place.dim, learned=learned)
+        else:
+            self.shift = Behind(config.axis, place) if learned else ByOne(config.axis, place)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.shift(x_BND)
-
-
-class ContextLayer(nn.Module):
-    """(B, N, D), memory (B, N, D) -> (B, N, D)."""
-
-    def __init__(self, config: Context, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__()
-        self.shift = ByOne(config.shift, place) if config.shift else None
-        self.add = Add()
-
-    def forward(self, x_BND: Tensor, memory_BND: Tensor) -> Tensor:
-        return self.add(x_BND, memory_BND if self.shift is None else self.shift(memory_BND))
-
-
-class ByOne(nn.Module):
-    """Zeros, then all tokens of a line but its last: (B, N, D) -> (B, N, D)."""
-
-    def __init__(self, axis: Axis, place: Place) -> None:
-        super().__init__()
-        self.sides, self.axis = place.grid.sides, 1 + number_of(axis, place.grid)
-        # F.pad takes (before, after) of every axis, the last one first: the width and the sides behind this one stay.
-        self.pad = [0, 0] * (1 + len(self.sides) - self.axis) + [1, 0]
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        x = x_BND.unflatten(1, self.sides).narrow(self.axis, 0, self.sides[self.axis - 1] - 1)
-        return F.pad(x, self.pad).flatten(1, -2)
 
 
 class Behind(Table):
@@ -60,3 +39,21 @@ class Behind(Table):
         x = x_BND.unflatten(1, self.sides)
         start = self.weight.expand_as(x.narrow(self.axis, 0, 1))
         return torch.cat([start, x.narrow(self.axis, 0, self.sides[self.axis - 1] - 1)], dim=self.axis).flatten(1, -2)
+
+
+class TokenBefore(Cache):
+    """The token before, or the start, in place of the new one, which is cached: (B, 1, D) -> (B, 1, D)."""
+
+    past_B1D: Tensor
+
+    def __init__(self, batch: int, width: int, *, learned: bool) -> None:
+        super().__init__()
+        self.batch = batch
+        self.weight = Table(width).weight if learned else None
+        self.add_buffer("past_B1D", batch, 1, width, start=0.0)
+
+    def forward(self, x_B1D: Tensor) -> Tensor:
+        every_sample = torch.arange(self.batch, device=x_B1D.device)
+        before_B1D = self.past_B1D.index_select(0, every_sample)
+        self.past_B1D.index_copy_(0, every_sample, x_B1D)
+        return before_B1D if self.position or self.weight is None else self.weight.expand_as(x_B1D)

@@ -1,0 +1,181 @@
+"""Recurrent layers: a state of constant size walks along the tokens and carries what it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
+
+from xfcost.formulas.additive import Additive, Readout, Start, check_attending, first_state
+from xfcost.formulas.component import Mixer, Place, Width, alone, tag_of
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.rows import elementwise, idle, linear, move, of_input, state, through_state
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+
+class Recurrent(Mixer, frozen=True, kw_only=True):
+    """s_t = cell(x_t, s_{t-1}), token after token: N steps that can't run at once.
+
+    N tokens of width d, h hidden units, g gates (1, 4 or 3). The input's maps need no state and run for all tokens at
+    once; the state's map runs step by step.
+
+        input        N·d·g·h MACs, g·(d·h + h) parameters
+        recurrence   N·h·g·h MACs, g·(h² + h) parameters, N·h elements of the cell
+
+    Each map has a bias of its own, as in torch.nn.RNN, LSTM and GRU. `bidirectional` reads the tokens from the last to
+    the first too, with weights of its own, and gives both answers beside each other (Schuster and Paliwal 1997):
+    2·h wide, twice the cost. Every token reads all before it (or all) through a state of constant size.
+    """
+
+    gates: ClassVar[int]
+    states: ClassVar[str] = "h"
+    """What walks along: the hidden state, and an LSTM's cells."""
+
+    hidden: Width | None = None
+    """h; where it isn't given, what brings the width to the stage's."""
+    bidirectional: bool = False
+    bias: bool = True
+    start: Start = "zeros"
+    """The first state. `encoder`: the last one of the encoder's recurrent layer of the same number (Sutskever et al.
+    2014); `backwards` and `mean`: a map of what it attends to (formulas/additive.py)."""
+    attend: Additive | None = None
+    """Asks the encoder's tokens in every step: a context joins the input's gates (formulas/additive.py)."""
+    readout: Readout | None = None
+    """What leaves in place of the states, where it attends: states, inputs and contexts together."""
+
+    @property
+    def widens(self) -> bool:
+        return True
+
+    @property
+    def reads_memory(self) -> bool:
+        return self.start == "encoder" or self.attend is not None
+
+    @property
+    def causality(self) -> Literal["none", "exact"]:
+        return "none" if self.bidirectional else "exact"
+
+    @property
+    def directions(self) -> int:
+        """How often the tokens are read."""
+        return 2 if self.bidirectional else 1
+
+    def units(self, place: Place) -> Number:
+        """h, of each direction."""
+        return place.out_dim // self.directions if self.hidden is None else self.hidden
+
+    def work(self) -> int:
+        """FLOPs per hidden unit and step, beside both maps and their biases."""
+        return FLOPS_PER_ELEMENT[tag_of(type(self))]
+
+    def check(self, place: Place) -> None:
+        if self.hidden is None and place.out_dim % self.directions:
+            raise ComponentError(
+                "bidirectional", f"two directions share the width, and {place.out_dim} is odd; give `hidden`"
+            )
+        if self.attend is not None:
+            check_attending(self, place)
+        elif self.readout is not None or self.start in {"backwards", "mean"}:
+            raise ComponentError("readout" if self.readout else "start", "it needs what is attended to; give `attend`")
+        elif self.start == "encoder" and place.memory is None:
+            raise ComponentError("start", "'encoder' is the other stream, and there is no `encoder:` here; use zeros")
+
+    def label(self) -> str:
+        name = tag_of(type(self)).upper()
+        if self.attend is not None:
+            return f"{name} with attention"
+        return f"Bidirectional {name}" if self.bidirectional else name
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid, self.directions * self.units(place) if self.readout is None else self.readout.out(place)
+
+    def steps(self, place: Place) -> Number:
+        return place.grid.total
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        """Where it attends, the memory's tokens; those up to its own it reads too, through the state."""
+        if self.attend is not None:
+            return range(memory.total if memory else 0)
+        return super().reads(grid, token, memory)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        if self.attend is not None:
+            return grid.total * (memory.total if memory else 0)
+        return super().pairs(grid, memory)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        if self.attend is not None:
+            yield from self._attending(place, self.attend)
+            return
+        if not self.bidirectional:
+            yield from self._one_way(place)
+            return
+        yield from self._one_way(place, "forwards_", " (forwards)")
+        yield from self._one_way(place, "backwards_", " (backwards)")
+        yield move("join", "Join both directions", place.grid.total * 2 * self.units(place))
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One step, from the state that the token before left; the memory's keys were worked out once, and are kept."""
+        if self.bidirectional:
+            yield from super().decoding(place)
+        for row in through_state(self.operations(alone(place)), place.grid.total):
+            if row.path == "keys" or row.path.startswith("start_"):
+                yield idle(row)
+            elif row.path != "join":
+                yield row
+            if row.path == "keys" and self.attend is not None:
+                yield self.attend.remembered(place)
+        yield state("State for the next token", len(self.states) * self.units(place))
+
+    def _one_way(self, place: Place, prefix: str = "", what: str = "") -> Iterator[Operation]:
+        n, units = place.grid.total, self.units(place)
+        gates = self.gates * units
+        yield of_input(linear(f"{prefix}input", f"Input map{what}", n, place.dim, gates, bias=self.bias))
+        state = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
+        yield Operation(
+            path=state.path,
+            title=f"Recurrence over tokens{what}",
+            params=state.params,
+            macs=state.macs,
+            flops=state.flops + n * units * self.work(),
+            moved=n * units,
+            mixing="global",
+            reads="N",
+            reads_tokens=n,
+            content_dependent=True,
+            backward_macs=2 * state.macs - self._without_gradient(units),
+        )
+
+    def _without_gradient(self, units: Number) -> Number:
+        """MACs that the backward pass saves in the first step, whose state is zeros and learns nothing."""
+        return self.gates * units * units if self.start == "zeros" else 0
+
+    def _attending(self, place: Place, attend: Additive) -> Iterator[Operation]:
+        """The keys, the first state and the input's map once; then every step; then what leaves of all steps."""
+        n, units = place.grid.total, self.units(place)
+        yield attend.keys(place)
+        yield from first_state(self.start, place, len(self.states) * units, bias=self.bias)
+        mapped, recurrence = self._one_way(place)
+        yield mapped
+        yield from attend.operations(place, units, learned=self.start != "zeros")
+        gates = self.gates * units
+        yield linear("context", "Map of the context", n, place.memory_dim, gates, bias=False)
+        yield elementwise("add_context", "Add the context to the input", "add", n * gates)
+        yield recurrence
+        if self.readout is None:
+            yield move("join", "Join the steps", n * units)
+        else:
+            states = n + 1 if self.readout.reads_state_before else n
+            yield move("join", "Join the steps", states * units + n * place.memory_dim)
+            yield from self.readout.operations(place, units, bias=self.bias)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        n, units = place.grid.total, self.units(place)
+        numbers = len(self.states) * self.directions * units
+        also = ", beside which every step reads the encoder's tokens" if self.attend else ""
+        yield (
+            f"{n:,} sequential steps per recurrent layer; all that was read is carried in a state of {numbers:,} "
+            f"numbers, whatever N is{also}"
+        )

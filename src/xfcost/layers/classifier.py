@@ -1,0 +1,79 @@
+"""A classification head: of one vector, or of every token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+
+from xfcost.formulas.component import NormKind, Place, Rows
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.layer import Head
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.operation import Operation
+
+# Two tokens, each with a classifier of its own, in either order.
+TwoTokens = Annotated[list[Literal["class_token", "distillation_token"]], msgspec.Meta(min_length=2, max_length=2)]
+
+
+class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
+    """norm, pool, linear: the class token's vector (ViT) or the mean of all tokens (Swin), then d·classes MACs.
+
+    `pool: [class_token, distillation_token]` has a linear map for each of the two tokens, whose answers are averaged at
+    inference (Touvron et al. 2021, DeiT, §4): 2·d·classes MACs.
+
+    With `norm_after_pool` the one pooled vector is normalised, d elements in place of N·d (ConvNeXt).
+
+    With `pool: none` every token is classified, N·d·classes MACs: a tagger, or a decoder whose last answer is taken.
+    """
+
+    pool: Literal["class_token", "mean", "none"] | TwoTokens = "mean"
+    norm: NormKind = "layer_norm"
+    norm_after_pool: bool = False
+    classes: Annotated[Rows, Letter("K")] = 1000
+    bias: bool = True
+
+    def without_extra_tokens(self) -> Classifier:
+        return self if self.pool == "none" else msgspec.structs.replace(self, pool="mean")
+
+    def check(self, place: Place) -> None:
+        if self.pool not in ("mean", "none") and not place.grid.extra:
+            raise ComponentError(
+                "pool", "there is no class token to pool; add {kind: class_token} to `embed`, or use pool: mean"
+            )
+        if self.norm_after_pool and self.norm == "group_norm":
+            raise ComponentError(
+                "norm_after_pool", "the group norm of one vector is its layer norm; write norm: layer_norm"
+            )
+        if self.pool == "none" and self.norm_after_pool:
+            raise ComponentError(
+                "norm_after_pool", "it normalises one pooled vector, and every token is classified here"
+            )
+        if self.distilled and self.norm_after_pool:
+            raise ComponentError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two here")
+        if self.distilled and len(set(self.pool)) < len(self.pool):
+            raise ComponentError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
+
+    @property
+    def distilled(self) -> bool:
+        """Are there two classifiers, one of them taught by a teacher?"""
+        return not isinstance(self.pool, str)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        normed = list(norm(self.norm, "norm", 1 if self.norm_after_pool else n, d))
+        yield from () if self.norm_after_pool else normed
+        if self.pool == "mean":
+            yield elementwise("pool", "Mean over tokens", "mean", n * d)
+        elif self.pool != "none":
+            yield move("pool", "Take the class token")
+        yield from normed if self.norm_after_pool else ()
+        yield linear("linear", "Classifier", n if self.pool == "none" else 1, d, self.classes, bias=self.bias)
+        if self.distilled:
+            yield move("distillation_pool", "Take the distillation token")
+            yield linear("distillation_linear", "Classifier (distillation)", 1, d, self.classes, bias=self.bias)
+            work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
+            yield Operation(path="average", title="Average of both classifiers", flops=self.classes * work)

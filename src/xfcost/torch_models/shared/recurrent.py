@@ -1,0 +1,243 @@
+"""Modules of `formulas/recurrent.py`. B batch, N tokens, D width, G gates' numbers together, H hidden units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.additive import Maxout
+from xfcost.formulas.component import Place, tag_of
+from xfcost.formulas.recurrent import Recurrent
+from xfcost.torch_models.shared.additive import AdditiveAttention, FirstState, JoinSteps, readout
+from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState
+from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
+from xfcost.torch_models.shared.recurrence import asks_shapes_alone
+
+if TYPE_CHECKING:
+    from xfcost.mechanisms.gru import Gru
+    from xfcost.mechanisms.rnn import Rnn
+
+# The last state of a direction: h, and an LSTM's cells, (B, H) each.
+State = tuple[Tensor, ...]
+
+
+class RecurrentLayer(nn.Module):
+    """(B, N, D) -> (B, N, H), or (B, N, 2·H) where it reads both ways; or one token (B, 1, D) -> (B, 1, H)."""
+
+    def __init__(
+        self, config: Recurrent, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
+    ) -> None:
+        super().__init__()
+        self.starts_from_encoder = config.start == "encoder"
+        self.giver: tuple[RecurrentLayer, ...] = ()  # in a tuple: the encoder's layer stays the encoder's
+        self.gives = False
+        self.last: tuple[State, ...] = ()
+        attends = config.attend is not None
+        self.state = None if cache_batch is None or attends else zero_state(config, place, cache_batch)
+        one_way = Attending(config, place, cache_batch) if attends else Direction(config, place)
+        self.core = None if config.bidirectional else one_way
+        self.forwards = Direction(config, place) if config.bidirectional else None
+        self.backwards = Direction(config, place, reverse=True) if config.bidirectional else None
+        self.join = Join() if config.bidirectional else None
+
+    def cache_memory(self, memory_BMD: Tensor) -> None:
+        """Compute what every token reads of the memory, and the state before the first token."""
+        if isinstance(self.core, Attending):
+            self.core.cache_memory(memory_BMD)
+        elif self.starts_from_encoder and self.state is not None:
+            self.state(*self._starts()[0])
+
+    def forward(self, x_BND: Tensor, *memory_BMD: Tensor) -> Tensor:
+        """`memory` is there where it is attended to, or the first state is the encoder's: its layer kept that state."""
+        if isinstance(self.core, Attending):
+            return self.core(x_BND, *memory_BMD)
+        if self.core is not None and self.state is not None:
+            y_B1H, last = self.core(x_BND, self.state.past)
+            self.state(*last)
+            return y_B1H
+        directions = [way for way in (self.core, self.forwards, self.backwards) if way is not None]
+        answers, states = zip(
+            *(way(x_BND, start) for way, start in zip(directions, self._starts(), strict=False)), strict=True
+        )
+        self.last = states if self.gives else ()
+        return answers[0] if self.join is None else self.join(*answers)
+
+    def _starts(self) -> tuple[State, ...]:
+        if not self.starts_from_encoder:
+            return ((), ())
+        if not self.giver or not self.giver[0].last:
+            raise RuntimeError("it starts from an encoder's last state, and no encoder ran before it")
+        return self.giver[0].last
+
+
+def hand_over(encoder: nn.Module, decoder: nn.Module) -> None:
+    """Let the decoder's recurrent layers that start from the encoder do so, each from the one of the same number."""
+    takers = [layer for layer in decoder.modules() if isinstance(layer, RecurrentLayer) and layer.starts_from_encoder]
+    givers = [layer for layer in encoder.modules() if isinstance(layer, RecurrentLayer)]
+    for taker, giver in zip(takers, givers, strict=False):
+        giver.gives = True
+        taker.giver = (giver,)
+
+
+class Direction(nn.Module):
+    """One way along the tokens: (B, N, D) -> (B, N, H) and the last state."""
+
+    def __init__(self, config: Recurrent, place: Place, *, reverse: bool = False) -> None:
+        super().__init__()
+        units = config.units(place)
+        self.input = Linear(place.dim, config.gates * units, bias=config.bias)
+        self.recurrence = CELLS[tag_of(type(config))](config, units, reverse=reverse)
+
+    def forward(self, x_BND: Tensor, start: State = ()) -> tuple[Tensor, State]:
+        return self.recurrence(self.input(x_BND), start)
+
+
+class Attending(nn.Module):
+    """Every step asks the memory with the state before it: (B, N, D), (B, M, E) -> (B, N, H), or what is read out.
+
+    Steps wait for each other, and each runs through all leaves. A trace on `meta` asks for shapes alone, and every step
+    has the same: there they stand side by side, N of them at once, whatever their states would be.
+
+    With `cache_batch`, one step: (B, 1, D) -> (B, 1, H), or what is read out, the memory and its keys being cached.
+    """
+
+    def __init__(self, config: Recurrent, place: Place, cache_batch: int | None = None) -> None:
+        super().__init__()
+        if config.attend is None:
+            raise TypeError("a recurrent layer without `attend` has nothing to ask")
+        units, width = config.units(place), place.memory_dim
+        states, gates = len(config.states), config.gates * units
+        self.tokens, self.units, self.states = place.grid.total, units, states
+        asks = config.start in {"backwards", "mean"}
+        self.start = FirstState(config.start, width, units, states, bias=config.bias) if asks else None
+        self.input = Linear(place.dim, gates, bias=config.bias)
+        self.inner = AdditiveAttention(config.attend, units, width)
+        self.context = Linear(width, gates, bias=False)
+        self.add_context = Add()
+        self.recurrence = CELLS[tag_of(type(config))](config, units, reverse=False)
+        self.reads_state_before = isinstance(config.readout, Maxout)
+        self.cache: MemoryCache | None = None
+        self.state: RecurrentState | None = None
+        if cache_batch is None:
+            self.join = JoinSteps(config.readout)
+        elif place.memory is not None:
+            self.cache = MemoryCache(cache_batch, place.memory.total, config.attend.hidden, value_width=width)
+            self.state = zero_state(config, place, cache_batch)
+        self.readout = readout(config.readout, (place.dim, units, width), bias=config.bias)
+
+    def cache_memory(self, memory_BME: Tensor) -> None:
+        """Cache the memory and its keys, and start."""
+        if self.cache is not None and self.state is not None:
+            self.cache.keys, self.cache.values = self.inner.keys(memory_BME), memory_BME
+            self.state(*self._first(memory_BME))
+
+    def forward(self, x_BND: Tensor, *memory_BME: Tensor) -> Tensor:
+        if self.cache is None or self.state is None:
+            return self._all_steps(x_BND, *memory_BME)
+        return self._one_step(x_BND, self.cache, self.state)
+
+    def _all_steps(self, x_BND: Tensor, memory_BME: Tensor) -> Tensor:
+        keys_BMK, state = self.inner.keys(memory_BME), self._first(memory_BME)
+        input_BNG = self.input(x_BND)
+        states, contexts = [state[0].unsqueeze(1)], []
+        for part_BTG in input_BNG.split(self._side_by_side(input_BNG), dim=1):
+            state_BTH, context_BTE, state = self._step(part_BTG, state, keys_BMK, memory_BME)
+            states.append(state_BTH)
+            contexts.append(context_BTE)
+        state_BNH, context_BNE = self.join(states, contexts)
+        return state_BNH if self.readout is None else self.readout(x_BND, state_BNH, context_BNE)
+
+    def _one_step(self, x_B1D: Tensor, cache: MemoryCache, state: RecurrentState) -> Tensor:
+        before = state.past
+        y_B1H, context_B1E, last = self._step(self.input(x_B1D), before, *cache())
+        if self.readout is not None:
+            read_B1H = before[0].unsqueeze(1) if self.reads_state_before else y_B1H
+            y_B1H = self.readout(x_B1D, read_B1H, context_B1E)
+        state(*last)
+        return y_B1H
+
+    def _step(
+        self, input_BTG: Tensor, state: State, keys_BMK: Tensor, memory_BME: Tensor
+    ) -> tuple[Tensor, Tensor, State]:
+        """The answer of T steps that ask with the same state, what they read, and the last one's state."""
+        asking_BTH = state[0].unsqueeze(1).expand(-1, input_BTG.shape[1], -1)
+        context_BTE = self.inner(asking_BTH, keys_BMK, memory_BME)
+        y_BTH, state = self.recurrence(self.add_context(input_BTG, self.context(context_BTE)), state)
+        return y_BTH, context_BTE, state
+
+    def _first(self, memory_BME: Tensor) -> State:
+        if self.start is not None:
+            return self.start(memory_BME)
+        return (memory_BME.new_zeros(memory_BME.shape[0], self.units),) * self.states
+
+    def _side_by_side(self, x_BNG: Tensor) -> int:
+        """Steps that run at once: one, but where nothing is worked out."""
+        return self.tokens if asks_shapes_alone(x_BNG) else 1
+
+
+def zero_state(config: Recurrent, place: Place, batch: int) -> RecurrentState:
+    """h, and an LSTM's cells, zeros before the first token."""
+    return RecurrentState(*((batch, config.units(place)),) * len(config.states))
+
+
+class Recurrence(nn.Module):
+    """Steps along the tokens: (B, N, G) -> (B, N, H) and the last state; weights (G, H), initialised as torch's own."""
+
+    def __init__(self, config: Recurrent, units: int, *, reverse: bool) -> None:
+        super().__init__()
+        self.reverse = reverse
+        self.weight = nn.Parameter(torch.empty(config.gates * units, units))
+        self.bias = nn.Parameter(torch.empty(config.gates * units)) if config.bias else None
+        for parameter in self.parameters():
+            if not parameter.is_meta:
+                nn.init.uniform_(parameter, -(units**-0.5), units**-0.5)
+
+    def last(self, y_BNH: Tensor) -> Tensor:
+        """The answer at the token that was read last."""
+        return y_BNH[:, 0 if self.reverse else -1]
+
+
+class RnnRecurrence(Recurrence):
+    """h = act(x + U h + b')."""
+
+    def __init__(self, config: Rnn, units: int, *, reverse: bool) -> None:
+        super().__init__(config, units, reverse=reverse)
+        self.act = config.act
+
+    def forward(self, x_BNG: Tensor, start: State) -> tuple[Tensor, State]:
+        run = torch.ops.xfcost.rnn_tanh if self.act == "tanh" else torch.ops.xfcost.rnn_relu
+        y_BNH = run(x_BNG, self.weight, self.bias, *(start or (None,)), self.reverse)
+        return y_BNH, (self.last(y_BNH),)
+
+
+class LstmRecurrence(Recurrence):
+    """The state is h and c."""
+
+    def forward(self, x_BNG: Tensor, start: State) -> tuple[Tensor, State]:
+        y_BNH, c_BH = torch.ops.xfcost.lstm(x_BNG, self.weight, self.bias, *(start or (None, None)), self.reverse)
+        return y_BNH, (self.last(y_BNH), c_BH)
+
+
+class GruRecurrence(Recurrence):
+    """The state is reset after its map, or before it."""
+
+    def __init__(self, config: Gru, units: int, *, reverse: bool) -> None:
+        super().__init__(config, units, reverse=reverse)
+        self.reset = config.reset
+
+    def forward(self, x_BNG: Tensor, start: State) -> tuple[Tensor, State]:
+        run = torch.ops.xfcost.gru_reset_after if self.reset == "after" else torch.ops.xfcost.gru_reset_before
+        y_BNH = run(x_BNG, self.weight, self.bias, *(start or (None,)), self.reverse)
+        return y_BNH, (self.last(y_BNH),)
+
+
+CELLS: dict[str, type[Recurrence]] = {"rnn": RnnRecurrence, "lstm": LstmRecurrence, "gru": GruRecurrence}
+
+
+class Join(nn.Module):
+    """Both directions' answers beside each other."""
+
+    def forward(self, forwards_BNH: Tensor, backwards_BNH: Tensor) -> Tensor:
+        return torch.cat([forwards_BNH, backwards_BNH], dim=-1)
