@@ -75,7 +75,7 @@ def example_input(stream: Stream, architecture: Architecture, dtype: torch.dtype
     return torch.randint(entry.vocabulary, (batch, length))
 
 
-class Maker(NamedTuple):
+class Modules(NamedTuple):
     """Makes the modules of components, of all tokens, or of one token with caches."""
 
     tables: Tables
@@ -113,7 +113,7 @@ class Model(nn.Module):
         rows |= {f"shared.{name}": f"shared.{name}" for name in tables}
         decodes = architecture.mode == "decode"
         makers = [
-            Maker(tables, architecture.batch if decodes and stream in architecture.running else None)
+            Modules(tables, architecture.batch if decodes and stream in architecture.running else None)
             for stream in architecture.streams
         ]
         self.streams = nn.ModuleList(
@@ -136,7 +136,7 @@ class Model(nn.Module):
 class StreamModel(nn.Module):
     """Embedding layers, then stages: (B, C, Y, X), (B, C, T, Y, X), (B, N, C) or (B, N) -> (B, N, D)."""
 
-    def __init__(self, stream: Stream, make: Maker, rows: dict[str, str], path: str) -> None:
+    def __init__(self, stream: Stream, make: Modules, rows: dict[str, str], path: str) -> None:
         super().__init__()
         self.embed = nn.ModuleList(make.of(part) for part in stream.embed)
         rows |= {f"{path}.embed.{number}": part.path for number, part in enumerate(stream.embed)}
@@ -158,7 +158,7 @@ class StreamModel(nn.Module):
 class StageModel(nn.Module):
     """Its entry, then blocks in their order: (B, N, D) -> (B, N', D')."""
 
-    def __init__(self, stage: Stage, make: Maker, rows: dict[str, str], path: str) -> None:
+    def __init__(self, stage: Stage, make: Modules, rows: dict[str, str], path: str) -> None:
         super().__init__()
         self.enter = nn.ModuleList(make.of(part) for part in stage.enter)
         self.reads = {
@@ -230,7 +230,7 @@ class SubLayerModel(nn.Module):
     the extra tokens alone, x is those: a mixer reads all the others too, and they pass by as they are.
     """
 
-    def __init__(self, part: Part, make: Maker) -> None:
+    def __init__(self, part: Part, make: Modules) -> None:
         super().__init__()
         self.crosses = make.reads_memory(part)
         self.inner = make.of(part)
