@@ -26,8 +26,11 @@ from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import MODULES, build, takes_cache
-from xfcost.torch_models.shared.cache import set_position
+from xfcost.torch_models.layers.context import ContextLayer, TokenOfMemory
+from xfcost.torch_models.mechanisms.cross import CrossAttention
+from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, set_position
 from xfcost.torch_models.shared.leaves import Table
+from xfcost.torch_models.shared.recurrent import Attending, RecurrentLayer
 
 BATCH = 2
 
@@ -81,6 +84,21 @@ def inputs(where: Place) -> tuple[Tensor, ...]:
     return tuple(torch.randn(shape, generator=noise, dtype=torch.float64) for shape in shapes)
 
 
+def cache_memory(decoder: nn.Module, memory: Tensor) -> None:
+    """Compute what every token reads of the encoder's output, and the states that start from it."""
+    for module in decoder.modules():
+        match module:
+            case CrossAttention(cache=MemoryCache() as cache):
+                cache.keys, cache.values = module.keys_and_values(memory)
+            case ContextLayer(cache=TokenOfMemory() as cache):
+                cache.memory_BND = memory
+            case Attending(cache=MemoryCache() as cache, state=RecurrentState() as state):
+                cache.keys, cache.values = module.inner.keys(memory), memory
+                state(*module.first_state(memory))
+            case RecurrentLayer(starts_from_encoder=True, state=RecurrentState() as state):
+                state(*module.first_states()[0])
+
+
 @every_step
 def test_step_by_step_is_the_whole_forward(case: Case) -> None:
     whole, step = both(case)
@@ -88,7 +106,7 @@ def test_step_by_step_is_the_whole_forward(case: Case) -> None:
     with torch.no_grad():
         expected = whole(x_BND, *memory) if case.component.reads_memory else whole(x_BND)
         if case.component.reads_memory:
-            step.cache_memory(*memory)
+            cache_memory(step, *memory)
         for token in range(x_BND.shape[1]):
             set_position(step, token)
             given = step(x_BND[:, token : token + 1])
@@ -160,9 +178,7 @@ def logits_step_by_step(spec: Any, sizes: tuple[int, ...]) -> tuple[Tensor, Tens
         expected = whole.model(*whole.inputs)
         if len(sizes) > 1:
             memory = step.model.streams[0](whole.inputs[0], None)
-            for module in step.model.modules():
-                if hasattr(module, "cache_memory"):
-                    module.cache_memory(memory)
+            cache_memory(step.model.streams[1], memory)
         for token in range(numbers.shape[1]):
             set_position(step.model, token)
             answers.append(step.model(numbers[:, token : token + 1]))

@@ -22,11 +22,6 @@ class ContextLayer(nn.Module):
         self.cache = None if cache_batch is None else TokenOfMemory(cache_batch, place.grid.total, place.dim)
         self.add = Add()
 
-    def cache_memory(self, memory_BND: Tensor) -> None:
-        """Keep what is added to every token."""
-        if self.cache is not None:
-            self.cache.memory_BND = memory_BND
-
     def forward(self, x_BND: Tensor, *memory_BND: Tensor) -> Tensor:
         leaf = self.cache or self.shift
         return self.add(x_BND, *(memory_BND if leaf is None else (leaf(*memory_BND),)))

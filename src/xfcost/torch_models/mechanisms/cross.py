@@ -12,7 +12,7 @@ from xfcost.torch_models.shared.reading import Reading
 
 
 class CrossAttention(Reading):
-    """(B, N, D), memory (B, M, E) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a cache of the memory."""
+    """(B, N, D), memory (B, M, E) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with `keys_and_values` cached."""
 
     def __init__(self, config: Cross, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
         super().__init__(
@@ -30,11 +30,6 @@ class CrossAttention(Reading):
             keys, values = (width // config.heads for width in self.widths)
             tokens = (place.memory or place.grid).total
             self.cache = MemoryCache(cache_batch, config.heads, tokens, keys, value_width=values)
-
-    def cache_memory(self, memory_BME: Tensor) -> None:
-        """Compute the keys and values that every token reads."""
-        if self.cache is not None:
-            self.cache.keys, self.cache.values = self.keys_and_values(memory_BME)
 
     def forward(self, x_BND: Tensor, *memory_BME: Tensor) -> Tensor:
         if self.cache is None:

@@ -13,7 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.mla import Mla
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.cache import Cache
-from xfcost.torch_models.shared.leaves import NO_TABLES, Fused, Linear, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
 from xfcost.torch_models.shared.norms import RmsNorm
 from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 
@@ -81,17 +81,9 @@ def core(config: Mla, place: Place, *, decodes: bool) -> Core:
     if not decodes:
         return Core(width, fused=fused, causal=bool(config.causal))
     shared = Core(width, fused=fused, shared=config.heads)
-    if fused:  # the kernel would scale by the latents' width
-        shared.attention = FusedBy(width**-0.5)
+    if fused:  # else the kernel scales by the latents' width
+        shared.attention.scale = width**-0.5
     return shared
-
-
-class FusedBy(Fused):
-    """One kernel with a scale of its own, all heads reading the same keys and values."""
-
-    def __init__(self, scale: float) -> None:
-        super().__init__(grouped=True)
-        self.scale = scale
 
 
 class Absorbed(Linear):

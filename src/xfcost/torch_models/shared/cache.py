@@ -53,7 +53,7 @@ class KeyValueCache(Cache):
         same_class, written = slice(residue, None, self.classes), slice(min(turn + 1, self.rows))
         self.keys_BGSK.index_copy_(2, index, k_BG1K)
         self.values_BGSV.index_copy_(2, index, v_BG1V)
-        return tuple(kept[:, :, same_class][:, :, written] for kept in (self.keys_BGSK, self.values_BGSV))  # type: ignore[return-value]
+        return tuple(cache[:, :, same_class][:, :, written] for cache in (self.keys_BGSK, self.values_BGSV))  # type: ignore[return-value]
 
 
 class MemoryCache(Cache):

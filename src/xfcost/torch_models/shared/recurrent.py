@@ -42,13 +42,6 @@ class RecurrentLayer(nn.Module):
         self.backwards = Direction(config, place, reverse=True) if config.bidirectional else None
         self.join = Join() if config.bidirectional else None
 
-    def cache_memory(self, memory_BMD: Tensor) -> None:
-        """Compute what every token reads of the memory, and the state before the first token."""
-        if isinstance(self.core, Attending):
-            self.core.cache_memory(memory_BMD)
-        elif self.starts_from_encoder and self.state is not None:
-            self.state(*self._starts()[0])
-
     def forward(self, x_BND: Tensor, *memory_BMD: Tensor) -> Tensor:
         """`memory` is there where it is attended to, or the first state is the encoder's: its layer kept that state."""
         if isinstance(self.core, Attending):
@@ -59,12 +52,13 @@ class RecurrentLayer(nn.Module):
             return y_B1H
         directions = [way for way in (self.core, self.forwards, self.backwards) if way is not None]
         answers, states = zip(
-            *(way(x_BND, start) for way, start in zip(directions, self._starts(), strict=False)), strict=True
+            *(way(x_BND, start) for way, start in zip(directions, self.first_states(), strict=False)), strict=True
         )
         self.last = states if self.gives else ()
         return answers[0] if self.join is None else self.join(*answers)
 
-    def _starts(self) -> tuple[State, ...]:
+    def first_states(self) -> tuple[State, ...]:
+        """Of every direction: the encoder's last, or none for zeros."""
         if not self.starts_from_encoder:
             return ((), ())
         if not self.giver or not self.giver[0].last:
@@ -105,8 +99,8 @@ class Attending(nn.Module):
 
     def __init__(self, config: Recurrent, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
-        if config.attend is None:
-            raise TypeError("a recurrent layer without `attend` has nothing to ask")
+        if config.attend is None or place.memory is None:
+            raise TypeError("a recurrent layer without `attend` and a memory has nothing to attend to")
         units, width = config.units(place), place.memory_dim
         states, gates = len(config.states), config.gates * units
         self.tokens, self.units, self.states = place.grid.total, units, states
@@ -122,16 +116,10 @@ class Attending(nn.Module):
         self.state: RecurrentState | None = None
         if cache_batch is None:
             self.join = JoinSteps(config.readout)
-        elif place.memory is not None:
+        else:
             self.cache = MemoryCache(cache_batch, place.memory.total, config.attend.hidden, value_width=width)
             self.state = zero_state(config, place, cache_batch)
         self.readout = readout(config.readout, (place.dim, units, width), bias=config.bias)
-
-    def cache_memory(self, memory_BME: Tensor) -> None:
-        """Cache the memory and its keys, and start."""
-        if self.cache is not None and self.state is not None:
-            self.cache.keys, self.cache.values = self.inner.keys(memory_BME), memory_BME
-            self.state(*self._first(memory_BME))
 
     def forward(self, x_BND: Tensor, *memory_BME: Tensor) -> Tensor:
         if self.cache is None or self.state is None:
@@ -139,7 +127,7 @@ class Attending(nn.Module):
         return self._one_step(x_BND, self.cache, self.state)
 
     def _all_steps(self, x_BND: Tensor, memory_BME: Tensor) -> Tensor:
-        keys_BMK, state = self.inner.keys(memory_BME), self._first(memory_BME)
+        keys_BMK, state = self.inner.keys(memory_BME), self.first_state(memory_BME)
         input_BNG = self.input(x_BND)
         states, contexts = [state[0].unsqueeze(1)], []
         for part_BTG in input_BNG.split(self._side_by_side(input_BNG), dim=1):
@@ -167,7 +155,8 @@ class Attending(nn.Module):
         y_BTH, state = self.recurrence(self.add_context(input_BTG, self.context(context_BTE)), state)
         return y_BTH, context_BTE, state
 
-    def _first(self, memory_BME: Tensor) -> State:
+    def first_state(self, memory_BME: Tensor) -> State:
+        """Before the first step: out of the memory, or zeros."""
         if self.start is not None:
             return self.start(memory_BME)
         return (memory_BME.new_zeros(memory_BME.shape[0], self.units),) * self.states
