@@ -37,9 +37,8 @@ class KernelAttention(nn.Module):
         inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
         self.heads, self.tokens = config.heads, place.grid.total
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
-        self.pad: Pad | None = None
-        if config.scheme == "chunked" and cache_batch is None:
-            self.pad = Pad(self.tokens, config.chunks(place.grid))
+        chunked = config.scheme == "chunked" and cache_batch is None
+        self.pad = Pad(self.tokens, config.chunks(place.grid)) if chunked else None
         self.scale: Scale | None = None
         if isinstance(config.features, RandomFeatures):
             self.scale = Scale(head_dim**-0.25)
@@ -247,8 +246,7 @@ class Recurrence(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, state: Tensor | None = None, key_sum: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(B, H, n, F) twice, (B, H, n, K) -> (B, H, n, K), (B, H, n, 1), and the state and sum that follow."""
-        state = self.state(state, k, v)
-        key_sum = self.key_sum(key_sum, k)
+        state, key_sum = self.state(state, k, v), self.key_sum(key_sum, k)
         q_BHn1F = q.unsqueeze(-2)
         y = self.read(q_BHn1F, state).squeeze(-2)
         return y, self.normaliser(q_BHn1F, key_sum.unsqueeze(-1)).squeeze(-2), state, key_sum
