@@ -14,6 +14,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.component import NormKind
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -170,12 +171,12 @@ def choose(path: str, title: str, elements: Number, **more: Any) -> Operation:
 def cache(title: str, elements: Number, tokens: Number, *, path: str = "cache") -> Operation:
     """`elements` of one token more, written beside those that `tokens` tokens (it too) leave to be read."""
     kept = elements * tokens
-    return move(path, title, elements, cached=kept, cached_per_token=elements)
+    return move(path, title, elements, cache=Cached(kept, elements))
 
 
 def state(title: str, elements: Number, *, path: str = "state") -> Operation:
     """A state of `elements` numbers, rewritten with every token: as many for any N."""
-    return move(path, title, elements, cached=elements)
+    return move(path, title, elements, cache=Cached(elements))
 
 
 def window(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Operation]:
@@ -185,7 +186,7 @@ def window(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Ope
     """
     if taps > 1:
         kept, moved = (taps - 1) * dilation * channels, 2 * taps * channels
-        yield move("window", "Last inputs of the convolution, and the new one", moved, cached=kept)
+        yield move("window", "Last inputs of the convolution, and the new one", moved, cache=Cached(kept))
 
 
 def in_all(tokens: Number) -> dict[str, Any]:
@@ -212,8 +213,8 @@ def through_state(rows: Iterable[Operation], tokens: Number) -> Iterator[Operati
 
 def idle(row: Operation) -> Operation:
     """`row` where it does not run: its parameters are there, and neither work nor reading."""
-    nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved", "read"), 0)
-    return msgspec.structs.replace(row, pairs=None, core=None, matrix=None, **nothing)
+    nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved"), 0)
+    return msgspec.structs.replace(row, weights_read=WeightsRead(0), pairs=None, core=None, matrix=None, **nothing)
 
 
 def move(path: str, title: str, moved: Number = 0, **more: Any) -> Operation:

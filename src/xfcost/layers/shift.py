@@ -15,6 +15,7 @@ from xfcost.formulas.axes import Axis, check_axis
 from xfcost.formulas.component import Joining, Place, alone
 from xfcost.formulas.layer import Embed, PerToken
 from xfcost.formulas.rows import elementwise, move
+from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
@@ -44,7 +45,8 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
             raise ComponentError("axis", "--mode decode: tokens shift along the lines of a grid here; a text has one")
         for row in self.operations(alone(place)):
             read = row.params if place.grid.total == 1 else 0  # the learned start, where it is the first token's
-            yield msgspec.structs.replace(row, moved=2 * place.dim, cached=place.dim, read=read)
+            kept = {"cache": Cached(place.dim), "weights_read": WeightsRead(read)}
+            yield msgspec.structs.replace(row, moved=2 * place.dim, **kept)
 
 
 class Context(PerToken, frozen=True, kw_only=True, tag="context"):
@@ -85,7 +87,7 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
         if self.shift is not None:
             raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
         kept = place.grid.total * place.dim
-        yield Operation(path="cache", title="The encoder's output", cached=kept)
+        yield Operation(path="cache", title="The encoder's output", cache=Cached(kept))
         yield from self.operations(alone(place))
 
 

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from xfcost.formulas.component import Place, Share, Width
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.rows import elementwise
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -49,8 +50,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
             title="Token embedding",
             params=params,
             moved=place.grid.total * width,
-            read=place.grid.total * width,
-            read_most=place.vocabulary * width,
+            weights_read=WeightsRead(place.grid.total * width, at_most=place.vocabulary * width),
             shared=self.share,
         )
         if self.scale == "sqrt_dim":

@@ -9,6 +9,7 @@ from xfcost.formulas.attention import reading
 from xfcost.formulas.component import MultiHead, Place, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import idle
+from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -68,7 +69,7 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
             if row.path == "kv":
                 yield idle(row)
                 kept = memory.total * (self.inner(place.dim) + self.value_inner(place.dim))
-                yield Operation(path="cache", title="Cached keys and values of the memory", cached=kept)
+                yield Operation(path="cache", title="Cached keys and values of the memory", cache=Cached(kept))
             else:
                 yield row
 

@@ -152,7 +152,7 @@ def _columns(name: str, architecture: Architecture) -> Iterator[Column]:
         # blocks stand in the order in which they first run
         mixers = (one for one in stage.blocks if any(isinstance(part.component, Mixer) for part in one.parts))
         block = next(mixers, stage.blocks[0])
-        title = f"{name} · {stream.path[:-1]}" if stream.path else name
+        title = f"{name} · {stream.name}" if stream.name else name
         number = f"stage 1 of {len(stream.stages)} · " if len(stream.stages) > 1 else ""
         where = f"{number}N = {stage.grid.shape_text()} · d = {stage.dim:,}"
         yield Column(title, where, tuple(_boxes(block, rows)), _note(title, stage, block))
@@ -174,7 +174,7 @@ def _boxes(block: Block, rows: Sequence[Operation]) -> Iterator[Box]:
     yield Box("input", "Input X", f"{first.place.grid.total:,} × {first.place.dim:,}", None, None, None)
     norms = 0
     for number, part in enumerate(block.parts):
-        mine = [row for row in rows if row.path.startswith(f"{part.path}.")]
+        mine = [row for row in rows if row.component == part.path]
         for box in _sublayer(part, mine, number):
             if box.slot == _NORM:
                 norms += 1

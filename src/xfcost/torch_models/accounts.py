@@ -12,11 +12,11 @@ import msgspec
 from torch import Tensor, nn
 
 from xfcost.counting.forward import count
+from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.join import join, with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, ProcessMemory
-from xfcost.ledger.operation import RUN
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import check_addressable, check_room, on_cpu, peak_bytes
