@@ -45,7 +45,7 @@ def count(architecture: Architecture, *, orders: bool = True) -> Ledger:
 def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
     for name in architecture.tables:
         yield _of_table(name, architecture, order=_order_of_table(name, architecture) if orders else None)
-    letters = _letters_of_doors(architecture) if orders else {}
+    letters = _letters_of_stems(architecture) if orders else {}
     for standing in architecture.parts():
         part = standing.part
         known = _orders(standing, architecture.mode, letters.get(part.path)) if orders else {}
@@ -72,8 +72,8 @@ def _of_table(name: str, architecture: Architecture, *, order: str | None) -> Op
     )
 
 
-def _letters_of_doors(architecture: Architecture) -> dict[str, str]:
-    """What the width is at the doors of a model where the input comes in as it is: channels, or the vocabulary."""
+def _letters_of_stems(architecture: Architecture) -> dict[str, str]:
+    """What the width is at the stem of a model where the input comes in as it is: channels, or the vocabulary."""
     letters = {}
     for stream in architecture.streams:
         letter = "V" if isinstance(stream.input, TokenInput) else "C"

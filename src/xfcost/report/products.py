@@ -30,7 +30,7 @@ def products_texts(ledger: Ledger) -> Iterator[Text]:
 
 
 def is_block(rows: Sequence[Operation]) -> bool:
-    """Do sub-layers stand there, and no stem, stage entry or head?"""
+    """Do sub-layers stand there, and no embedding layer or head?"""
     return any(row.in_block for row in rows)
 
 

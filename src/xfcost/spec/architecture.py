@@ -81,7 +81,7 @@ class Stage(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A door and its stages: the whole model, or an encoder, or a decoder."""
+    """Embedding layers and stages: the whole model, or an encoder, or a decoder."""
 
     path: str
     input: AnyInput
@@ -118,7 +118,7 @@ class Stream(NamedTuple):
 
     @property
     def grid(self) -> Grid:
-        """The tokens that N counts, extra ones included: the first stage's, or those that its door pools."""
+        """The tokens that N counts, extra ones included: the first stage's, or those that its entry pools."""
         first = self.stages[0]
         pooled = (part.place.grid for part in first.enter if isinstance(part.component, Enter) and part.component.pools)
         return next(pooled, first.grid)
