@@ -135,6 +135,7 @@ def _placed(row: Operation, standing: StandingPart, batch: int) -> Operation:
         batched(row, batch),
         path=f"{part.path}.{row.path}",
         component=part.path,
+        in_decode=None,
         recomputed=is_reversible(part.residual),
         stage=standing.stage,
         block=standing.block,

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import linear, product
+from xfcost.formulas.rows import linear, of_memory, product
+from xfcost.ledger.accounts import Cached
 from xfcost.ledger.core import Core
 from xfcost.ledger.matrices import Matrix, matrix
 from xfcost.ledger.number import Number
@@ -112,7 +113,9 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
     q = linear(f"{prefix}q", f"Q projection{note}", queries, width, inner, bias=bias)
     kv = linear(f"{prefix}kv", f"K, V projections{note}", keys, memory_width, inner + value_inner, bias=bias)
     yield msgspec.structs.replace(q, once=learned, takes_input=True if of_input == "queries" else None)
-    yield msgspec.structs.replace(kv, takes_input=True if of_input == "memory" else None)
+    cached = Cached(keys * (inner + value_inner))
+    kept = Operation(path=f"{prefix}cache", title="Cached keys and values of the memory", cache=cached)
+    yield of_memory(msgspec.structs.replace(kv, takes_input=True if of_input == "memory" else None), kept)
     yield from attention_core(
         queries=queries,
         keys=keys,

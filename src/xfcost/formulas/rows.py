@@ -123,6 +123,17 @@ def depthwise(
     return convolution(path, title, outputs=outputs, kernel=kernel, bias=bias, **channels)
 
 
+def causal_depthwise(tokens: Number, taps: Number, channels: Number) -> Operation:
+    """A causal depthwise convolution padded by W - 1 on both sides, then cropped: N + W - 1 positions are computed.
+
+    A decode step computes one, on the cached last inputs.
+    """
+    kernel, title = (taps,), "Causal depthwise convolution"
+    one = depthwise("conv", title, 1, kernel, channels)
+    row = depthwise("conv", title, tokens + taps - 1, kernel, channels)
+    return msgspec.structs.replace(row, in_decode=(*window(channels, taps), one))
+
+
 def gradients(row: Operation, operands: int) -> Operation:
     """`row`, of whose two operands only so many need a gradient: the others are fixed numbers, or learn nothing.
 
@@ -204,11 +215,24 @@ def fixed(reach: dict[str, Any]) -> dict[str, Any]:
     return reach | {"content_dependent": False}
 
 
-def through_state(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation]:
-    """The rows of one token alone, told that those which read all N tokens read `tokens`, through a state."""
+def decode_step(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation]:
+    """A decode step from the rows of one token alone: those which read all N tokens read `tokens`, through a state."""
     for row in rows:
-        reads = row.mixing == "global" and row.reads == "N"
-        yield msgspec.structs.replace(row, reads_tokens=tokens) if reads else row
+        for each in (row,) if row.in_decode is None else row.in_decode:
+            reads = each.mixing == "global" and each.reads == "N"
+            yield msgspec.structs.replace(each, reads_tokens=tokens, in_decode=None) if reads else each
+
+
+def recurrence(row: Operation, elements: Number) -> Operation:
+    """`row`, which walks a state of `elements` numbers along the tokens; a decode step writes it for the next token."""
+    one = msgspec.structs.replace(row, moved=0)  # nothing to put side by side
+    return msgspec.structs.replace(row, in_decode=(one, state("State for the next token", elements)))
+
+
+def of_memory(row: Operation, cached: Operation | None = None) -> Operation:
+    """`row`, which works on the other stream alone: it is done before the first decode step, and may be `cached`."""
+    rows = (idle(row),) if cached is None else (idle(row), cached)
+    return msgspec.structs.replace(row, in_decode=rows)
 
 
 def idle(row: Operation) -> Operation:

@@ -63,6 +63,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Elements that gathers, scatters, rolls, pads, concatenations and look-ups write."""
     backward_macs: int | None = None
     """MACs of its backward pass; given only where it isn't 2·macs, a product for each operand's gradient."""
+    in_decode: tuple[Operation, ...] | None = None
+    """The rows that stand in its place in a decode step; itself where None. Only a component's own rows say it."""
     cache: Cached | None = None
     weights_read: WeightsRead | None = None
     """The weights that it reads, where they are not all its parameters."""

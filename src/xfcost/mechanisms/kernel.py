@@ -14,7 +14,7 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.features import EluPlusOne, RandomFeatures
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, fixed, gradients, in_all, linear, move, product, state, through_state
+from xfcost.formulas.rows import decode_step, elementwise, fixed, gradients, in_all, linear, move, product, state
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -116,13 +116,7 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         """One token on one state of m·h·(d_k + 1) numbers, in whatever form all tokens are computed."""
         if not self.causal:
             yield from super().decoding(place)
-        inner = self.inner(place.dim)
-        kept = self.features.width(inner // self.heads) * (inner + self.heads)
-        for row in through_state(self.recurrent.operations(alone(place)), place.grid.total):
-            if row.path == "join":
-                yield state("State and sum for the next token", kept, path="cache")
-            else:
-                yield row
+        yield from decode_step(self.recurrent.operations(alone(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, head_dim = place.grid.total, self.inner(place.dim) // self.heads
@@ -263,4 +257,5 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
     yield elementwise("key_sum", "Add to the sum of features", "add", sums, **fixed(in_all(of.tokens)))
     yield product("read", "Read the state φ(q)S", macs, **in_all(of.tokens))
     yield _normaliser(of)
-    yield move("join", "Put the tokens side by side", of.tokens * (of.inner + of.heads))
+    kept = state("State and sum for the next token", of.features * (of.inner + of.heads), path="cache")
+    yield move("join", "Put the tokens side by side", of.tokens * (of.inner + of.heads), in_decode=(kept,))

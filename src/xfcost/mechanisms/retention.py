@@ -14,6 +14,7 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import (
+    decode_step,
     elementwise,
     fixed,
     in_all,
@@ -22,9 +23,8 @@ from xfcost.formulas.rows import (
     move,
     of_input,
     product,
+    recurrence,
     rotary,
-    state,
-    through_state,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
@@ -129,12 +129,7 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One step on h states of d_k·d_v numbers, in whatever form all tokens are computed."""
-        for row in through_state(self.recurrent.operations(alone(place)), place.grid.total):
-            if row.path == "scan":
-                yield msgspec.structs.replace(row, moved=0)  # nothing to put side by side
-                yield state("State for the next token", self.carried(place.dim))
-            else:
-                yield row
+        return decode_step(self.recurrent.operations(alone(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, (chunks, chunk) = place.grid.total, self.chunks(place.grid)
@@ -218,8 +213,9 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
 
 
 def _recurrent(of: _Letters) -> Iterator[Operation]:
-    numbers = of.tokens * (of.width // of.heads) * of.values
-    yield Operation(
+    carried = (of.width // of.heads) * of.values
+    numbers = of.tokens * carried
+    scan = Operation(
         path="scan",
         title="Recurrent retention",
         macs=2 * numbers,
@@ -227,3 +223,4 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
         moved=of.tokens * of.values,
         **in_all(of.tokens),
     )
+    yield recurrence(scan, carried)
