@@ -53,8 +53,10 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         # one step's are alive at once; training keeps those of all
         whole = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
         yield msgspec.structs.replace(energies, **whole, **fixed(read))
-        yield elementwise("softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), **read)
-        yield product("weighted_sum", "Weighted sum: context", pairs * width, **read)
+        yield elementwise(
+            "softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), symbol="softmax", **read
+        )
+        yield product("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", **read)
         if self.gate:
             yield _of_states(linear("gate_linear", "Gate: map of the state", n, units, 1), n, learned)
             yield elementwise("gate_sigmoid", "Gate: sigmoid", "sigmoid", n)

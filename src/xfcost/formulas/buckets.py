@@ -47,4 +47,5 @@ def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
         shared=buckets.share,
         moved=(tokens * tokens + 2 * tokens - 1) * heads,
         once=True,
+        symbol="",
     )

@@ -157,10 +157,10 @@ def elementwise(path: str, title: str, work: str, elements: Number, **more: Any)
     return Operation(path=path, title=title, flops=elements * FLOPS_PER_ELEMENT[work], **more)
 
 
-def unit_length(path: str, title: str, vectors: Number, width: Number) -> Operation:
+def unit_length(path: str, title: str, vectors: Number, width: Number, **more: Any) -> Operation:
     """`vectors` of `width` brought to length 1: x / max(|x|, ε); the length, then a bound, then a division."""
     each = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
-    return Operation(path=path, title=title, flops=vectors * (width * each + FLOPS_PER_ELEMENT["clamp"]))
+    return Operation(path=path, title=title, flops=vectors * (width * each + FLOPS_PER_ELEMENT["clamp"]), **more)
 
 
 def rotary(tokens: Number, width: Number) -> Operation:

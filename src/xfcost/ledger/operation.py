@@ -32,6 +32,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Where it stands: the YAML path of its component, then its own name (`stages.0.block.0.scores`)."""
     title: str
     """What it is, in the field's words (`Attention scores QKᵀ`)."""
+    symbol: str | None = None
+    """Its short form in a diagram (`QKᵀ`); empty where another row's says it, and its title where it is None."""
     component: str = ""
     """The YAML path of its component (`stages.0.block.0`)."""
     stage: str = ""

@@ -137,7 +137,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         """The rows between the projections; with `queries`, the last tokens', which nothing masks."""
         n, masked = place.grid.total, bool(self.causal) and queries is None
         if place.fused and masked and self.biased:
-            yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n)
+            yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n, symbol="mask")
         rows = attention_core(
             queries=n if queries is None else queries,
             keys=n,

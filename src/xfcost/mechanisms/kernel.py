@@ -162,7 +162,7 @@ def _feature_rows(of: _Letters, *, causal: bool) -> Iterator[Operation]:
         for path, title in titles.items():
             yield Operation(path=path, title=title, flops=elements * (COSTS["elu"] + COSTS["add"]))
         return
-    yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * of.padded * of.inner)
+    yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * of.padded * of.inner, symbol="")
     project = product("project", "Random projections of queries and keys", 2 * of.padded * of.inner * of.features)
     yield gradients(project, 1)  # the features are drawn once
     if of.kind.function == "relu":
@@ -219,12 +219,15 @@ def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: 
         entries * of.features,
         attention_entries=entries,
         matrix=matrix(entries),
+        symbol=None if prefix else "QKᵀ",
         heads=of.heads,
         pairs=(groups - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
-    yield Operation(path=f"{prefix}mask", title="Mask", matrix=matrix(entries, entries, kept=True), **fixed(reach))
-    yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **reach)
+    masked = fixed(reach) | {"matrix": matrix(entries, entries, kept=True), "symbol": None if prefix else "mask"}
+    yield Operation(path=f"{prefix}mask", title="Mask", **masked)
+    weighted = reach | {"symbol": None if prefix else "AV"}
+    yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **weighted)
     flops = entries * COSTS["sum"] + (0 if prefix else of.normaliser)
     yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **fixed(reach))
 

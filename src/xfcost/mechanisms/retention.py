@@ -112,7 +112,7 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
         n, d = place.grid.total, place.dim
         values = self.values(d)
         yield of_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
-        yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d)
+        yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d, symbol="")
         yield rotary(n, 2 * d)
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
         letters = _Letters(n, chunks * chunk, chunks, chunk, self.heads, d, values)
@@ -170,13 +170,16 @@ def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
         of.padded * of.chunk * of.width,
         attention_entries=entries,
         matrix=matrix(entries),
+        symbol=None if prefix else "QKᵀ",
         heads=of.heads,
         pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
     weighed = reach | {"matrix": matrix(entries, entries, kept=True)}
     yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **fixed(weighed))
-    yield product(f"{prefix}weighted_sum", "Weighted sum of the values", of.padded * of.chunk * of.values, **reach)
+    macs = of.padded * of.chunk * of.values
+    summed = reach | {"symbol": None if prefix else "AV"}
+    yield product(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
 
 
 def _parallel(of: _Letters) -> Iterator[Operation]:
