@@ -39,7 +39,7 @@ def count(architecture: Architecture, *, orders: bool = True) -> Ledger:
     if len(paths) < len(rows):
         path, times = paths.most_common(1)[0]
         raise ValueError(f"{times} rows are called {path}; the rows of a component need names of their own")
-    return Ledger(metadata=metadata(architecture), rows=rows)
+    return Ledger(metadata=metadata(architecture, rows), rows=rows)
 
 
 def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
@@ -183,7 +183,7 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
     return msgspec.structs.replace(row, traffic=traffic)
 
 
-def metadata(architecture: Architecture) -> Metadata:
+def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
     """What the report's header says."""
     spec, grid = architecture.spec, architecture.grid
     streams = architecture.streams
@@ -205,7 +205,7 @@ def metadata(architecture: Architecture) -> Metadata:
         image=_image(streams),
         streams=tuple(_stream_facts(stream) for stream in streams),
         stages=tuple(_stage_facts(stage) for stream in streams for stage in stream.stages),
-        **_sequence(architecture),
+        **_sequence(architecture, rows),
         settings=architecture.settings,
         published_left_out=0 if architecture.as_written else len(spec.published),
         versions={"xfcost": __version__},
@@ -213,15 +213,18 @@ def metadata(architecture: Architecture) -> Metadata:
     )
 
 
-def _sequence(architecture: Architecture) -> dict[str, Any]:
+def _sequence(architecture: Architecture, rows: Iterable[Operation]) -> dict[str, Any]:
     """How much of the mixing can only be done step after step, and how many tokens a step has."""
+    sequential: dict[str, int] = {}
+    for row in rows:
+        sequential[row.component] = max(sequential.get(row.component, 1), row.sequential)
     mixers = steps = tokens = 0
     one = architecture.mode == "decode"
     for standing in architecture.parts():
         part, times = standing.part, standing.times
         if isinstance(part.component, Mixer) and not standing.idle:
             mixers += times
-            steps += times * (1 if one else part.component.steps(part.place))
+            steps += times * sequential[part.path]
             tokens += times * (1 if one else part.place.grid.total)
     return {"mixers": mixers, "sequential_steps": steps, "parallel_width": tokens / steps if steps else None}
 

@@ -91,9 +91,6 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, self.directions * self.units(place) if self.readout is None else self.readout.out(place)
 
-    def steps(self, place: Place) -> Number:
-        return place.grid.total
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """Where it attends, the memory's tokens; those up to its own it reads too, through the state."""
         if self.attend is not None:
@@ -140,6 +137,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             reads_tokens=n,
             content_dependent=True,
             backward_macs=2 * state.macs - self._without_gradient(units),
+            sequential=n,
         )
 
     def _without_gradient(self, units: Number) -> Number:

@@ -223,10 +223,11 @@ def decode_step(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation
             yield msgspec.structs.replace(each, reads_tokens=tokens, in_decode=None) if reads else each
 
 
-def recurrence(row: Operation, elements: Number) -> Operation:
+def recurrence(row: Operation, tokens: Number, elements: Number) -> Operation:
     """`row`, which walks a state of `elements` numbers along the tokens; a decode step writes it for the next token."""
     one = msgspec.structs.replace(row, moved=0)  # nothing to put side by side
-    return msgspec.structs.replace(row, in_decode=(one, state("State for the next token", elements)))
+    step = (one, state("State for the next token", elements))
+    return msgspec.structs.replace(row, sequential=tokens, in_decode=step)
 
 
 def of_memory(row: Operation, cached: Operation | None = None) -> Operation:

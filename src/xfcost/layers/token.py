@@ -21,7 +21,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
     With `share: name` the table is counted once, in a row of its own, whoever else uses it (tied embeddings).
     """
 
-    takes: ClassVar[Takes] = "tokens"
+    takes: ClassVar[tuple[Takes, ...]] = ("tokens",)
     token_wise: ClassVar[bool] = True
 
     dim: Width | None = None

@@ -76,6 +76,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Is it done once for the whole batch, because it works on weights alone?"""
     core: Core | None = None
     """The whole attention core that starts with this row, where it does: how often, queries, keys, width."""
+    sequential: int = 1
+    """Of its steps, how many can only run one after the other: a recurrence's tokens."""
     role: Literal["norm", "add"] | None = None
     """What it is in the residual around a sub-layer, where it is that: its norm, or the add at its end."""
     fused: bool = False

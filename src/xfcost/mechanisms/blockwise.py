@@ -88,9 +88,6 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
             return Blocks((height, width), (rows, columns), (self.above, self.beside), (self.below, self.beside))
         return Blocks((1, grid.total), (1, self.block), (0, self.before), (0, self.after))
 
-    def turn(self, grid: Grid, token: int) -> int:
-        return self.blocks(grid).turn(token)
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.blocks(grid).reads(token, causal=bool(self.causal))
 

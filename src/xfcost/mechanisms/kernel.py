@@ -80,9 +80,6 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         name = "Linear attention" if isinstance(self.features, EluPlusOne) else "FAVOR+"
         return f"Causal {name[0].lower() if name[1].islower() else name[0]}{name[1:]}" if self.causal else name
 
-    def steps(self, place: Place) -> Number:
-        return place.grid.total if self.scheme == "recurrent" else 1
-
     def chunks(self, grid: Grid) -> tuple[Number, Number]:
         """How many chunks of how many tokens; never more tokens than there are."""
         size = lesser(self.chunk or CHUNK, grid.total)
@@ -256,7 +253,8 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
     macs, sums = of.tokens * of.features * of.inner, of.tokens * of.heads * of.features
     flops = macs * (2 + COSTS["add"])
-    yield Operation(path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **in_all(of.tokens))
+    update = Operation(path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **in_all(of.tokens))
+    yield msgspec.structs.replace(update, sequential=of.tokens)
     yield elementwise("key_sum", "Add to the sum of features", "add", sums, **fixed(in_all(of.tokens)))
     yield product("read", "Read the state φ(q)S", macs, **in_all(of.tokens))
     yield _normaliser(of)

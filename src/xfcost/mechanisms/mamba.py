@@ -55,9 +55,6 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
     def check(self, place: Place) -> None:
         check_sequence("mamba", place)
 
-    def steps(self, place: Place) -> Number:
-        return place.grid.total
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner, rank, states = self.inner(d), self.step_rank(d), self.state
@@ -71,7 +68,7 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
         yield Operation(
             path="decay", title="A = -exp(A_log)", params=inner * states, flops=inner * states * work, once=True
         )
-        yield recurrence(self._scan(n, inner), inner * states)
+        yield recurrence(self._scan(n, inner), n, inner * states)
         each = FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]
         yield Operation(path="skip", title="Skip D∘u", params=inner, flops=n * inner * each)
         gate = FLOPS_PER_ELEMENT["silu"] + FLOPS_PER_ELEMENT["multiply"]

@@ -101,9 +101,6 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
                 "chunk", f"there are no chunks in the {self.form} form; leave it out, or form: chunkwise"
             )
 
-    def steps(self, place: Place) -> Number:
-        return {"parallel": 1, "chunkwise": self.chunks(place.grid)[0], "recurrent": place.grid.total}[self.form]
-
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         component, spot = super().in_letters(place)
         return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), spot
@@ -142,7 +139,7 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
                 f"{n:,} tokens padded to {chunks:,} chunks of {chunk}: "
                 f"{chunks * chunk - n:,} padding tokens are computed, and counted"
             )
-        steps = "" if self.form == "parallel" else f"{self.steps(place):,} sequential steps; "
+        steps = "" if self.form == "parallel" else f"{chunks if self.form == 'chunkwise' else n:,} sequential steps; "
         yield (
             f"{steps}token by token, all that was read is carried in a state of {self.carried(place.dim):,} numbers, "
             "whatever N is"
@@ -206,6 +203,7 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
     yield Operation(
         path="carry",
         title="States before the chunks",
+        sequential=of.chunks,
         flops=numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=numbers,
         **fixed(in_all(of.tokens)),
@@ -226,4 +224,4 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
         moved=of.tokens * of.values,
         **in_all(of.tokens),
     )
-    yield recurrence(scan, carried)
+    yield recurrence(scan, of.tokens, carried)

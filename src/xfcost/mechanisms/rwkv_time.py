@@ -9,7 +9,6 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import linear, recurrence
 from xfcost.formulas.token_shift import Shifted
-from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
@@ -33,9 +32,6 @@ class RwkvTime(Shifted, frozen=True, kw_only=True, tag="rwkv_time"):
     def check(self, place: Place) -> None:
         check_sequence("rwkv_time", place)
 
-    def steps(self, place: Place) -> Number:
-        return place.grid.total
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         yield from self.shift(place, uses=3)
@@ -55,7 +51,7 @@ class RwkvTime(Shifted, frozen=True, kw_only=True, tag="rwkv_time"):
             reads_tokens=n,
             content_dependent=True,
         )
-        yield recurrence(wkv, 3 * d)  # numerator, denominator and largest exponent
+        yield recurrence(wkv, n, 3 * d)  # numerator, denominator and largest exponent
         yield self.gated(place)
         yield linear("output", "Output projection", n, d, d, bias=False)
 
