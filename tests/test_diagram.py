@@ -141,7 +141,12 @@ def sublayer_with(component, *rows, residual=None):
 
 
 def test_a_step_that_no_one_foresaw_is_told_by_its_title():
-    rows = [("qkv", {"macs": 1}), ("hash", {}), ("scores", {"macs": 9, "mixing": "local"}), ("out", {"macs": 1})]
+    rows = [
+        ("qkv", {"macs": 1}),
+        ("hash", {}),
+        ("scores", {"macs": 9, "mixing": "local", "symbol": "QKᵀ"}),
+        ("out", {"macs": 1}),
+    ]
     boxes = sublayer_with(Full(heads=1), *rows)
     assert [box.title for box in boxes] == [
         "LayerNorm", "Title of qkv", "Self-attention", "Title of out", "+ Residual",
