@@ -140,7 +140,7 @@ def test_a_step_has_all_parameters_and_keeps_what_it_says(case: Case) -> None:
     here = rows(n)
     assert sum(row.params for row in here) == sum(row.params for row in case.component.operations(case.place))
     before, after = (sum(row.cached for row in rows(tokens)) for tokens in (n, 2 * n))
-    added = sum(row.cached_per_token for row in here)
+    added = sum(row.figure("cached_per_token") for row in here)
     assert 0 < before <= after <= before + n * added
     assert (after == before) or added  # what grows says by how much
 

@@ -168,6 +168,7 @@ class StageModel(nn.Module):
         self.exit = make.of(stage.exit) if stage.exit else None
         if stage.exit:
             rows[f"{path}.exit"] = stage.exit.path
+            rows[f"{path}.run"] = f"{stage.exit.path}.join"  # the two streams, which are saved at the end of all blocks
         self.run = ReversibleRun() if stage.exit else nn.ModuleList()
         for number, index in enumerate(stage.order):
             block = stage.blocks[index]

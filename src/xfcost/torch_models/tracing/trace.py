@@ -16,7 +16,8 @@ import torch
 from fvcore.nn.jit_analysis import JitModelAnalysis
 from torch import Tensor, nn
 
-from xfcost.ledger.operation import MEASURED, Operation
+from xfcost.ledger.accounts import MEASURED
+from xfcost.ledger.operation import Operation
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.tracing.graph import (
     Counts,
