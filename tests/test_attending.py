@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from xfcost.counting.forward import count
-from xfcost.formulas.additive import Additive, Maxout, Sum
+from xfcost.formulas.additive_attention import Additive, Maxout, Sum
 from xfcost.formulas.component import Place
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.layers.token import Token

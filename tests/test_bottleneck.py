@@ -14,7 +14,7 @@ from cases.base import Case
 from growth import orders_at
 from test_every_mechanism import example, joined, make, probed
 from xfcost.formulas.component import Mixer, Place
-from xfcost.formulas.receptive import read_at_all, read_once, read_twice
+from xfcost.formulas.receptive_field import pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
 from xfcost.formulas.rows import elementwise, linear
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -125,10 +125,10 @@ def test_receptive_fields_in_closed_form(stride):
     for side in range(1, 30):
         outputs = range(0, side, stride)
         windows = [{place for place in (at - 1, at, at + 1) if 0 <= place < side} for at in outputs]
-        assert read_once(side, stride) == sum(map(len, windows))
-        assert read_at_all(side, stride) == len(set().union(*windows))
+        assert pairs_of_one_kernel(side, stride) == sum(map(len, windows))
+        assert tokens_read(side, stride) == len(set().union(*windows))
         near = [set().union(*windows[max(0, at - 1) : at + 2]) for at in range(len(windows))]
-        assert read_twice(side, stride) == sum(map(len, near))
+        assert pairs_of_two_kernels(side, stride) == sum(map(len, near))
 
 
 # What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -69,9 +69,9 @@ def test_a_causal_one_writes_its_zeros() -> None:
     rows = rows_of(Conv(size=4, dilation=3, causal=True), spot(10))
     assert rows["pad"].moved == (10 + 9) * 6
     assert "pad" not in rows_of(Conv(size=1, causal=True), spot(10))
-    assert Conv().in_stream(decoder=True).causality == "exact"
-    assert Conv().in_stream(decoder=False).causality == "none"
-    assert Conv(causal=False).in_stream(decoder=True).causality == "none"
+    assert Conv().with_stream_defaults(decoder=True).causality == "exact"
+    assert Conv().with_stream_defaults(decoder=False).causality == "none"
+    assert Conv(causal=False).with_stream_defaults(decoder=True).causality == "none"
 
 
 def test_a_bytenet_block_by_hand() -> None:

@@ -391,7 +391,7 @@ def kernels(draw: st.DrawFn) -> tuple[Conv, tuple[int, ...]]:
 def test_entering_gives_back_what_leaves(case: tuple[Conv, tuple[int, ...]]) -> None:
     component, sides = case
     leaving = component.out(spot(Grid(sides)))[0].sides
-    entering = component.entering(leaving)
+    entering = component.input_sides(leaving)
     assert stands(component, Grid(entering))
     assert component.out(spot(Grid(entering)))[0].sides == leaving
 
@@ -404,10 +404,10 @@ def test_what_no_input_gives_is_refused(case: tuple[Conv, tuple[int, ...]]) -> N
     least = component.out(spot(Grid((1,) * len(wanted))))[0].sides
     if any(side < few for side, few in zip(wanted, least, strict=True)):
         with pytest.raises(ComponentError, match="no input gives a grid of") as refused:
-            component.entering(wanted)
+            component.input_sides(wanted)
         assert refused.value.field == "padding"
     else:
-        assert component.out(spot(Grid(component.entering(wanted))))[0].sides == wanted
+        assert component.out(spot(Grid(component.input_sides(wanted))))[0].sides == wanted
 
 
 def stem(door: dict[str, Any], **more: Any) -> dict[str, Any]:

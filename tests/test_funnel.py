@@ -12,7 +12,7 @@ from bert import assert_alike, put_joined
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.layers.upsample import Upsample
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
@@ -78,12 +78,12 @@ def test_a_residual_joins_as_many_tokens_as_go_out() -> None:
     component = Funnel(heads=2, stride=2)
     # pre: the norm sees 8 tokens of 4, the sum 4; post: both see 4
     for where, normed in (("pre", 8), ("post", 4), ("res_post", 4)):
-        rows = {row.path: row for row in wrapped(component, Residual(place=where), spot(8))}
+        rows = {row.path: row for row in residual_rows(component, Residual(place=where), spot(8))}
         assert rows["residual_norm"].flops == normed * 4 * 5
         assert rows["residual_add"].flops == 4 * 4
         assert (rows["residual_pool"].flops, rows["residual_pool"].moved) == (32, 32)
-    assert "residual_pool" not in {row.path for row in wrapped(Funnel(heads=2), Residual(), spot(8))}
-    assert "residual_pool" not in {row.path for row in wrapped(component, "none", spot(8))}
+    assert "residual_pool" not in {row.path for row in residual_rows(Funnel(heads=2), Residual(), spot(8))}
+    assert "residual_pool" not in {row.path for row in residual_rows(component, "none", spot(8))}
 
 
 def test_notes_tell_what_is_left_out_and_what_is_too_short() -> None:

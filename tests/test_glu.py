@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.gated import Gated
+from xfcost.formulas.gated_mlp import GatedMlp
 from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
@@ -61,7 +61,7 @@ def test_a_width_that_three_does_not_divide_is_refused() -> None:
     ],
     ids=["swiglu", "geglu", "geglu_tanh"],
 )
-def test_outputs_are_the_formula_s(component: Gated, act: object) -> None:
+def test_outputs_are_the_formula_s(component: GatedMlp, act: object) -> None:
     torch.manual_seed(0)
     module = MODULES[type(component)](component, at(7, 6)).double()
     x = torch.randn(2, 7, 6, dtype=torch.float64)

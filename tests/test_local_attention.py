@@ -11,7 +11,7 @@ from xfcost.counting.forward import count
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.neighbours import Neighbours
+from xfcost.formulas.neighbourhood import Neighbourhood
 from xfcost.formulas.rows import convolution
 from xfcost.layers.local_relation import LocalRelationEmbed
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -44,20 +44,20 @@ def total(every: dict[str, Operation], quantity: str) -> int:
 
 def test_windows_by_hand():
     # Windows of 3 along 5 positions hold 2 + 3 + 3 + 3 + 2 = 13; every second of them 2 + 3 + 2 = 7.
-    assert Neighbours(Grid((5,)), 3).pairs() == 13
-    assert Neighbours(Grid((5,)), 3, 2).pairs() == 7
-    assert [Neighbours(Grid((5,)), 3, 2).tokens(out) for out in range(3)] == [[0, 1], [1, 2, 3], [3, 4]]
+    assert Neighbourhood(Grid((5,)), 3).pairs() == 13
+    assert Neighbourhood(Grid((5,)), 3, 2).pairs() == 7
+    assert [Neighbourhood(Grid((5,)), 3, 2).tokens(out) for out in range(3)] == [[0, 1], [1, 2, 3], [3, 4]]
     # Cells of 2 hold the windows of both: 0-2, 1-4, 3-4 are 3 + 4 + 2 positions.
-    cells = Neighbours(Grid((5,)), 3, 2)
+    cells = Neighbourhood(Grid((5,)), 3, 2)
     assert [cells.tokens(out, cell=True) for out in range(3)] == [[0, 1, 2], [1, 2, 3, 4], [3, 4]]
     assert cells.pairs(cell=True) == 9
-    assert Neighbours(Grid((5, 5)), 3).pairs() == 13**2
+    assert Neighbourhood(Grid((5, 5)), 3).pairs() == 13**2
 
 
 @pytest.mark.parametrize("size", [3, 5, 9])
 def test_pairs_in_closed_form_are_counted_on_every_axis_length(size):
     for side, stride, cell in product(range(1, 14), (1, 2, 3, 5), (False, True)):
-        windows = Neighbours(Grid((side,)), size, stride)
+        windows = Neighbourhood(Grid((side,)), size, stride)
         assert windows.out.tokens == ceil_div(side, stride)
         assert windows.pairs(cell=cell) == sum(len(windows.tokens(out, cell=cell)) for out in range(windows.out.tokens))
 
@@ -287,7 +287,7 @@ def test_the_stem_is_the_layer_then_a_norm_and_an_activation():
     component, place = LocalRelationEmbed(stride=2, norm="batch_norm", act="relu"), at((8, 8), 16)
     layer, stem = LocalRelation(stride=2), {row.path: row for row in component.operations(place)}
     assert list(stem) == [*(row.path for row in layer.operations(place)), "norm", "act"]
-    assert (component.out(place), component.entering((4, 4))) == (layer.out(place), (8, 8))
+    assert (component.out(place), component.input_sides((4, 4))) == (layer.out(place), (8, 8))
     assert (stem["norm"].params, stem["act"].flops) == (32, 16 * 16)
     assert list(component.notes(place)) == list(layer.notes(place))
     with pytest.raises(ComponentError, match="is even"):

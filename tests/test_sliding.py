@@ -118,9 +118,9 @@ def test_what_can_not_stand_is_refused(component: Sliding, field: str, message: 
 
 def test_a_decoder_has_no_global_tokens() -> None:
     component = Sliding(heads=2, window=4, global_tokens=1)
-    component.in_stream(decoder=False).check(at(10))
+    component.with_stream_defaults(decoder=False).check(at(10))
     with pytest.raises(ComponentError, match="this is causal; leave them out, or write causal: false"):
-        component.in_stream(decoder=True).check(at(10))
+        component.with_stream_defaults(decoder=True).check(at(10))
 
 
 def test_notes() -> None:

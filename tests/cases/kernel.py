@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.formulas.component import Place
-from xfcost.formulas.features import EluPlusOne, RandomFeatures
+from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.kernel import Kernel
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import linear, of_memory, product
+from xfcost.formulas.rows import linear, matmul, precomputed_in_decode
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.core import Core
 from xfcost.ledger.matrices import Matrix, matrix
@@ -79,7 +79,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
         yield row
 
 
-def reading(  # noqa: PLR0913 - one formula, in its letters
+def cross_attention(  # noqa: PLR0913 - one formula, in its letters
     *,
     queries: Number,
     width: Number,
@@ -117,7 +117,7 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
     yield msgspec.structs.replace(q, once=learned, takes_input=True if of_input == "queries" else None)
     cached = Cached(keys * (inner + value_inner))
     kept = Operation(path=f"{prefix}cache", title="Cached keys and values of the memory", cache=cached)
-    yield of_memory(msgspec.structs.replace(kv, takes_input=True if of_input == "memory" else None), kept)
+    yield precomputed_in_decode(msgspec.structs.replace(kv, takes_input=True if of_input == "memory" else None), kept)
     yield from attention_core(
         queries=queries,
         keys=keys,
@@ -176,7 +176,7 @@ def _eager_core(parts: _CoreParts, *, scaled: bool, biased: bool, masked: bool) 
         yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale, symbol="")
     first, next_ = matrix(parts.entries, parts.beside), matrix(parts.entries, parts.entries + parts.beside)
     whole = {"attention_entries": parts.entries, "matrix": first, "pairs": parts.pairs, "core": parts.core}
-    yield product("scores", "Attention scores QKᵀ", parts.scores, symbol="QKᵀ", **whole, **content)
+    yield matmul("scores", "Attention scores QKᵀ", parts.scores, symbol="QKᵀ", **whole, **content)
     if biased:
         yield Operation(
             path="add_bias", title="Add position bias", flops=parts.add, matrix=next_, symbol="+ bias", **parts.mixing
@@ -185,4 +185,4 @@ def _eager_core(parts: _CoreParts, *, scaled: bool, biased: bool, masked: bool) 
         yield Operation(path="mask", title="Mask", matrix=parts.masked, symbol="mask", **parts.mixing)
     kept = next_._replace(kept=parts.entries)
     yield Operation(path="softmax", title="Softmax", flops=parts.softmax, matrix=kept, symbol="softmax", **content)
-    yield product("weighted_sum", "Weighted sum AV", parts.weighted_sum, symbol="AV", **content)
+    yield matmul("weighted_sum", "Weighted sum AV", parts.weighted_sum, symbol="AV", **content)

@@ -95,7 +95,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     token_wise: ClassVar[bool] = False
     """Is what it gives at a token of that token alone, so that one token more is work like any other?"""
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The grid that must come in for a grid of `sides` to go out; another at stems and stage transitions alone."""
         return sides
 
@@ -120,7 +120,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ComponentError(
                 "kind", f"--mode decode: {tag_of(type(self))!r} is no step of a model that works token by token"
             )
-        return self.operations(alone(place))
+        return self.operations(single_token(place))
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """Itself and its place in letters, for orders: N tokens of width d, fields as they are annotated.
@@ -160,11 +160,11 @@ class SubLayer(Component, frozen=True):
         return False
 
     @property
-    def extra_alone(self) -> bool:
+    def special_tokens_only(self) -> bool:
         """Does it change the extra tokens alone (a class token), while the grid's pass by as they are?"""
         return False
 
-    def in_stream(self, *, decoder: bool) -> Self:
+    def with_stream_defaults(self, *, decoder: bool) -> Self:
         """Itself, with what it leaves open (causality, say) taken from its stream."""
         return self
 
@@ -179,7 +179,7 @@ class Mixer(SubLayer, frozen=True):
     memory_letter: ClassVar[str] = "M"
     takes_state: ClassVar[bool] = False
     """Can it start from the last state of an encoder's layer?"""
-    chooses: ClassVar[bool] = False
+    content_selects_tokens: ClassVar[bool] = False
     """Does content decide which tokens are read (hashing, clusters, sorting)? `reads` then lists those that may be."""
 
     @property
@@ -237,7 +237,7 @@ class MultiHead(Mixer, frozen=True, kw_only=True):
         check_heads(self.heads, self.head_dim, place.dim)
 
 
-def alone(place: Place) -> Place:
+def single_token(place: Place) -> Place:
     """`place` where one token stands, and no other."""
     return msgspec.structs.replace(place, grid=Grid((1,)))
 
@@ -248,7 +248,7 @@ def check_heads(heads: int, head_dim: int | None, width: int) -> None:
         raise ComponentError("heads", f"{heads} does not divide the width {width}; it could be {divisors_text(width)}")
 
 
-def check_extra(field: str, place: Place) -> None:
+def check_class_token(field: str, place: Place) -> None:
     """What changes the extra tokens alone needs one."""
     if not place.grid.extra:
         raise ComponentError(

@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, Place, Side
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.receptive import ones, receptive
+from xfcost.formulas.receptive_field import pointwise_kernel, receptive_field
 from xfcost.formulas.rows import convolution, elementwise, norm
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -39,34 +39,36 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def check(self, place: Place) -> None:
-        ones(place.grid, self.stride).check(place.grid)
+        pointwise_kernel(place.grid, self.stride).check(place.grid)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return strided(place.grid, self.stride), place.out_dim
+        return strided_grid(place.grid, self.stride), place.out_dim
 
     def projects(self, place: Place) -> bool:
         """Is the shortcut a convolution?"""
         return self.stride > 1 or place.dim != place.out_dim
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return receptive(self.kernels(grid), grid, [token])
+        return receptive_field(self.kernels(grid), grid, [token])
 
     def joined(self, place: Place, last: str) -> Iterator[Operation]:
         """The block's end: the shortcut's convolution and norm, where there is one; the sum; an activation."""
         grid, width = self.out(place)
         if self.projects(place):
             names = ("shortcut_conv", "shortcut_norm")
-            yield from normed(names, "Shortcut convolution", ones(grid), grid, place.dim, width, of_input=True)
+            yield from convolution_and_norm(
+                names, "Shortcut convolution", pointwise_kernel(grid), grid, place.dim, width, of_input=True
+            )
         yield elementwise("add", "Residual add", "add", grid.tokens * width, role="add")
         yield elementwise(last, "Activation", "relu", grid.tokens * width)
 
 
-def strided(grid: Grid, stride: int) -> Grid:
+def strided_grid(grid: Grid, stride: int) -> Grid:
     """Each `stride`-th position along every axis, the first among them."""
     return Grid(tuple(ceil_div(side, stride) for side in grid.sides))
 
 
-def normed(  # noqa: PLR0913 - one formula, in its letters
+def convolution_and_norm(  # noqa: PLR0913 - one formula, in its letters
     paths: tuple[str, str],
     title: str,
     kernel: Kernel,

@@ -11,7 +11,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.component import Side
-from xfcost.formulas.rows import elementwise, power
+from xfcost.formulas.rows import elementwise, letter_power
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -27,7 +27,7 @@ Paddings = (
 )
 
 
-def along(value: int | list[int], rank: int) -> tuple[int, ...]:
+def per_axis(value: int | list[int], rank: int) -> tuple[int, ...]:
     """`value` for each of `rank` axes."""
     return (value,) * rank if isinstance(value, int) else tuple(value)
 
@@ -46,7 +46,7 @@ class Kernel(msgspec.Struct, frozen=True):
             for side, kernel, step, more in zip(sides, self.sides, self.stride, self.padding, strict=True)
         )
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The sides that give `sides`: along each axis as many strides, where that does, else the fewest.
 
         Raises:
@@ -135,22 +135,22 @@ def _falling(most: Number, outputs: Number, step: Number) -> Number:
     return times * over - step * (times * (times - 1) // 2)
 
 
-def centred(grid: Grid, size: Number) -> Kernel:
+def centred_kernel(grid: Grid, size: Number) -> Kernel:
     """A kernel of `size` along every axis, around each position in turn: as many positions leave as come."""
     rank = len(grid.sides)
     return Kernel((size,) * rank, (1,) * rank, (size // 2,) * rank)
 
 
-def check_centred(grid: Grid, size: int) -> None:
+def check_centred_kernel(grid: Grid, size: int) -> None:
     """Raise ComponentError where `size` has no middle, or where tokens stand outside the grid."""
     if size % 2 == 0:
         raise ComponentError(
             "size", f"{size} is even, and a kernel stands around its middle; try {size - 1} or {size + 1}"
         )
-    centred(grid, size).check(grid)
+    centred_kernel(grid, size).check(grid)
 
 
-def check_mean(kernel: Kernel, grid: Grid) -> None:
+def check_mean_pool(kernel: Kernel, grid: Grid) -> None:
     """Raise ComponentError where torch takes no mean: of a volume smaller than the kernel, padded or not."""
     sides = grid.sides
     if len(sides) > PLANE and any(side < size for side, size in zip(sides, kernel.sides, strict=True)):
@@ -172,9 +172,9 @@ def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], paddin
             raise ComponentError(
                 field, f"expected one number, or {rank} for the grid {sides_text(grid.sides)}; got {value}"
             )
-    sides, steps = along(size, rank), along(stride, rank)
+    sides, steps = per_axis(size, rank), per_axis(stride, rank)
     if padding is not None:
-        return Kernel(sides, steps, along(padding, rank))
+        return Kernel(sides, steps, per_axis(padding, rank))
     halves = tuple(side // 2 if step < side else 0 for side, step in zip(sides, steps, strict=True))
     return Kernel(sides, steps, halves)
 
@@ -187,11 +187,11 @@ def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: N
         row = elementwise(path, "Average pool", "mean", work)
     if not kernel.overlaps:
         return row
-    reads = {"reads": power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
+    reads = {"reads": letter_power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
     return msgspec.structs.replace(row, mixing="local", content_dependent=form == "max", **reads)
 
 
-def left_out(kernel: Kernel, grid: Grid) -> Iterator[str]:
+def unread_note(kernel: Kernel, grid: Grid) -> Iterator[str]:
     """A note where positions go into no output: between the steps of a kernel, or the last rows or columns."""
     rest = tuple(
         max(0, (side + 2 * more - size) % step - more)

@@ -8,8 +8,8 @@ from math import prod
 
 import msgspec
 
-from xfcost.formulas.conv_kernel import Kernel, kernel_of, left_out, pooling
-from xfcost.formulas.rows import power
+from xfcost.formulas.conv_kernel import Kernel, kernel_of, pooling, unread_note
+from xfcost.formulas.rows import letter_power
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -51,7 +51,7 @@ class PooledKeys(msgspec.Struct, frozen=True):
     @property
     def reads(self) -> str:
         """Keys read per query, in letters."""
-        return f"N/{power('W', self.axes)}" if self.pools else "N"
+        return f"N/{letter_power('W', self.axes)}" if self.pools else "N"
 
     def check(self, grid: Grid) -> None:
         """Raise ComponentError where the pools can't stand on `grid`."""
@@ -85,11 +85,11 @@ class PooledKeys(msgspec.Struct, frozen=True):
 
     def row(self, path: str, title: str, grid: Grid, width: Number) -> Operation:
         """Pooling `width` channels: local mixing, and content says which position of a pool is read."""
-        read = {"mixing": "local", "reads": power("W", self.axes), "reads_tokens": prod(self.kernel.sides)}
+        read = {"mixing": "local", "reads": letter_power("W", self.axes), "reads_tokens": prod(self.kernel.sides)}
         row = pooling(path, "max", self.kernel, self.count(grid) * width)
         return msgspec.structs.replace(row, title=title, content_dependent=True, **read)
 
     def notes(self, grid: Grid) -> Iterator[str]:
         """What is left out at the borders."""
         if self.pools:
-            yield from left_out(self.kernel, grid)
+            yield from unread_note(self.kernel, grid)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import elementwise, gradients, linear, move, power
+from xfcost.formulas.rows import elementwise, letter_power, linear, move, with_gradient_operands
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -17,16 +17,16 @@ from xfcost.ledger.operation import Operation
 HIDDEN: Final = 512
 
 
-def offsets(window: Sequence[Number]) -> Number:
+def offset_count(window: Sequence[Number]) -> Number:
     """How many offsets there are between two tokens of a window: ∏(2W-1)."""
     return prod(tuple(2 * side - 1 for side in window))
 
 
 def _local(window: Sequence[Number]) -> dict[str, Any]:
-    return {"mixing": "local", "reads": power("W", len(window)), "reads_tokens": prod(window)}
+    return {"mixing": "local", "reads": letter_power("W", len(window)), "reads_tokens": prod(window)}
 
 
-def relative_table(window: Sequence[Number], heads: Number, *, bound: bool) -> Operation:
+def relative_bias_table(window: Sequence[Number], heads: Number, *, bound: bool) -> Operation:
     """A learned number per offset and head, ∏(2W-1)·h, looked up for all T² pairs (Liu et al. 2021, equation 4).
 
     It is `bound` to the input's size where that clips the window.
@@ -34,7 +34,7 @@ def relative_table(window: Sequence[Number], heads: Number, *, bound: bool) -> O
     return Operation(
         path="relative_bias",
         title="Relative position bias",
-        params=offsets(window) * heads,
+        params=offset_count(window) * heads,
         moved=prod(window) ** 2 * heads,
         bound=bound,
         once=True,
@@ -43,7 +43,7 @@ def relative_table(window: Sequence[Number], heads: Number, *, bound: bool) -> O
     )
 
 
-def log_cpb(window: Sequence[Number], heads: Number) -> Iterator[Operation]:
+def log_cpb_rows(window: Sequence[Number], heads: Number) -> Iterator[Operation]:
     """Log-spaced continuous position bias: a network answers for every offset (Liu et al. 2022, equations 3 and 4).
 
     R = ∏(2W-1) offsets along r axes, each as sign(x)·log₂(1 + |x|)/log₂8 of x = 8·offset/(W - 1), are put through
@@ -57,12 +57,12 @@ def log_cpb(window: Sequence[Number], heads: Number) -> Iterator[Operation]:
     All of it is work on weights alone, once for a batch. The parameters know no window. The public implementations take
     the sigmoid of the h·T² answers looked up; here it is that of the R·h, the same numbers.
     """
-    rows = offsets(window)
+    rows = offset_count(window)
     answers = rows * heads
     first = linear("cpb_fc1", "Position bias network, first layer", rows, len(window), HIDDEN)
     second = linear("cpb_fc2", "Position bias network, second layer", rows, HIDDEN, heads, bias=False)
     bounded = answers * (FLOPS_PER_ELEMENT["sigmoid"] + FLOPS_PER_ELEMENT["multiply"])
-    yield gradients(msgspec.structs.replace(first, once=True), 1)  # the offsets are fixed
+    yield with_gradient_operands(msgspec.structs.replace(first, once=True), 1)  # the offsets are fixed
     yield elementwise("cpb_act", "Position bias network, ReLU", "relu", rows * HIDDEN, once=True, symbol="")
     yield msgspec.structs.replace(second, once=True)
     yield Operation(path="cpb_sigmoid", title="Position bias 16·sigmoid", flops=bounded, once=True, symbol="")

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from xfcost.formulas.additive import Additive, Readout, Start, check_attending, first_state
-from xfcost.formulas.component import Mixer, Place, Width, alone, tag_of
+from xfcost.formulas.additive_attention import Additive, Readout, Start, check_attend, first_state
+from xfcost.formulas.component import Mixer, Place, Width, single_token, tag_of
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import decode_step, elementwise, linear, move, of_input, of_memory, state
+from xfcost.formulas.rows import (
+    decode_step,
+    elementwise,
+    linear,
+    move,
+    on_raw_input,
+    precomputed_in_decode,
+    state_write,
+)
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -80,7 +88,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
                 "bidirectional", f"two directions share the width, and {place.out_dim} is odd; give `hidden`"
             )
         if self.attend is not None:
-            check_attending(self, place)
+            check_attend(self, place)
         elif self.readout is not None or self.start in {"backwards", "mean"}:
             raise ComponentError("readout" if self.readout else "start", "it needs what is attended to; give `attend`")
         elif self.start == "encoder" and place.memory is None:
@@ -121,13 +129,13 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         """One step, from the state that the token before left; the memory's keys were worked out once, and are kept."""
         if self.bidirectional:
             yield from super().decoding(place)
-        yield from decode_step(self.operations(alone(place)), place.grid.total)
-        yield state("State for the next token", len(self.states) * self.units(place))
+        yield from decode_step(self.operations(single_token(place)), place.grid.total)
+        yield state_write("State for the next token", len(self.states) * self.units(place))
 
     def _one_way(self, place: Place, prefix: str = "", what: str = "") -> Iterator[Operation]:
         n, units = place.grid.total, self.units(place)
         gates = self.gates * units
-        yield of_input(linear(f"{prefix}input", f"Input map{what}", n, place.dim, gates, bias=self.bias))
+        yield on_raw_input(linear(f"{prefix}input", f"Input map{what}", n, place.dim, gates, bias=self.bias))
         state = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
         yield Operation(
             path=state.path,
@@ -151,8 +159,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def _attending(self, place: Place, attend: Additive) -> Iterator[Operation]:
         """The keys, the first state and the input's map once; then every step; then what leaves of all steps."""
         n, units = place.grid.total, self.units(place)
-        yield of_memory(attend.keys(place), attend.remembered(place))
-        yield from map(of_memory, first_state(self.start, place, len(self.states) * units, bias=self.bias))
+        yield precomputed_in_decode(attend.keys(place), attend.remembered(place))
+        yield from map(precomputed_in_decode, first_state(self.start, place, len(self.states) * units, bias=self.bias))
         mapped, recurrence = self._one_way(place)
         yield mapped
         yield from attend.operations(place, units, learned=self.start != "zeros")

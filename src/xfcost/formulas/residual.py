@@ -15,7 +15,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-def wrapped(
+def residual_rows(
     component: SubLayer, residual: Joining, place: Place, rows: Iterable[Operation] | None = None
 ) -> Iterator[Operation]:
     """The rows of `component` (or `rows`) inside its residual: `residual_norm` where it stands, scales, `residual_add`.
@@ -25,17 +25,17 @@ def wrapped(
     """
     rows = component.operations(place) if rows is None else rows
     rejoin = move("residual_rejoin", "Extra tokens back before the others", place.grid.total * place.dim)
-    rejoined = [rejoin] if component.extra_alone else []
+    rejoined = [rejoin] if component.special_tokens_only else []
     if residual == "none":
         yield from [*rows, *rejoined]
         return
     grid, width = component.out(place)
-    tokens = grid.extra if component.extra_alone else grid.total
+    tokens = grid.extra if component.special_tokens_only else grid.total
     elements = tokens * width
     add = elementwise("residual_add", "Residual add", "add", elements, role="add")
     scaled = [*_scales(residual, width, elements)]
     if residual.place == "pre":
-        read = place.grid.total if isinstance(component, Mixer) or not component.extra_alone else tokens
+        read = place.grid.total if isinstance(component, Mixer) or not component.special_tokens_only else tokens
         yield from _norm(residual, read, place.dim)
         normed = []
     else:

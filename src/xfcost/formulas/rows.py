@@ -31,7 +31,7 @@ def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Numbe
     )
 
 
-def over_tokens(  # noqa: PLR0913 - one formula, in its letters
+def linear_over_tokens(  # noqa: PLR0913 - one formula, in its letters
     path: str, title: str, channels: Number, inputs: Number, outputs: Number, *, reads: str = "N", bias: bool = True
 ) -> Operation:
     """One linear map over tokens for all of `channels` channels: d·N·N' MACs, N·N' (+ N') parameters.
@@ -42,7 +42,7 @@ def over_tokens(  # noqa: PLR0913 - one formula, in its letters
     return msgspec.structs.replace(row, mixing="global", reads=reads, reads_tokens=inputs, bound=True)
 
 
-def product(path: str, title: str, macs: Number, **more: Any) -> Operation:
+def matmul(path: str, title: str, macs: Number, **more: Any) -> Operation:
     """A product of two tensors (matmul): `macs` multiply-accumulates, no parameters of its own.
 
     `more` says what else is true of the row: `mixing`, `reads`, `content_dependent`, `attention_entries`, …
@@ -112,10 +112,10 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
     )
     if not overlaps or all(side == 1 for side in kernel):
         return row
-    return msgspec.structs.replace(row, mixing="local", reads=power("W", len(kernel)), reads_tokens=reach)
+    return msgspec.structs.replace(row, mixing="local", reads=letter_power("W", len(kernel)), reads_tokens=reach)
 
 
-def depthwise(
+def depthwise_convolution(
     path: str, title: str, outputs: Number, kernel: Sequence[Number], width: Number, *, bias: bool = True
 ) -> Operation:
     """A convolution with a kernel of its own for every channel: N·k·d MACs, k·d (+ d) parameters."""
@@ -123,18 +123,18 @@ def depthwise(
     return convolution(path, title, outputs=outputs, kernel=kernel, bias=bias, **channels)
 
 
-def causal_depthwise(tokens: Number, taps: Number, channels: Number) -> Operation:
+def causal_depthwise_convolution(tokens: Number, taps: Number, channels: Number) -> Operation:
     """A causal depthwise convolution padded by W - 1 on both sides, then cropped: N + W - 1 positions are computed.
 
     A decode step computes one, on the cached last inputs.
     """
     kernel, title = (taps,), "Causal depthwise convolution"
-    one = depthwise("conv", title, 1, kernel, channels)
-    row = depthwise("conv", title, tokens + taps - 1, kernel, channels)
-    return msgspec.structs.replace(row, in_decode=(*window(channels, taps), one))
+    one = depthwise_convolution("conv", title, 1, kernel, channels)
+    row = depthwise_convolution("conv", title, tokens + taps - 1, kernel, channels)
+    return msgspec.structs.replace(row, in_decode=(*convolution_cache_write(channels, taps), one))
 
 
-def gradients(row: Operation, operands: int) -> Operation:
+def with_gradient_operands(row: Operation, operands: int) -> Operation:
     """`row`, of whose two operands only so many need a gradient: the others are fixed numbers, or learn nothing.
 
     Its backward pass then has one product of the forward's size for each of them, and not two.
@@ -142,12 +142,12 @@ def gradients(row: Operation, operands: int) -> Operation:
     return msgspec.structs.replace(row, backward_macs=operands * row.macs)
 
 
-def of_input(row: Operation) -> Operation:
+def on_raw_input(row: Operation) -> Operation:
     """`row`, which multiplies the raw input of its component."""
     return msgspec.structs.replace(row, takes_input=True)
 
 
-def power(letter: str, rank: int) -> str:
+def letter_power(letter: str, rank: int) -> str:
     """`W`, `W²`, `W³`: tokens of a window or kernel along `rank` axes."""
     return letter + {1: "", 2: "²", 3: "³"}.get(rank, f"^{rank}")
 
@@ -157,7 +157,7 @@ def elementwise(path: str, title: str, work: str, elements: Number, **more: Any)
     return Operation(path=path, title=title, flops=elements * FLOPS_PER_ELEMENT[work], **more)
 
 
-def unit_length(path: str, title: str, vectors: Number, width: Number, **more: Any) -> Operation:
+def l2_normalize(path: str, title: str, vectors: Number, width: Number, **more: Any) -> Operation:
     """`vectors` of `width` brought to length 1: x / max(|x|, ε); the length, then a bound, then a division."""
     each = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
     return Operation(path=path, title=title, flops=vectors * (width * each + FLOPS_PER_ELEMENT["clamp"]), **more)
@@ -174,23 +174,23 @@ def sort(path: str, title: str, lists: Number, length: Number, **more: Any) -> O
     return Operation(path=path, title=title, comparisons=lists * length * ceil_log2(length), **more)
 
 
-def choose(path: str, title: str, elements: Number, **more: Any) -> Operation:
+def maximum(path: str, title: str, elements: Number, **more: Any) -> Operation:
     """Argmax or maximum: one comparison per element that enters."""
     return Operation(path=path, title=title, comparisons=elements, **more)
 
 
-def cache(title: str, elements: Number, tokens: Number, *, path: str = "cache") -> Operation:
+def cache_write(title: str, elements: Number, tokens: Number, *, path: str = "cache") -> Operation:
     """`elements` of one token more, written beside those that `tokens` tokens (it too) leave to be read."""
     kept = elements * tokens
     return move(path, title, elements, cache=Cached(kept, elements))
 
 
-def state(title: str, elements: Number, *, path: str = "state") -> Operation:
+def state_write(title: str, elements: Number, *, path: str = "state") -> Operation:
     """A state of `elements` numbers, rewritten with every token: as many for any N."""
     return move(path, title, elements, cache=Cached(elements))
 
 
-def window(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Operation]:
+def convolution_cache_write(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Operation]:
     """What a causal convolution keeps, (W - 1)·δ inputs of `channels`, where it has more than one tap.
 
     W - 1 of them are gathered and written beside the new one, which then takes the place of the oldest.
@@ -200,17 +200,17 @@ def window(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Ope
         yield move("window", "Last inputs of the convolution, and the new one", moved, cache=Cached(kept))
 
 
-def in_all(tokens: Number) -> dict[str, Any]:
+def global_mixing(tokens: Number) -> dict[str, Any]:
     """What is true of rows that read all N tokens, each alone or through a state, by what is in them."""
     return {"mixing": "global", "reads": "N", "reads_tokens": tokens, "content_dependent": True}
 
 
-def in_chunk(tokens: Number) -> dict[str, Any]:
+def chunk_mixing(tokens: Number) -> dict[str, Any]:
     """What is true of rows that read the tokens of their chunk, by what is in them."""
     return {"mixing": "local", "reads": "b", "reads_tokens": tokens, "content_dependent": True}
 
 
-def fixed(reach: dict[str, Any]) -> dict[str, Any]:
+def static_weights(reach: dict[str, Any]) -> dict[str, Any]:
     """`reach` where what is read is combined with fixed weights: a sum, a mask, learned or constant factors."""
     return reach | {"content_dependent": False}
 
@@ -226,17 +226,17 @@ def decode_step(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation
 def recurrence(row: Operation, tokens: Number, elements: Number) -> Operation:
     """`row`, which walks a state of `elements` numbers along the tokens; a decode step writes it for the next token."""
     one = msgspec.structs.replace(row, moved=0)  # nothing to put side by side
-    step = (one, state("State for the next token", elements))
+    step = (one, state_write("State for the next token", elements))
     return msgspec.structs.replace(row, sequential=tokens, in_decode=step)
 
 
-def of_memory(row: Operation, cached: Operation | None = None) -> Operation:
+def precomputed_in_decode(row: Operation, cached: Operation | None = None) -> Operation:
     """`row`, which works on the other stream alone: it is done before the first decode step, and may be `cached`."""
-    rows = (idle(row),) if cached is None else (idle(row), cached)
+    rows = (without_work(row),) if cached is None else (without_work(row), cached)
     return msgspec.structs.replace(row, in_decode=rows)
 
 
-def idle(row: Operation) -> Operation:
+def without_work(row: Operation) -> Operation:
     """`row` where it does not run: its parameters are there, and neither work nor reading."""
     nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved"), 0)
     return msgspec.structs.replace(row, weights_read=WeightsRead(0), pairs=None, core=None, matrix=None, **nothing)

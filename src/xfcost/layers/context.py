@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from xfcost.formulas.axes import Axis, check_shift
-from xfcost.formulas.component import Joining, Place, alone
+from xfcost.formulas.component import Joining, Place, single_token
+from xfcost.formulas.grid_axes import Axis, check_shift
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, move
 from xfcost.ledger.accounts import Cached
@@ -55,4 +55,4 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
             raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
         kept = place.grid.total * place.dim
         yield Operation(path="cache", title="The encoder's output", cache=Cached(kept))
-        yield from self.operations(alone(place))
+        yield from self.operations(single_token(place))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.component import ActKind, NormKind, Place, Width
-from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_of, left_out
+from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_of, unread_note
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.letters import Letter
@@ -51,8 +51,8 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
     act: ActKind | Literal["none"] = "none"
     """Activation function after the norm."""
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return kernel_of(Grid(sides), self.size, self.stride, self.padding).input_sides(sides)
 
     def kernel(self, place: Place) -> Kernel:
         """The kernel on the place's grid."""
@@ -96,4 +96,4 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
             yield elementwise("act", "Activation", self.act, grid.tokens * width)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from left_out(self.kernel(place), place.grid)
+        yield from unread_note(self.kernel(place), place.grid)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from xfcost.formulas.component import ActKind, NormKind, Place, Side, Width
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.neighbours import WindowSide
+from xfcost.formulas.neighbourhood import WindowSide
 from xfcost.formulas.rows import elementwise, norm
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -38,7 +38,7 @@ class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation")
         """The mixer."""
         return LocalRelation(size=self.size, share=self.share, stride=self.stride)
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(side * self.stride for side in sides)
 
     def check(self, place: Place) -> None:

@@ -13,7 +13,7 @@ from xfcost.formulas.component import Place, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import choose, elementwise, linear, move, sort
+from xfcost.formulas.rows import elementwise, linear, maximum, move, sort
 from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
@@ -200,7 +200,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         if self.groups is not None:
             yield self._group_choice(self.groups, n)
         yield (
-            choose("choose", "Choice of the expert", every)
+            maximum("choose", "Choice of the expert", every)
             if self.active == 1
             else sort("choose", "Choice of the experts (top A)", n, self.experts)
         )

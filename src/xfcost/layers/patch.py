@@ -38,7 +38,7 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     bias: bool = True
     """Whether the projection has a bias."""
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(side * self.size for side in sides)
 
     def check(self, place: Place) -> None:

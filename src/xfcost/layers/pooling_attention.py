@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from xfcost.formulas.attention import reading
+from xfcost.formulas.attention import cross_attention
 from xfcost.formulas.component import Heads, Joining, Place, Residual, Width, check_heads, check_output
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.letters import Letter
@@ -78,7 +78,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
                 yield msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
             for row in norm(joining.norm, "tokens_norm", n, place.dim):
                 yield msgspec.structs.replace(row, title="Layer norm (tokens)")
-        yield from reading(
+        yield from cross_attention(
             queries=k,
             width=d,
             keys=n,

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.component import Mixer, Place
-from xfcost.formulas.conv_kernel import Kernel, centred, check_centred, check_mean, pooling
+from xfcost.formulas.conv_kernel import Kernel, centred_kernel, check_centred_kernel, check_mean_pool, pooling
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise
 from xfcost.ledger.grid import Grid
@@ -31,15 +31,15 @@ class AveragePool(Mixer, frozen=True, kw_only=True, tag="average_pool"):
     """Side W of the pooling window, odd."""
 
     def check(self, place: Place) -> None:
-        check_centred(place.grid, self.size)
-        check_mean(self.kernel(place.grid), place.grid)
+        check_centred_kernel(place.grid, self.size)
+        check_mean_pool(self.kernel(place.grid), place.grid)
 
     def label(self) -> str:
         return "Average pooling"
 
     def kernel(self, grid: Grid) -> Kernel:
         """The window around every token."""
-        return centred(grid, self.size)
+        return centred_kernel(grid, self.size)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return [] if grid.tokens == 1 else self.kernel(grid).reads(grid.sides, token)

@@ -11,7 +11,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Place
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import linear, move
@@ -21,7 +21,7 @@ from xfcost.ledger.operation import Mixing, Operation
 from xfcost.mechanisms.full import Full
 
 
-class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
+class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse"):
     """BigBird's internal construction (ITC): window, global and random blocks (Zaheer et al. 2020, §2 and appendix D).
 
     N tokens in u = ⌈N/b⌉ blocks of b, P = u·b tokens with padding, which is projected and attended over like tokens,
@@ -43,7 +43,7 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
     implementation draws for every head; the counts are the same).
     """
 
-    because: ClassVar[str] = "the first and the last block read all tokens, and all read them"
+    non_causal_reason: ClassVar[str] = "the first and the last block read all tokens, and all read them"
 
     block: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("b")] = 64
     """Tokens of a block, b."""

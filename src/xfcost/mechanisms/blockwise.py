@@ -8,10 +8,10 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.blocks import Blocks
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Length, Place, Side
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.query_blocks import Blocks
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -23,7 +23,7 @@ Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
 BOTH_SIDES = 2
 
 
-class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
+class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     """Softmax attention of query blocks against memory blocks, two matrix products for all blocks at once.
 
     One component for what the field has under several names:

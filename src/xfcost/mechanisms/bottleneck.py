@@ -10,10 +10,16 @@ import msgspec
 
 from xfcost.formulas.arithmetic import rounded
 from xfcost.formulas.component import Place, Width
-from xfcost.formulas.conv_block import ConvBlock, normed, strided
+from xfcost.formulas.conv_block import ConvBlock, convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.receptive import ones, read_at_all, read_once, receptive, threes
+from xfcost.formulas.receptive_field import (
+    kernel_of_three,
+    pairs_of_one_kernel,
+    pointwise_kernel,
+    receptive_field,
+    tokens_read,
+)
 from xfcost.formulas.rows import convolution, elementwise
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid, sides_text
@@ -140,39 +146,41 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def inside(self, place: Place) -> Place:
         """The place of what mixes, behind conv1."""
         width = self.inner(place)
-        return msgspec.structs.replace(place, grid=strided(place.grid, self.strides[0]), dim=width, out_dim=width)
+        return msgspec.structs.replace(place, grid=strided_grid(place.grid, self.strides[0]), dim=width, out_dim=width)
 
     def kernels(self, grid: Grid) -> Sequence[Kernel]:
-        return ones(grid, self.strides[0]), threes(grid, self.strides[1])
+        return pointwise_kernel(grid, self.strides[0]), kernel_of_three(grid, self.strides[1])
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        first = ones(grid, self.strides[0])
+        first = pointwise_kernel(grid, self.strides[0])
         if self.spatial is not None:
-            between = strided(grid, self.strides[0])
-            return receptive([first], grid, self.instead.reads(between, token))
+            between = strided_grid(grid, self.strides[0])
+            return receptive_field([first], grid, self.instead.reads(between, token))
         if self.squeeze is None:
             return super().reads(grid, token)
-        return receptive(self.kernels(grid), grid, range(strided(grid, self.stride).tokens))
+        return receptive_field(self.kernels(grid), grid, range(strided_grid(grid, self.stride).tokens))
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         first, second = self.strides
-        between = strided(grid, first)
+        between = strided_grid(grid, first)
         if self.spatial is not None:
             return self.instead.pairs(between)
         if self.squeeze is None:
-            return prod(read_once(side, second) for side in between.sides)
-        return strided(grid, self.stride).tokens * prod(read_at_all(side, second) for side in between.sides)
+            return prod(pairs_of_one_kernel(side, second) for side in between.sides)
+        return strided_grid(grid, self.stride).tokens * prod(tokens_read(side, second) for side in between.sides)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
-        kernel = ones(grid)
-        yield from normed(("conv1", "norm1"), "1×1 convolution", kernel, spot.grid, place.dim, width, of_input=True)
+        kernel = pointwise_kernel(grid)
+        yield from convolution_and_norm(
+            ("conv1", "norm1"), "1×1 convolution", kernel, spot.grid, place.dim, width, of_input=True
+        )
         yield elementwise("act1", "Activation", "relu", spot.grid.tokens * width)
         yield from self._mixing(place)
         yield elementwise("act2", "Activation", "relu", grid.tokens * width)
         if self.squeeze is not None:
             yield from squeeze_rows(grid, width, self.squeezed(place))
-        yield from normed(("conv3", "norm3"), "1×1 convolution", kernel, grid, width, place.out_dim)
+        yield from convolution_and_norm(("conv3", "norm3"), "1×1 convolution", kernel, grid, width, place.out_dim)
         yield from self.joined(place, "act3")
 
     def _mixing(self, place: Place) -> Iterator[Operation]:
@@ -180,7 +188,9 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         groups = self.grouped(place)
         title = "3×3 convolution" if groups == 1 else "Grouped 3×3 convolution"
-        conv, normed_ = normed(("conv2", "norm2"), title, threes(grid), grid, width, width, groups)
+        conv, normed_ = convolution_and_norm(
+            ("conv2", "norm2"), title, kernel_of_three(grid), grid, width, width, groups
+        )
         if self.spatial is None:
             yield conv
         else:
@@ -193,7 +203,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         if self.spatial is not None:
             yield from self.instead.notes(self.inside(place))
         if self.stride > 1 and self.stride_on == "1x1":
-            unread = place.grid.tokens - strided(place.grid, self.stride).tokens
+            unread = place.grid.tokens - strided_grid(place.grid, self.stride).tokens
             yield (
                 f"stride {self.stride} on the first 1×1 convolution: {unread} of {place.grid.tokens} positions are "
                 "read by nothing"
@@ -207,7 +217,7 @@ def squeeze_rows(grid: Grid, width: Number, squeezed: Number) -> Iterator[Operat
     squeeze_conv1  w·w' MACs, whatever N is; squeeze_conv2 as many
     squeeze_scale  N·w multiplications by the gate, which all tokens decide
     """
-    one: dict[str, Any] = {"outputs": 1, "kernel": ones(grid).sides}
+    one: dict[str, Any] = {"outputs": 1, "kernel": pointwise_kernel(grid).sides}
     everyone: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
     yield elementwise("squeeze_pool", "Squeeze: mean over tokens", "mean", grid.tokens * width, **everyone)
     yield convolution("squeeze_conv1", "Squeeze", width=width, out_width=squeezed, **one)

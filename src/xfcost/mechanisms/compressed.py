@@ -9,11 +9,11 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import choose, elementwise, linear, move, product
+from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -22,7 +22,7 @@ from xfcost.ledger.operation import Operation
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
 
-class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
+class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
     """Softmax attention over keys and values that a strided convolution compressed (Liu et al. 2018, §4.2.4).
 
     N tokens, width d, h heads of width d_k = d/h; a convolution of κ tokens and stride c, in g groups, makes M = ⌈N/c⌉
@@ -157,9 +157,9 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
         if self.function == "mean":
             return elementwise("compress", title, "mean", entering, **mixing)
         if self.function == "max":
-            return choose("compress", title, entering, content_dependent=True, **mixing)
+            return maximum("compress", title, entering, content_dependent=True, **mixing)
         each = inner // self.groups
-        row = product("compress", title, entering * each, params=self.span * each * inner + inner, **mixing)
+        row = matmul("compress", title, entering * each, params=self.span * each * inner + inner, **mixing)
         return msgspec.structs.replace(row, flops=row.flops + 2 * made * inner * FLOPS_PER_ELEMENT["add"])
 
     def notes(self, place: Place) -> Iterator[str]:

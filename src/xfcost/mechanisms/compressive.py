@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import choose, elementwise, gradients, linear
+from xfcost.formulas.rows import elementwise, linear, maximum, with_gradient_operands
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.relative import Relative
@@ -57,11 +57,13 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
         mixing = {"mixing": "local", "reads": "c", "reads_tokens": c}
         if self.function == "conv":
             # what was evicted is of another segment, and no gradient goes back there
-            yield msgspec.structs.replace(gradients(linear("compress", title, made, c * d, d), 1), **mixing)
+            yield msgspec.structs.replace(
+                with_gradient_operands(linear("compress", title, made, c * d, d), 1), **mixing
+            )
         elif self.function == "mean":
             yield elementwise("compress", title, "mean", made * c * d, **mixing)
         else:
-            yield choose("compress", title, made * c * d, **mixing, content_dependent=True)
+            yield maximum("compress", title, made * c * d, **mixing, content_dependent=True)
         yield from super().before(place)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Place, Side
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, linear, move, norm, of_input, power
+from xfcost.formulas.rows import depthwise_convolution, elementwise, letter_power, linear, move, norm, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"):
+class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attention"):
     """Q, K and V each by a depthwise convolution, a batch norm and a linear map (Wu et al. 2021, CvT, §3.2).
 
     N tokens on a grid, width d, h heads of width d_k, kernels of W×W padded by ⌊W/2⌋, R the `kv_stride`, M = ⌈√N/R⌉²
@@ -36,7 +36,7 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
     The convolutions tell a token where it stands: CvT has no other positions.
     """
 
-    because: ClassVar[str] = "a query and a key are made of their neighbours, later ones among them"
+    non_causal_reason: ClassVar[str] = "a query and a key are made of their neighbours, later ones among them"
 
     size: Annotated[Side, Letter("W")] = 3
     """Kernel side W of the depthwise convolutions, odd."""
@@ -88,7 +88,7 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
             heads=self.heads,
             inner=inner,
             mixing="global",
-            reads="N" if self.kv_stride == 1 else f"N/{power('R', len(grid.sides))}",
+            reads="N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}",
             pairs=None,  # a key is made of several tokens, and makes no pair of tokens
             fused=place.fused,
             scaled=False,
@@ -99,7 +99,9 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
         """Of Q, K or V, which are to stand on `grid`."""
         what, d = name.upper(), place.dim
         kernel = self.kernel(place.grid).sides
-        yield of_input(depthwise(f"{name}_conv", f"{what} depthwise convolution", grid.tokens, kernel, d, bias=False))
+        yield on_raw_input(
+            depthwise_convolution(f"{name}_conv", f"{what} depthwise convolution", grid.tokens, kernel, d, bias=False)
+        )
         yield from norm("batch_norm", f"{name}_norm", grid.tokens, d)
         if grid.extra:
             yield move(f"{name}_join", f"{what}: join the extra tokens", grid.total * d)

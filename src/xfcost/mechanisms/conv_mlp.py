@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from xfcost.formulas.component import ActKind, Mixer, Place, Side, Width
-from xfcost.formulas.conv_kernel import Kernel, centred, check_centred
-from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
+from xfcost.formulas.conv_kernel import Kernel, centred_kernel, check_centred_kernel
+from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, linear
+from xfcost.formulas.rows import depthwise_convolution, elementwise, linear
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -40,7 +40,7 @@ class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
     """Activation function before the convolution (a ReLU in PVT v2's linear variants, public code)."""
 
     def check(self, place: Place) -> None:
-        check_centred(place.grid, self.size)
+        check_centred_kernel(place.grid, self.size)
         check_hidden(self.hidden, self.ratio, place.dim)
 
     def label(self) -> str:
@@ -52,7 +52,7 @@ class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
 
     def kernel(self, grid: Grid) -> Kernel:
         """The window around every token."""
-        return centred(grid, self.size)
+        return centred_kernel(grid, self.size)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.kernel(grid).reads(grid.sides, token)
@@ -66,6 +66,6 @@ class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
         yield linear("fc1", "MLP up-projection", n, d, hidden)
         if self.hidden_act != "none":
             yield elementwise("hidden_act", "Activation before the convolution", self.hidden_act, n * hidden)
-        yield depthwise("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, hidden)
+        yield depthwise_convolution("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, hidden)
         yield elementwise("act", "MLP activation", self.act, n * hidden)
         yield linear("fc2", "MLP down-projection", n, hidden, d)

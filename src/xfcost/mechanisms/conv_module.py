@@ -7,7 +7,7 @@ from typing import Annotated
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.component import Mixer, Place, Side
-from xfcost.formulas.conv_kernel import Kernel, centred
+from xfcost.formulas.conv_kernel import Kernel, centred_kernel
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, linear, norm
@@ -49,7 +49,7 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
 
     def kernel(self, grid: Grid) -> Kernel:
         """The kernel along the sequence."""
-        return centred(grid, self.size)
+        return centred_kernel(grid, self.size)
 
     @property
     def spare(self) -> Number:

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from xfcost.formulas.component import ActKind, Mixer, NormKind, Place, Side, Width
-from xfcost.formulas.conv_kernel import Kernel, centred, check_centred
-from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
+from xfcost.formulas.conv_kernel import Kernel, centred_kernel, check_centred_kernel
+from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, linear, norm
+from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, norm
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -42,7 +42,7 @@ class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
     """Activation function between the two linear maps."""
 
     def check(self, place: Place) -> None:
-        check_centred(place.grid, self.size)
+        check_centred_kernel(place.grid, self.size)
         check_hidden(self.hidden, self.ratio, place.dim)
 
     def label(self) -> str:
@@ -54,7 +54,7 @@ class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
 
     def kernel(self, grid: Grid) -> Kernel:
         """The window around every token."""
-        return centred(grid, self.size)
+        return centred_kernel(grid, self.size)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.kernel(grid).reads(grid.sides, token)
@@ -65,7 +65,7 @@ class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.tokens, place.dim
         hidden = self.inner(d)
-        yield depthwise("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, d)
+        yield depthwise_convolution("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, d)
         yield from norm(self.norm, "norm", n, d)
         yield linear("fc1", "MLP up-projection", n, d, hidden)
         yield elementwise("act", "MLP activation", self.act, n * hidden)

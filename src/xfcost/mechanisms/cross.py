@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from xfcost.formulas.attention import reading
+from xfcost.formulas.attention import cross_attention
 from xfcost.formulas.component import MultiHead, Place, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import decode_step
@@ -67,7 +67,7 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
 
     def _reading(self, place: Place, queries: Number) -> Iterator[Operation]:
         memory = place.memory or place.grid
-        yield from reading(
+        yield from cross_attention(
             queries=queries,
             width=place.dim,
             keys=memory.total,

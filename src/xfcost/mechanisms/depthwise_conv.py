@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from xfcost.formulas.component import Mixer, Place, Side
-from xfcost.formulas.conv_kernel import Kernel, centred, check_centred
+from xfcost.formulas.conv_kernel import Kernel, centred_kernel, check_centred_kernel
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise
+from xfcost.formulas.rows import depthwise_convolution
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -30,14 +30,14 @@ class DepthwiseConv(Mixer, frozen=True, kw_only=True, tag="depthwise_conv"):
     """Kernel side W, odd."""
 
     def check(self, place: Place) -> None:
-        check_centred(place.grid, self.size)
+        check_centred_kernel(place.grid, self.size)
 
     def label(self) -> str:
         return "Depthwise convolution"
 
     def kernel(self, grid: Grid) -> Kernel:
         """The window around every token."""
-        return centred(grid, self.size)
+        return centred_kernel(grid, self.size)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.kernel(grid).reads(grid.sides, token)
@@ -47,4 +47,4 @@ class DepthwiseConv(Mixer, frozen=True, kw_only=True, tag="depthwise_conv"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid = place.grid
-        yield depthwise("conv", "Depthwise convolution", grid.tokens, self.kernel(grid).sides, place.dim)
+        yield depthwise_convolution("conv", "Depthwise convolution", grid.tokens, self.kernel(grid).sides, place.dim)

@@ -8,18 +8,18 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.buckets import Buckets, bucket_row, bucket_table
 from xfcost.formulas.component import Place, Width, check_output
-from xfcost.formulas.grouped import Grouped
+from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import cache, linear, move
+from xfcost.formulas.position_buckets import Buckets, bucket_table, last_token_buckets
+from xfcost.formulas.rows import cache_write, linear, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Full(Grouped, frozen=True, kw_only=True, tag="full"):
+class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, §3.2).
 
     N tokens (extra ones included), width d, h heads of width d_k = d/h, h_kv = h of keys and values unless `kv_heads`
@@ -128,8 +128,8 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         n, d = place.grid.total, place.dim
         yield from self.projections(1, d)
         if self.bias:
-            yield bucket_row(self.bias, n, self.heads)
-        yield cache("Keys and values to the cache", self.kv_width(d), n)
+            yield last_token_buckets(self.bias, n, self.heads)
+        yield cache_write("Keys and values to the cache", self.kv_width(d), n)
         yield from self.core(place, queries=1)
         if self.output_projection:
             yield linear("out", "Output projection W_O", 1, self.value_inner(d), d, bias=self.biased_output)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Length, Place
-from xfcost.formulas.relative import relative_core
-from xfcost.formulas.rows import elementwise, linear, of_input
+from xfcost.formulas.relative_attention import relative_core
+from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -17,7 +17,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
+class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     """Relative attention of the Funnel Transformer (Dai et al. 2020, §2.2 and appendix A.2.1), with `stride` 2 pooled.
 
     N tokens come in, P go out: P = N, or about N/2 with `stride: 2`, when the queries are means of two neighbours and
@@ -37,7 +37,9 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
     networks, where P = N/2. The residual pools what it adds to (`residual_pool`).
     """
 
-    because: ClassVar[str] = "a pooled query stands for two tokens, and the first must not learn of the second"
+    non_causal_reason: ClassVar[str] = (
+        "a pooled query stands for two tokens, and the first must not learn of the second"
+    )
 
     stride: Literal[1, 2] = 1
     """Tokens per query: 2 pools the queries."""
@@ -112,8 +114,8 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
         grid, d, inner = place.grid, place.dim, self.inner(place.dim)
         queries, keys = self.queries(grid), self.keys(grid)
         yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place)
-        yield of_input(linear("q", "Q projection", queries, d, inner, bias=False))
-        yield of_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
+        yield on_raw_input(linear("q", "Q projection", queries, d, inner, bias=False))
+        yield on_raw_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
         yield from relative_core(
             queries=queries,
             keys=keys,

@@ -9,12 +9,12 @@ import msgspec
 
 from xfcost.formulas.arithmetic import round_up
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.band import Band, band_pairs
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.banded_attention import BandedAttention, band_pairs
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Place
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import linear, move, of_input
+from xfcost.formulas.rows import linear, move, on_raw_input
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
+class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local"):
     """The attention of the Extended Transformer Construction (Ainslie et al. 2020, §3.1 and appendix A).
 
     g global tokens, which are the extra tokens of the grid ({kind: memory_tokens} in `embed` makes them), and a long
@@ -46,7 +46,7 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
     ETC's relative position labels are left out: a table of vectors per label, scored against every query.
     """
 
-    because: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
+    non_causal_reason: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
 
     radius: Annotated[int, msgspec.Meta(ge=1, le=2**31), Letter("w")]
     """Tokens r that a token of the text reads on each side."""
@@ -85,7 +85,7 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
         p, b = self.padded(place.grid), self.block
         yield from self._projections(place)
         yield move("pad", "Pad queries to whole blocks", 0 if p == n else p * inner)
-        band = Band(
+        band = BandedAttention(
             queries=p,
             side=b,
             beside=g,
@@ -113,12 +113,18 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
     def _projections(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
         if self.share_projections or not g:
-            yield of_input(linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias))
+            yield on_raw_input(linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias))
             return
-        yield of_input(linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias))
-        yield of_input(linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias))
-        yield of_input(linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias))
-        yield of_input(linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias))
+        yield on_raw_input(linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias))
+        yield on_raw_input(
+            linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias)
+        )
+        yield on_raw_input(
+            linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias)
+        )
+        yield on_raw_input(
+            linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias)
+        )
         yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner)
 
     def _global(self, place: Place, inner: Number) -> Iterator[Operation]:

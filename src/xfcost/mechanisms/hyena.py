@@ -8,17 +8,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
-from xfcost.formulas.causality import ReadsPast, check_sequence
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
 from xfcost.formulas.component import Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, gradients, linear
+from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, with_gradient_operands
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
+class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     """The Hyena operator (Poli et al. 2023, §3.1 to §3.3), of the public code's order o, causal by its nature.
 
     N tokens of width d are projected to o gates x₀ … and a value v; then o - 1 times v ← h∘*(v∘x) + D∘(v∘x), at last
@@ -71,7 +71,7 @@ class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
         n, d = place.grid.total, place.dim
         wide, filters = (self.order + 1) * d, (self.order - 1) * d
         yield linear("in_proj", "Projections to gates and value", n, d, wide)
-        yield depthwise("short_conv", "Causal depthwise convolution", n + self.conv - 1, (self.conv,), wide)
+        yield depthwise_convolution("short_conv", "Causal depthwise convolution", n + self.conv - 1, (self.conv,), wide)
         for row in self._filter(n, filters):
             yield msgspec.structs.replace(row, once=True)
         yield elementwise("gate", "Gates", "multiply", n * self.order * d)
@@ -102,7 +102,7 @@ class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
             table = tokens * self.features
             yield Operation(path="positions", title="Features of the positions", params=table, bound=True)
         first = linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
-        yield gradients(first, 2 if self.positions == "learned" else 1)
+        yield with_gradient_operands(first, 2 if self.positions == "learned" else 1)
         sines = (layers + 1) * tokens * hidden * (COSTS["multiply"] + COSTS["exp"])
         yield Operation(path="filter_sin", title="Filter network, sin(ω∘x)", params=hidden, flops=sines)
         row = linear("filter_hidden", "Filter network, hidden maps", layers * tokens, hidden, hidden)

@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import Causal
-from xfcost.formulas.component import Length, Place, alone
+from xfcost.formulas.causal_mixers import CausalMixer
+from xfcost.formulas.component import Length, Place, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.features import EluPlusOne, RandomFeatures
+from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import decode_step, elementwise, fixed, gradients, in_all, linear, move, product, state
+from xfcost.formulas.rows import (
+    decode_step,
+    elementwise,
+    global_mixing,
+    linear,
+    matmul,
+    move,
+    state_write,
+    static_weights,
+    with_gradient_operands,
+)
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -28,7 +38,7 @@ Form = Literal["parallel", "chunked", "recurrent"]
 CHUNK = 64
 
 
-class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
+class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
     """Attention whose weights are products of features, φ(q)·φ(k) (Katharopoulos et al. 2020, §3; Performer).
 
     N tokens, width d, h heads of width d_k, m features. Rows marked * are there for random features alone.
@@ -115,7 +125,7 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         """One token on one state of m·h·(d_k + 1) numbers, in whatever form all tokens are computed."""
         if not self.causal:
             yield from super().decoding(place)
-        yield from decode_step(self.recurrent.operations(alone(place)), place.grid.total)
+        yield from decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, head_dim = place.grid.total, self.inner(place.dim) // self.heads
@@ -162,8 +172,8 @@ def _feature_rows(of: _Letters, *, causal: bool) -> Iterator[Operation]:
             yield Operation(path=path, title=title, flops=elements * (COSTS["elu"] + COSTS["add"]))
         return
     yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * of.padded * of.inner, symbol="")
-    project = product("project", "Random projections of queries and keys", 2 * of.padded * of.inner * of.features)
-    yield gradients(project, 1)  # the features are drawn once
+    project = matmul("project", "Random projections of queries and keys", 2 * of.padded * of.inner * of.features)
+    yield with_gradient_operands(project, 1)  # the features are drawn once
     if of.kind.function == "relu":
         for path, title in titles.items():
             yield Operation(path=path, title=title, flops=elements * (COSTS["relu"] + COSTS["add"]))
@@ -176,7 +186,7 @@ def _feature_rows(of: _Letters, *, causal: bool) -> Iterator[Operation]:
             title=title,
             flops=_exponential(of, elements) + (of.padded * of.heads * COSTS["add"] if lowered else 0),
             comparisons=elements if lowered else 0,
-            **(in_all(of.tokens) if keys and lowered else {}),
+            **(global_mixing(of.tokens) if keys and lowered else {}),
         )
 
 
@@ -193,17 +203,17 @@ def _normaliser(of: _Letters) -> Operation:
         title="Normaliser φ(Q)·Σφ(K)",
         macs=macs,
         flops=2 * macs + of.normaliser,
-        **in_all(of.tokens),
+        **global_mixing(of.tokens),
     )
 
 
 def _whole(of: _Letters) -> Iterator[Operation]:
     """One state for all tokens."""
     macs = of.padded * of.features * of.inner
-    yield product("state", "State φ(K)ᵀV", macs, **in_all(of.tokens))
+    yield matmul("state", "State φ(K)ᵀV", macs, **global_mixing(of.tokens))
     sums = of.padded * of.heads * of.features
-    yield elementwise("key_sum", "Sum of the keys' features", "sum", sums, **fixed(in_all(of.tokens)))
-    yield product("read", "Read the state φ(Q)S", macs, **in_all(of.tokens))
+    yield elementwise("key_sum", "Sum of the keys' features", "sum", sums, **static_weights(global_mixing(of.tokens)))
+    yield matmul("read", "Read the state φ(Q)S", macs, **global_mixing(of.tokens))
     yield _normaliser(of)
 
 
@@ -212,7 +222,7 @@ def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: 
     entries = groups * of.heads * tokens * tokens
     whole = tokens * (tokens + 1) // 2
     rest = of.tokens - (groups - 1) * tokens  # tokens of the last group that are no padding
-    yield product(
+    yield matmul(
         f"{prefix}scores",
         "Products of features φ(Q)φ(K)ᵀ",
         entries * of.features,
@@ -223,16 +233,19 @@ def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: 
         pairs=(groups - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
-    masked = fixed(reach) | {"matrix": matrix(entries, entries, kept=True), "symbol": None if prefix else "mask"}
+    masked = static_weights(reach) | {
+        "matrix": matrix(entries, entries, kept=True),
+        "symbol": None if prefix else "mask",
+    }
     yield Operation(path=f"{prefix}mask", title="Mask", **masked)
     weighted = reach | {"symbol": None if prefix else "AV"}
-    yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **weighted)
+    yield matmul(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **weighted)
     flops = entries * COSTS["sum"] + (0 if prefix else of.normaliser)
-    yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **fixed(reach))
+    yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **static_weights(reach))
 
 
 def _parallel(of: _Letters) -> Iterator[Operation]:
-    yield from _within(of, 1, of.tokens, "", **in_all(of.tokens))
+    yield from _within(of, 1, of.tokens, "", **global_mixing(of.tokens))
 
 
 def _chunked(of: _Letters) -> Iterator[Operation]:
@@ -241,12 +254,12 @@ def _chunked(of: _Letters) -> Iterator[Operation]:
     here = {"mixing": "local", "reads": "b", "reads_tokens": size, "content_dependent": True}
     yield from _within(of, of.chunks, size, "local_", **here)
     macs, sums = of.padded * of.features * of.inner, of.padded * of.heads * of.features
-    yield product("state", "State of every chunk φ(K)ᵀV", macs, **here)
-    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, **fixed(here))
+    yield matmul("state", "State of every chunk φ(K)ᵀV", macs, **here)
+    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, **static_weights(here))
     states = of.chunks * of.features * (of.inner + of.heads)
-    earlier = fixed(in_all(of.tokens))
+    earlier = static_weights(global_mixing(of.tokens))
     yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **earlier)
-    yield product("read", "Read the states φ(Q)S", macs, **in_all(of.tokens))
+    yield matmul("read", "Read the states φ(Q)S", macs, **global_mixing(of.tokens))
     yield _normaliser(of)
     yield elementwise("add", "Add what the chunk gives", "add", of.padded * (of.inner + of.heads))
 
@@ -255,10 +268,12 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
     macs, sums = of.tokens * of.features * of.inner, of.tokens * of.heads * of.features
     flops = macs * (2 + COSTS["add"])
-    update = Operation(path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **in_all(of.tokens))
+    update = Operation(
+        path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **global_mixing(of.tokens)
+    )
     yield msgspec.structs.replace(update, sequential=of.tokens)
-    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **fixed(in_all(of.tokens)))
-    yield product("read", "Read the state φ(q)S", macs, **in_all(of.tokens))
+    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **static_weights(global_mixing(of.tokens)))
+    yield matmul("read", "Read the state φ(q)S", macs, **global_mixing(of.tokens))
     yield _normaliser(of)
-    kept = state("State and sum for the next token", of.features * (of.inner + of.heads), path="cache")
+    kept = state_write("State and sum for the next token", of.features * (of.inner + of.heads), path="cache")
     yield move("join", "Put the tokens side by side", of.tokens * (of.inner + of.heads), in_decode=(kept,))

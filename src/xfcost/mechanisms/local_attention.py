@@ -12,8 +12,8 @@ from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.neighbours import Neighbours, WindowSide
-from xfcost.formulas.rows import elementwise, linear, power
+from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
+from xfcost.formulas.rows import elementwise, letter_power, linear
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -62,13 +62,13 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
                 "expected a multiple of the axes, or position: none",
             )
 
-    def windows(self, grid: Grid) -> Neighbours:
+    def windows(self, grid: Grid) -> Neighbourhood:
         """The windows that attention runs on: around every position."""
-        return Neighbours(grid, self.size)
+        return Neighbourhood(grid, self.size)
 
-    def cells(self, grid: Grid) -> Neighbours:
+    def cells(self, grid: Grid) -> Neighbourhood:
         """Where outputs stand: each a cell of s positions along every axis."""
-        return Neighbours(grid, self.size, self.stride)
+        return Neighbourhood(grid, self.size, self.stride)
 
     def cell(self, grid: Grid) -> tuple[Number, ...]:
         """The sides of a cell of which a mean is taken."""
@@ -123,7 +123,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
         outputs, rank = self.cells(place.grid).out.tokens, len(place.grid.sides)
         cell = prod(self.cell(place.grid))
         row = elementwise(path, title, "mean", outputs * cell * place.dim)
-        return msgspec.structs.replace(row, mixing="local", reads=power("l", rank), reads_tokens=cell)
+        return msgspec.structs.replace(row, mixing="local", reads=letter_power("l", rank), reads_tokens=cell)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         if self.stride > 1:

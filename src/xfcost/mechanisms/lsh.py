@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser, round_up
-from xfcost.formulas.causality import ApproximatelyCausal
+from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import choose, elementwise, gradients, linear, move, of_input, product, sort
+from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, sort, with_gradient_operands
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -22,7 +22,7 @@ from xfcost.ledger.operation import Operation
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
 
-class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
+class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     """Attention by locality-sensitive hashing, queries and keys being one (Reformer: Kitaev et al. 2020, §2).
 
     N tokens, width d, h heads of width d_k. In each of R rounds the tokens of a head are sorted by their bucket
@@ -43,7 +43,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
     Up to c tokens there is one chunk, and attention is full; more tokens are padded to whole chunks.
     """
 
-    chooses: ClassVar[bool] = True
+    content_selects_tokens: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens are hashed and sorted too, and move the chunks' borders"
 
     rounds: Annotated[int, msgspec.Meta(ge=1, le=1024), Letter("r")] = 4
@@ -94,8 +94,8 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         copies = padded if whole else self.rounds * padded  # tokens in all rounds
         if padded != n:
             yield move("pad", "Pad to whole chunks", padded * d)
-        yield of_input(linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias))
-        yield of_input(linear("value", "V projection", padded, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("value", "V projection", padded, d, inner, bias=self.projection_bias))
         if not whole:
             yield from self._sorted(grid, inner)
         yield _normalised(copies, self.heads, inner)
@@ -117,10 +117,10 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         padded, rounds, heads = self.padded(grid), self.rounds, self.heads
         buckets = sum(self.factors(grid))
         hashed = rounds * heads * padded * buckets
-        rotate = product("rotate", "Random rotations xR", rounds * padded * inner * (buckets // 2))
-        yield gradients(rotate, 0)  # a choice has none
+        rotate = matmul("rotate", "Random rotations xR", rounds * padded * inner * (buckets // 2))
+        yield with_gradient_operands(rotate, 0)  # a choice has none
         opposite = rounds * heads * padded * len(self.factors(grid)) * FLOPS_PER_ELEMENT["multiply"]
-        yield choose("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite)
+        yield maximum("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite)
         yield sort("sort", "Sort by bucket", rounds * heads, padded)
         yield move("gather", "Gather queries and values by bucket", 2 * rounds * padded * inner)
 
@@ -138,7 +138,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         content = reach | {"content_dependent": True}
         macs = queries * keys * inner
         own = {"attention_entries": entries, "matrix": matrix(entries, kept=True)}  # the log-sum-exp keeps them
-        yield product("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **own, **content)
+        yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **own, **content)
         yield Operation(path="mask", title="Mask", symbol="mask", **reach)
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
         subtracted = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
@@ -146,7 +146,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         yield Operation(
             path="softmax", title="Softmax", flops=entries * subtracted, matrix=weights, symbol="softmax", **content
         )
-        yield product("weighted_sum", "Weighted sum AV", macs, symbol="AV", **content)
+        yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", **content)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import ReadsPast, check_sequence
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import (
-    causal_depthwise,
+    causal_depthwise_convolution,
+    chunk_mixing,
     decode_step,
     elementwise,
-    fixed,
-    in_all,
-    in_chunk,
+    global_mixing,
     linear,
+    matmul,
     move,
-    product,
-    state,
+    state_write,
+    static_weights,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
@@ -29,7 +29,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
+class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """Structured state space duality (Dao and Gu 2024, §6 and listing 1; the block of §7.1), causal by its nature.
 
     N tokens of width d, E = `expand`·d channels in h = E/P heads of P = `head_dim`, S numbers of state for each, B and
@@ -115,22 +115,22 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         """One step of the recurrence, and one position of the convolution on its last W - 1 inputs."""
         d = place.dim
         inner, heads, numbers = self.inner(d), self.head_count(d), self.state * self.inner(d)
-        read = in_all(place.grid.total)
+        read = global_mixing(place.grid.total)
         yield from decode_step(self._before(1, d), place.grid.total)
         yield elementwise("inputs", "Inputs Δ∘u", "multiply", inner)
         yield elementwise("rates", "Exponents ΔA", "multiply", heads)
-        yield product("state", "What the token adds to the state", numbers, **read)
+        yield matmul("state", "What the token adds to the state", numbers, **read)
         fade = heads * COSTS["exp"] + numbers * (COSTS["multiply"] + COSTS["add"])
         yield Operation(path="update", title="By the decay exp(ΔA), and added", flops=fade, **read)
-        yield state("State for the next token", numbers, path="cache")
-        yield product("read", "Read the state by C", numbers, **read)
+        yield state_write("State for the next token", numbers, path="cache")
+        yield matmul("read", "Read the state by C", numbers, **read)
         yield from self._after(1, d)
 
     def _before(self, n: Number, d: Number) -> Iterator[Operation]:
         """What n tokens bring to the state space."""
         inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
         yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
-        yield causal_depthwise(n, self.conv, convolved)
+        yield causal_depthwise_convolution(n, self.conv, convolved)
         yield elementwise("act", "Swish", "silu", n * convolved)
         step = n * heads * (COSTS["add"] + COSTS["softplus"])
         yield Operation(path="step", title="Step Δ = softplus(Δ + b)", params=heads, flops=step)
@@ -188,14 +188,18 @@ def _inside(of: _Letters) -> Iterator[Operation]:
     yield elementwise("inputs", "Inputs Δ∘u", "multiply", of.padded * of.inner)
     yield elementwise("rates", "Exponents ΔA", "multiply", of.padded * of.heads)
     yield elementwise(
-        "sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **fixed(in_chunk(of.chunk))
+        "sums",
+        "Sums of the exponents in a chunk",
+        "cumsum",
+        of.padded * of.heads,
+        **static_weights(chunk_mixing(of.chunk)),
     )
     decays = entries * (COSTS["add"] + COSTS["exp"])
     second = matrix(entries, entries, kept=True)  # the scores come first
     yield Operation(
-        path="local_decays", title="Decays from token to token", flops=decays, matrix=second, **in_chunk(of.chunk)
+        path="local_decays", title="Decays from token to token", flops=decays, matrix=second, **chunk_mixing(of.chunk)
     )
-    yield product(
+    yield matmul(
         "local_scores",
         "Products CBᵀ",
         entries * of.state,
@@ -203,29 +207,29 @@ def _inside(of: _Letters) -> Iterator[Operation]:
         matrix=matrix(entries, kept=True),
         heads=of.heads,
         pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
-        **in_chunk(of.chunk),
+        **chunk_mixing(of.chunk),
     )
-    weighed = in_chunk(of.chunk) | {"matrix": matrix(entries, 2 * entries, kept=True)}
+    weighed = chunk_mixing(of.chunk) | {"matrix": matrix(entries, 2 * entries, kept=True)}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
-    yield product(
-        "local_weighted_sum", "Weighted sum of the inputs", of.padded * of.chunk * of.inner, **in_chunk(of.chunk)
+    yield matmul(
+        "local_weighted_sum", "Weighted sum of the inputs", of.padded * of.chunk * of.inner, **chunk_mixing(of.chunk)
     )
 
 
 def _between(of: _Letters) -> Iterator[Operation]:
     """States of the chunks, carried from chunk to chunk and read."""
     fade = of.padded * of.heads * (COSTS["add"] + COSTS["exp"] + of.state * COSTS["multiply"])
-    yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **in_chunk(of.chunk))
+    yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **chunk_mixing(of.chunk))
     macs = of.padded * of.state * of.inner
-    yield product("state", "State that every chunk adds", macs, **in_chunk(of.chunk))
+    yield matmul("state", "State that every chunk adds", macs, **chunk_mixing(of.chunk))
     bounds = of.chunks + 1
     spans = of.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
     moved = of.heads * bounds
     title = "Decays from chunk to chunk"
     between = matrix(of.heads * bounds * bounds, kept=True)
-    yield Operation(path="spans", title=title, flops=spans, moved=moved, matrix=between, **in_all(of.tokens))
+    yield Operation(path="spans", title=title, flops=spans, moved=moved, matrix=between, **global_mixing(of.tokens))
     states = bounds * of.state * of.inner
-    yield product("carry", "States before the chunks", bounds * states, moved=states, **in_all(of.tokens))
-    yield product("read", "Read the states by C", macs, **in_all(of.tokens))
+    yield matmul("carry", "States before the chunks", bounds * states, moved=states, **global_mixing(of.tokens))
+    yield matmul("read", "Read the states by C", macs, **global_mixing(of.tokens))
     reach = of.padded * (of.heads * COSTS["exp"] + of.inner * COSTS["multiply"])
     yield Operation(path="reach", title="By the decay since the chunk's start", flops=reach)

@@ -11,7 +11,7 @@ from xfcost.formulas.attention import attention_core
 from xfcost.formulas.component import Mixer, NormKind, Place, Side, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
-from xfcost.formulas.rows import linear, norm, of_input
+from xfcost.formulas.rows import linear, norm, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -71,11 +71,11 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
         n, d, inner, bias = place.grid.total, place.dim, self.inner(place.dim), self.projection_bias
         keys = self.keys(place.grid)
         m = keys.count(place.grid)
-        yield of_input(linear("theta", "θ, queries", n, d, inner, bias=bias))
+        yield on_raw_input(linear("theta", "θ, queries", n, d, inner, bias=bias))
         if keys.pools:
             yield keys.row("pool", "Max-pool for keys and values", place.grid, d)
-        yield of_input(linear("phi", "φ, keys", m, d, inner, bias=bias))
-        yield of_input(linear("g", "g, values", m, d, inner, bias=bias))
+        yield on_raw_input(linear("phi", "φ, keys", m, d, inner, bias=bias))
+        yield on_raw_input(linear("g", "g, values", m, d, inner, bias=bias))
         yield from attention_core(
             queries=n,
             keys=m,

@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import greater, round_up
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, linear, move, product
+from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -21,7 +21,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 
 
-class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
+class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     """softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺·softmax(Q̃Kᵀ)·V (Xiong et al. 2021, §3, equation 13).
 
     N tokens, width d, h heads of width d_k; Q̃ and K̃ are m landmarks, the means of m segments. Tokens are padded at the
@@ -46,7 +46,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
     all heads and samples unless told otherwise: a sample's result then depends on the others beside it.)
     """
 
-    because: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
+    non_causal_reason: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
 
     landmarks: Annotated[Length, Letter("k")] = 64
     """Number of landmarks m, each the mean of a segment of tokens."""
@@ -107,9 +107,9 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
         yield from _weights("key", "Q̃Kᵀ", wide, m * tokens * inner, every, beside=wide + square)
         yield self._inverse(few | {"matrix": matrix(square, wide + square, kept=True)})
         answer = matrix(wide, wide + 2 * square, kept=True)
-        yield product("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", wide * m, matrix=answer, **few)
-        yield product("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **every)
-        yield product("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, symbol="AV", **few)
+        yield matmul("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", wide * m, matrix=answer, **few)
+        yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **every)
+        yield matmul("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, symbol="AV", **few)
 
     def _inverse(self, reach: dict[str, Any]) -> Operation:
         """Z ← ¼Z(13I - AZ(15I - AZ(7I - AZ))), from Aᵀ over its largest column sum."""
@@ -127,7 +127,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
 
     def _convolution(self, tokens: Number, inner: Number, size: int) -> Iterator[Operation]:
         near: dict[str, Any] = {"mixing": "local", "reads": "w", "reads_tokens": size, "params": self.heads * size}
-        yield product("conv", "Convolution of the values", tokens * size * inner, **near)
+        yield matmul("conv", "Convolution of the values", tokens * size * inner, **near)
         yield elementwise("add", "Add the convolution", "add", tokens * inner)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -146,5 +146,5 @@ def _weights(
 ) -> Iterator[Operation]:
     """softmax of one of the three products, those before it with `beside` entries being still needed."""
     first, second = matrix(entries, beside), matrix(entries, entries + beside, kept=True)
-    yield product(f"{path}_scores", f"Scores {what}", macs, attention_entries=entries, matrix=first, **reach)
+    yield matmul(f"{path}_scores", f"Scores {what}", macs, attention_entries=entries, matrix=first, **reach)
     yield elementwise(f"{path}_softmax", f"Softmax of {what}", "softmax", entries, matrix=second, **reach)

@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Place, Side, Width
-from xfcost.formulas.conv_kernel import Kernel, along, pooling
-from xfcost.formulas.decomposed import decomposed_rows
+from xfcost.formulas.conv_kernel import Kernel, per_axis, pooling
+from xfcost.formulas.decomposed_bias import decomposed_rows
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
-from xfcost.formulas.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -25,7 +25,7 @@ from xfcost.ledger.operation import Operation
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
 
 
-class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
+class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     """Multi-head pooling attention (Fan et al. 2021, §3.1): softmax(P(Q) P(K)ᵀ/√d_k) P(V), P strided pools.
 
     N tokens on a grid of any rank come in, width d; d' goes out (`out_width`), h heads of d_k = d'/h. Kernels of k
@@ -47,7 +47,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
 
     pool_letter: ClassVar[str] = "W"
     """Side of the pools' windows, in `reads`."""
-    because: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
+    non_causal_reason: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
 
     q_size: Annotated[PerAxis, Letter("W", least=2)] = 3
     """Kernel size of the query pooling, one number for all axes or one per axis."""
@@ -75,9 +75,9 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
             if isinstance(value, list) and len(value) != rank:
                 sides = sides_text(place.grid.sides)
                 raise ComponentError(field, f"expected one number, or {rank} for the grid {sides}; got {value}")
-            if field.endswith("size") and any(side % 2 == 0 for side in along(value, rank)):
+            if field.endswith("size") and any(side % 2 == 0 for side in per_axis(value, rank)):
                 raise ComponentError(field, f"a kernel stands around its middle; expected odd sizes, got {value}")
-        if any(stride > 1 and stride % 2 for stride in along(self.q_stride, rank)):
+        if any(stride > 1 and stride % 2 for stride in per_axis(self.q_stride, rank)):
             raise ComponentError(
                 "q_stride",
                 "the residual's pool of stride + 1 positions needs a middle too; expected 1 or even, got "
@@ -116,7 +116,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
     def kernel(self, grid: Grid, which: Literal["q", "kv"]) -> Kernel | None:
         """The pool of the queries, or of keys and values; None where there is none."""
         rank = len(grid.sides)
-        size, stride = (along(getattr(self, f"{which}_{field}"), rank) for field in ("size", "stride"))
+        size, stride = (per_axis(getattr(self, f"{which}_{field}"), rank) for field in ("size", "stride"))
         if all(side == 1 and step == 1 for side, step in zip(size, stride, strict=True)):
             return None
         return Kernel(size, stride, tuple(side // 2 for side in size))
@@ -138,7 +138,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
 
     def skip(self, grid: Grid) -> Kernel | None:
         """The pool of what joins the stream: a maximum of stride + 1 positions, along the axes that have strides."""
-        strides = along(self.q_stride, len(grid.sides))
+        strides = per_axis(self.q_stride, len(grid.sides))
         if all(stride == 1 for stride in strides):
             return None
         sizes = tuple(stride + 1 if stride > 1 else 1 for stride in strides)
@@ -151,7 +151,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
 
     def _read(self, grid: Grid) -> PooledReads:
         rank = len(grid.sides)
-        query, key = ((along(size, rank), along(stride, rank)) for size, stride in self._pools)
+        query, key = ((per_axis(size, rank), per_axis(stride, rank)) for size, stride in self._pools)
         alone = self.windows(grid)[1].total == 1
         axes = pooled_axes(grid, query, key, self.reach)
         return PooledReads(axes, grid.extra, weighed=not alone or self.residual_pooling != "none")
@@ -220,15 +220,15 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
 
     def thinned(self, grid: Grid) -> str:
         """What divides the tokens to give the keys, in letters."""
-        strided = [stride for stride in along(self.kv_stride, len(grid.sides)) if stride != 1]
-        return f"/{power('l', len(strided))}" if strided else ""
+        strided = [stride for stride in per_axis(self.kv_stride, len(grid.sides)) if stride != 1]
+        return f"/{letter_power('l', len(strided))}" if strided else ""
 
     def _pool(self, name: str, kernel: Kernel | None, grid: Grid, inner: Number) -> Iterator[Operation]:
         if kernel is None:
             return
         made, width = prod(kernel.out(grid.sides)), inner // self.heads
         path, title = f"pool_{name}", f"Pool {name.upper()} ({self.function})"
-        letters, reach = power(self.pool_letter, len(kernel.sides)), prod(kernel.sides)
+        letters, reach = letter_power(self.pool_letter, len(kernel.sides)), prod(kernel.sides)
         # a window of one token takes some of the tokens, and mixes none
         read = {} if reach == 1 else {"mixing": "local", "reads": letters, "reads_tokens": reach}
         joined = {"moved": (made + grid.extra) * inner} if grid.extra else {}
@@ -260,7 +260,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
     def shortcut(self, place: Place) -> Iterator[Operation]:
         grid, width = place.grid, self.width(place)
         if width != place.dim:
-            yield of_input(
+            yield on_raw_input(
                 linear("residual_projection", "Projection of the residual stream", grid.total, place.dim, width)
             )
         kernel = self.skip(grid)
@@ -274,7 +274,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
                 title="Pool the residual stream",
                 moved=moved,
                 content_dependent=True,
-                reads=power(self.pool_letter, pooled),
+                reads=letter_power(self.pool_letter, pooled),
             )
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -282,7 +282,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
         grid = place.grid
         covered = prod(len(axis.covered(0)) for axis in self._read(grid).axes)
         if self.reach is None and covered < grid.tokens:
-            sizes, steps = (sides_text(along(value, len(grid.sides))) for value in (self.kv_size, self.kv_stride))
+            sizes, steps = (sides_text(per_axis(value, len(grid.sides))) for value in (self.kv_size, self.kv_stride))
             yield (
                 f"keys of {sizes} tokens at every {steps}: {covered:,} of {grid.tokens:,} tokens go into one, the rest "
                 "into none"

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Place, Share
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.relative import relative_core
+from xfcost.formulas.relative_attention import relative_core
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -20,7 +20,7 @@ from xfcost.ledger.operation import Operation
 Kept = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 
 
-class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
+class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
     """Self-attention with relative positions and segment-level recurrence (Transformer-XL, Dai et al. 2019, §3).
 
     n tokens of this segment, m positions of the memory before them (hidden states of the segment before, which get no

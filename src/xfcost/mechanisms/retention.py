@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import ReadsPast, check_sequence
-from xfcost.formulas.component import Heads, Length, Place, Width, alone, check_heads
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
+from xfcost.formulas.component import Heads, Length, Place, Width, check_heads, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import (
+    chunk_mixing,
     decode_step,
     elementwise,
-    fixed,
-    in_all,
-    in_chunk,
+    global_mixing,
     linear,
+    matmul,
     move,
-    of_input,
-    product,
+    on_raw_input,
     recurrence,
     rotary,
+    static_weights,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 CHUNK = 512
 
 
-class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
+class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
     """Gated multi-scale retention (Sun et al. 2023, RetNet, §2.1 and §2.2), causal by its nature.
 
     N tokens of width d, h heads with queries and keys of d_k = d/h and values of d_v = v/h, v = `value_dim` (2d where
@@ -110,14 +110,14 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         values = self.values(d)
-        yield of_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
+        yield on_raw_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
         yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d, symbol="")
         yield rotary(n, 2 * d)
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
         letters = _Letters(n, chunks * chunk, chunks, chunk, self.heads, d, values)
         yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](letters)
         yield elementwise("norm", "Norm of every head", self.norm, n * values)
-        yield of_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
+        yield on_raw_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
         yield Operation(path="gate", title="Gate", flops=n * values * (COSTS["silu"] + COSTS["multiply"]))
         yield linear("out", "Output projection W_O", n, values, d, bias=False)
 
@@ -128,7 +128,7 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One step on h states of d_k·d_v numbers, in whatever form all tokens are computed."""
-        return decode_step(self.recurrent.operations(alone(place)), place.grid.total)
+        return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, (chunks, chunk) = place.grid.total, self.chunks(place.grid)
@@ -163,7 +163,7 @@ def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
     entries = of.padded * of.chunk * of.heads
     whole = of.chunk * (of.chunk + 1) // 2
     rest = of.tokens - (of.chunks - 1) * of.chunk  # tokens of the last chunk that are no padding
-    yield product(
+    yield matmul(
         f"{prefix}scores",
         "Products QKᵀ",
         of.padded * of.chunk * of.width,
@@ -175,16 +175,18 @@ def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
         **reach,
     )
     weighed = reach | {"matrix": matrix(entries, entries, kept=True)}
-    yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **fixed(weighed))
+    yield elementwise(
+        f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **static_weights(weighed)
+    )
     macs = of.padded * of.chunk * of.values
     summed = reach | {"symbol": None if prefix else "AV"}
-    yield product(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
+    yield matmul(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
 
 
 def _parallel(of: _Letters) -> Iterator[Operation]:
     entries = of.heads * of.tokens * of.tokens
     yield elementwise("decays", "Decays D", "multiply", entries, once=True)
-    yield from _within(of, "", **in_all(of.tokens))
+    yield from _within(of, "", **global_mixing(of.tokens))
 
 
 def _chunkwise(of: _Letters) -> Iterator[Operation]:
@@ -193,13 +195,13 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
     yield move("pad", "Pad to whole chunks", more * of.padded * (2 * of.width + of.values))
     tables = of.heads * of.chunk * (of.chunk + 1)
     yield elementwise("decays", "Decays D, and since the chunk's start", "multiply", tables, once=True)
-    yield from _within(of, "local_", **in_chunk(of.chunk))
+    yield from _within(of, "local_", **chunk_mixing(of.chunk))
     yield elementwise("fade", "Values by the decay to the chunk's end", "multiply", of.padded * of.values)
     macs = of.padded * of.width // of.heads * of.values
     # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
     alone = of.chunks == 1
-    yield product(
-        "state", "State that every chunk adds", macs, backward_macs=0 if alone else None, **in_chunk(of.chunk)
+    yield matmul(
+        "state", "State that every chunk adds", macs, backward_macs=0 if alone else None, **chunk_mixing(of.chunk)
     )
     numbers = of.chunks * (of.width // of.heads) * of.values
     yield Operation(
@@ -208,9 +210,11 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
         sequential=of.chunks,
         flops=numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=numbers,
-        **fixed(in_all(of.tokens)),
+        **static_weights(global_mixing(of.tokens)),
     )
-    yield product("read", "Read the states by Q", macs, backward_macs=macs if alone else None, **in_all(of.tokens))
+    yield matmul(
+        "read", "Read the states by Q", macs, backward_macs=macs if alone else None, **global_mixing(of.tokens)
+    )
     yield elementwise("reach", "By the decay since the chunk's start", "multiply", of.padded * of.values)
     yield elementwise("add", "Add what the chunk gives", "add", of.padded * of.values)
 
@@ -224,6 +228,6 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
         macs=2 * numbers,
         flops=4 * numbers + numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=of.tokens * of.values,
-        **in_all(of.tokens),
+        **global_mixing(of.tokens),
     )
     yield recurrence(scan, of.tokens, carried)

@@ -9,12 +9,12 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import ApproximatelyCausal
+from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import gradients, linear, move, of_input, product, sort, unit_length
+from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_input, sort, with_gradient_operands
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -34,7 +34,7 @@ class Clusters(NamedTuple):
     reads: str
 
 
-class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
+class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"):
     """Routing Transformer (Roy et al. 2021, §4.1): attention inside k clusters of w tokens, found by online k-means.
 
     N tokens, width d, H heads that are routed, d_k their width. Every cluster takes the w queries and the w keys that
@@ -58,7 +58,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
     of clusters, as in the published models: G blocks of b tokens, H_l·G·b·2b·d_k MACs in either product.
     """
 
-    chooses: ClassVar[bool] = True
+    content_selects_tokens: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
 
     clusters: Annotated[Length | None, Letter("k")] = None
@@ -121,7 +121,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         projected = linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.shared_qk:
             projected = linear("qv", "Q = K, V projections", n, d, 2 * inner, bias=self.projection_bias)
-        yield of_input(projected)
+        yield on_raw_input(projected)
         yield from self._assigned(place.grid, width)
         yield from self._attended(place, width)
         if self.local_heads:
@@ -134,11 +134,13 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         n, heads, sides = grid.total, self.heads - self.local_heads, 1 if self.shared_qk else 2
         clusters = self.sizes(grid)
         vectors = sides * n * heads
-        yield unit_length("normalize", "Queries and keys of length 1", vectors, width)
+        yield l2_normalize("normalize", "Queries and keys of length 1", vectors, width)
         near = vectors * clusters.count
-        distances = product("distances", "Distances to the centroids", near * width)
+        distances = matmul("distances", "Distances to the centroids", near * width)
         # they decide what is read, which has no gradient
-        yield gradients(msgspec.structs.replace(distances, attention_entries=near, matrix=matrix(near), heads=heads), 0)
+        yield with_gradient_operands(
+            msgspec.structs.replace(distances, attention_entries=near, matrix=matrix(near), heads=heads), 0
+        )
         yield sort("choose", "Nearest queries of every cluster", heads * clusters.count, n)
         if not self.shared_qk:
             yield sort("choose_keys", "Nearest keys of every cluster", heads * clusters.count, n)
@@ -192,7 +194,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         """The local heads: blocks, each beside its neighbours."""
         n, block, around = place.grid.total, self.block(), 2 if self.causal else 3
         inner, padded = self.local_heads * width, round_up(place.grid.total, block)
-        yield of_input(
+        yield on_raw_input(
             linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
         )
         yield move("local_cut", "Pad queries to whole blocks", padded * inner * lesser(1, padded - n))

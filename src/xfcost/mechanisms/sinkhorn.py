@@ -9,11 +9,11 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import fixed, linear, move, product
+from xfcost.formulas.rows import linear, matmul, move, static_weights
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -21,7 +21,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
+class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
     """Sparse Sinkhorn attention (Tay et al. 2020, §3), its sorting network as in sinkhorn-transformer 0.11.4.
 
     N tokens, padded to u blocks of b, width d, h heads of d_k. Pooled queries and keys of the blocks score how well
@@ -121,13 +121,15 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         reach = self._reach("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
         scores = self.heads * blocks * blocks
         own = {"attention_entries": scores, "matrix": matrix(scores)}
-        yield product("sort_scores", "Scores of blocks", blocks**2 * inner, **own, **reach)
+        yield matmul("sort_scores", "Scores of blocks", blocks**2 * inner, **own, **reach)
         # the first log-sum-exp of the iterations keeps them
         logits = reach | {"matrix": matrix(entries, scores, kept=not self.causal and bool(self.iterations))}
         order = reach | {"matrix": matrix(entries, entries, kept=True)}
         if self.causal:
             scaled = scores * cost["multiply"]
-            yield Operation(path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **fixed(logits))
+            yield Operation(
+                path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **static_weights(logits)
+            )
             yield Operation(path="balance", title="Softmax of rows", flops=entries * cost["softmax"], **order)
         else:
             each = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]
@@ -135,7 +137,7 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
             each = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
             yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * each, **order)
         reordered = self.sorted_blocks(grid) * candidates * self.block * inner
-        yield product("reorder", "Sort blocks of keys and values", 2 * reordered, **reach)
+        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, **reach)
 
     def _attended(self, place: Place, blocks: Number, inner: Number) -> Iterator[Operation]:
         """Softmax over a block and its sorted one; over the first sorted blocks for all."""

@@ -9,11 +9,11 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.band import Band, band_pairs
+from xfcost.formulas.banded_attention import BandedAttention, band_pairs
 from xfcost.formulas.component import Place
-from xfcost.formulas.grouped import Grouped
+from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import cache, idle, linear, move, of_input
+from xfcost.formulas.rows import cache_write, linear, move, on_raw_input, without_work
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -21,7 +21,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
+class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     """Longformer's sliding window, dilated or not, with global tokens (Beltagy et al. 2020, §3.1).
 
     N tokens, width d, h heads, all heads d wide. A token reads s = w/2 tokens on each side and itself, w + 1 in all;
@@ -144,8 +144,8 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         yield move("pad", "Pad to whole windows", 0 if p == place.grid.total else p * d)
         yield from self.projections(p, d)
         if self.own_projections:
-            yield of_input(linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias))
-            yield of_input(
+            yield on_raw_input(linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias))
+            yield on_raw_input(
                 linear("global_kv", "K, V projections for global tokens", p if g else 0, d, 2 * inner, bias=bias)
             )
         yield from self._local(place, p, inner)
@@ -161,10 +161,12 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         rows = lesser(self.window, ceil_div(place.grid.total, self.dilation))
         yield from self.projections(1, d)
         if self.own_projections:
-            yield idle(linear("global_q", "Q projection of global tokens", 0, d, inner, bias=self.projection_bias))
+            yield without_work(
+                linear("global_q", "Q projection of global tokens", 0, d, inner, bias=self.projection_bias)
+            )
             kv = linear("global_kv", "K, V projections for global tokens", 0, d, 2 * inner, bias=self.projection_bias)
-            yield idle(kv)
-        kept = cache("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
+            yield without_work(kv)
+        kept = cache_write("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
         full = rows == self.window  # a token more takes the place of the oldest
         yield msgspec.structs.replace(kept, cache=Cached(kept.cached)) if full else kept
         keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
@@ -184,7 +186,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
     def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
         """Every token's own row: its band, and the global tokens."""
         n, g, s, step = place.grid.total, self.global_tokens, self.half, self.dilation
-        band = Band(
+        band = BandedAttention(
             queries=p,
             side=s,
             beside=g,

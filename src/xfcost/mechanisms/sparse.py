@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from xfcost.formulas.arithmetic import greater, lesser
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.blocks import Blocks, squares
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Length, Place, Width
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, linear, move, product
+from xfcost.formulas.query_blocks import Blocks, squares
+from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.ledger.core import Core
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -23,7 +23,7 @@ from xfcost.ledger.operation import Operation
 Factor = Literal["local", "long"]
 
 
-class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
+class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     """Factorised self-attention, `strided` or `fixed` (Child et al. 2019, §4.3 and §5.1).
 
     N tokens padded up to u blocks of l (the stride), P = u·l. The first factor A⁽¹⁾, `local`, and the second A⁽²⁾,
@@ -223,7 +223,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         for factor in factors:
             doubly, own = self.overlap(n) if factor == "long" else 0, h * entries[factor]
             groups, queries, keys = self.products(factor, blocks)
-            yield product(
+            yield matmul(
                 f"{factor}_scores",
                 f"Attention scores QKᵀ ({factor})",
                 entries[factor] * self.key_inner(d),
@@ -246,7 +246,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         yield elementwise("softmax", "Softmax", "softmax", joined, symbol="softmax", **weights)
         for factor in factors:
             macs, title = entries[factor] * self.inner(d), f"Weighted sum AV ({factor})"
-            yield product(f"{factor}_weighted_sum", title, macs, content_dependent=True, **mixing[factor])
+            yield matmul(f"{factor}_weighted_sum", title, macs, content_dependent=True, **mixing[factor])
         yield elementwise("add", "Add both factors", "add", blocks.padded * self.inner(d))
 
     def products(self, factor: Factor, blocks: Blocks) -> tuple[Number, Number, Number]:

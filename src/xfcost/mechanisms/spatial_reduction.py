@@ -11,12 +11,12 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, common_divisor
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Place, Side
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_reduction"):
+class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_reduction"):
     """SRA: softmax(Q K'ᵀ/√d_k) V' with K', V' from a grid reduced R times along each side (Wang et al. 2021, §3.3).
 
     N tokens on a grid, width d, h heads of width d_k, R the `reduction`, M = N/R² keys.
@@ -46,7 +46,7 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
     the norm and a GELU follow. M is then P², and the cost linear in N.
     """
 
-    because: ClassVar[str] = "a key stands for a patch of tokens, later ones among them"
+    non_causal_reason: ClassVar[str] = "a key stands for a patch of tokens, later ones among them"
 
     reduction: Annotated[Side, Letter("R", least=2)] = 1
     """Reduction R of the key and value grid along each side."""
@@ -118,11 +118,11 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner, keys = self.inner(d), self.reduced(place.grid).total
-        yield of_input(linear("q", "Q projection", n, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("q", "Q projection", n, d, inner, bias=self.projection_bias))
         if self._reduces:
             yield from self._reduction(place)
         kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
-        yield kv if self._reduces else of_input(kv)
+        yield kv if self._reduces else on_raw_input(kv)
         yield from attention_core(
             queries=n,
             keys=keys,
@@ -139,19 +139,19 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
     def _keys_in_letters(self, grid: Grid) -> str:
         if self.pooled is not None:
             return "k"
-        return f"N/{power('R', len(grid.sides))}" if self._reduces else "N"
+        return f"N/{letter_power('R', len(grid.sides))}" if self._reduces else "N"
 
     def _reduction(self, place: Place) -> Iterator[Operation]:
         grid, d = place.grid, place.dim
         keys = self.reduced(grid).tokens
         if self.pooled is not None:
             yield self._pool(grid, d)
-            yield of_input(linear("reduce", "1×1 convolution", keys, d, d))
+            yield on_raw_input(linear("reduce", "1×1 convolution", keys, d, d))
             yield from norm("layer_norm", "norm", keys, d)
             yield elementwise("act", "Activation", "gelu", keys * d)
             return
         kernel = self.kernel(grid)
-        reads = power("R", len(grid.sides))
+        reads = letter_power("R", len(grid.sides))
         row = convolution("reduce", "Reduce patches", outputs=keys, kernel=kernel.sides, width=d, out_width=d)
         reach = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides)}
         yield msgspec.structs.replace(row, takes_input=True, **reach)

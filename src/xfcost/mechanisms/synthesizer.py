@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import root_divisor
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, gradients, linear, of_input, product
+from xfcost.formulas.rows import elementwise, linear, matmul, on_raw_input, with_gradient_operands
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -27,7 +27,7 @@ Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
 
 
-class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
+class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
     """softmax(B)V, where B is not QKᵀ (Tay et al. 2021, §3 and Table 1).
 
     N tokens, width d, h heads of width d_k. All forms are quadratic in N: B has h·N² entries, and
@@ -94,7 +94,7 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         reach: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
         reach["content_dependent"] = alone = "dense" in self.form
         kept = {"attention_entries": self.heads * n * n, "heads": self.heads, "pairs": self.pairs(place.grid)}
-        yield of_input(linear("value", "Values", n, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("value", "Values", n, d, inner, bias=self.projection_bias))
         yield from self._of_tokens(place, inner, kept) if alone else self._of_tables(n, kept, reach)
         once = not alone
         entries = self.heads * n * n
@@ -108,14 +108,14 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         yield elementwise(
             "softmax", "Softmax", "softmax", entries, once=once, matrix=weights, symbol="softmax", **reach
         )
-        weighted = product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **reach)
-        yield weighted if self.trainable else gradients(weighted, 1)
+        weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **reach)
+        yield weighted if self.trainable else with_gradient_operands(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
         """B out of every token alone."""
         n = place.grid.total
-        yield of_input(linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias))
         yield elementwise("relu", "ReLU", "relu", n * inner)
         if self.form == "dense":
             row = self._per_head("synthesis", "Weights W₂·relu(W₁x)", n, inner, n)
@@ -144,7 +144,7 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         rank = self.rank or RANK
         macs, params = self.heads * n * n * rank, 2 * self.heads * n * rank
         made = {"params": params, "bound": True, "once": True, "matrix": matrix(self.heads * n * n)}
-        yield product("synthesis", "Weights R₁R₂ᵀ", macs, **made, **kept | reach)
+        yield matmul("synthesis", "Weights R₁R₂ᵀ", macs, **made, **kept | reach)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total

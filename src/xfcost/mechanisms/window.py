@@ -12,10 +12,10 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
-from xfcost.formulas.cosine import scaled_cosine
+from xfcost.formulas.cosine_attention import scaled_cosine
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.position_bias import log_cpb, relative_table
-from xfcost.formulas.rows import linear, move, of_input, power
+from xfcost.formulas.position_bias import log_cpb_rows, relative_bias_table
+from xfcost.formulas.rows import letter_power, linear, move, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -131,24 +131,26 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     def _projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
         if self.key_bias:
-            yield of_input(linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias))
+            yield on_raw_input(
+                linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias)
+            )
             return
-        yield of_input(linear("qv", "Q, V projections", tokens, width, 2 * width))
-        yield of_input(linear("k", "K projection", tokens, width, width, bias=False))
+        yield on_raw_input(linear("qv", "Q, V projections", tokens, width, 2 * width))
+        yield on_raw_input(linear("k", "K projection", tokens, width, width, bias=False))
 
     def _biases(self, grid: Grid) -> Iterator[Operation]:
         window = self.window(grid)
         if self.bias == "relative":
-            yield relative_table(window, self.heads, bound=self._clipped(grid))
+            yield relative_bias_table(window, self.heads, bound=self._clipped(grid))
         elif self.bias == "log_cpb":
-            yield from log_cpb(window, self.heads)
+            yield from log_cpb_rows(window, self.heads)
 
     def _clipped(self, grid: Grid) -> bool:
         """Is a side of the grid shorter than the window?"""
         return any(side < self.size for side in grid.sides)
 
     def _core(self, place: Place, sides: tuple[Number, ...]) -> Iterator[Operation]:
-        window, reads = prod(sides), power("W", len(sides))
+        window, reads = prod(sides), letter_power("W", len(sides))
         masked = self.shift > 0
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, symbol="mask")

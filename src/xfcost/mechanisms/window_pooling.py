@@ -10,9 +10,9 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Place, Side
-from xfcost.formulas.conv_kernel import along
+from xfcost.formulas.conv_kernel import per_axis
 from xfcost.formulas.lettered import lettered
-from xfcost.formulas.rows import move, power
+from xfcost.formulas.rows import letter_power, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -48,7 +48,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
             raise ComponentError("window", f"windows tile a grid, and {extra} extra token(s) stand outside it here")
         for field in ("q_stride", "kv_stride"):
             stride = getattr(self, field)
-            if any(self.window % step for step in along(stride, len(place.grid.sides))):
+            if any(self.window % step for step in per_axis(stride, len(place.grid.sides))):
                 raise ComponentError("window", f"expected a multiple of the `{field}` {stride}, got {self.window}")
 
     def label(self) -> str:
@@ -61,21 +61,21 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """W is a window's side in keys: the window is a stride of them times as wide."""
         component, spot = super().in_letters(place)
-        stride = max(along(component.kv_stride, len(place.grid.sides)))
+        stride = max(per_axis(component.kv_stride, len(place.grid.sides)))
         window = stride * lettered(self.window // stride, "W")
         return msgspec.structs.replace(component, window=window), spot
 
     def windows(self, grid: Grid) -> tuple[Grid, Grid, tuple[Number, ...]]:
         rank = len(grid.sides)
         mine, theirs = (
-            tuple(self.window // stride for stride in along(strides, rank))
+            tuple(self.window // stride for stride in per_axis(strides, rank))
             for strides in (self.q_stride, self.kv_stride)
         )
         counts = (ceil_div(side, w) for side, w in zip(self.queries(grid), mine, strict=True))
         return Grid(mine), Grid(theirs), tuple(counts)
 
     def mixing(self, grid: Grid) -> dict[str, Any]:
-        return {"mixing": "local", "reads": power("W", len(grid.sides)) + self.thinned(grid)}
+        return {"mixing": "local", "reads": letter_power("W", len(grid.sides)) + self.thinned(grid)}
 
     def padded(self, grid: Grid) -> tuple[tuple[Number, ...], tuple[Number, ...]]:
         """Queries and keys in whole windows."""

@@ -87,7 +87,7 @@ def input_for(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tuple[int, ..
     if any(component.folds for component in stream.embed):
         raise UsageError(f"--size: {loaded.spec.name} keeps one side of its image, folded into the width; give --N")
     steps = walk.inputs.steps(path, stream, entry)
-    return walk.inputs.entering(path, stream, sides if steps is None else (steps, *sides))[-2:]
+    return walk.inputs.input_sides(path, stream, sides if steps is None else (steps, *sides))[-2:]
 
 
 def time_steps(loaded: Loaded) -> int:
@@ -285,7 +285,7 @@ class _Walk:
     ) -> tuple[tuple[Part, ...], tuple[Grid, int]]:
         parts = []
         for number, component in enumerate(components):
-            if component.extra_alone and not self.run.extra_tokens:
+            if component.special_tokens_only and not self.run.extra_tokens:
                 continue
             part = self._sublayer((*path, number), component, spot, residual)
             if part is None:
@@ -305,7 +305,7 @@ class _Walk:
         spot = msgspec.structs.replace(spot, memory=memory, memory_dim=memory_dim, fused=self._fused)
         joining = component.residual if component.residual is not None else residual
         try:
-            part = self._part(path, component.in_stream(decoder=decoder), spot, joining)
+            part = self._part(path, component.with_stream_defaults(decoder=decoder), spot, joining)
         except SpecError as error:
             if not self._goes_on(component):
                 raise

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.decomposed import distances
+from xfcost.formulas.decomposed_bias import distances
 from xfcost.torch_models.shared.leaves import Table
 
 Sides = tuple[int, ...]

@@ -28,7 +28,7 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Name of a table that all layers with this name share, as in T5; by default every layer has its own."""
 
 
-def bucket_row(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
+def last_token_buckets(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
     """The table, looked up for the N distances of the last token to all, itself among them."""
     row = bucket_table(buckets, tokens, heads)
     return msgspec.structs.replace(row, moved=tokens * heads, weights_read=WeightsRead(tokens * heads))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import elementwise, unit_length
+from xfcost.formulas.rows import elementwise, l2_normalize
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -20,7 +20,7 @@ def scaled_cosine(tokens: Number, heads: Number, inner: Number) -> Iterator[Oper
     The public implementations multiply the scores, h·n·T of them in windows of T tokens; queries multiplied before the
     product give the same numbers for n·inner multiplications, eager and fused.
     """
-    yield unit_length(
+    yield l2_normalize(
         "cosine_normalize",
         "Queries and keys of length 1",
         2 * tokens * heads,

@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import Place, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import choose, elementwise, fixed, linear, move, of_input, product
+from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, static_weights
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.matrices import Matrix
@@ -53,11 +53,11 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         energies = linear("energies", "Alignment energies", pairs, self.hidden, 1, bias=self.bias)
         # one step's are alive at once; training keeps those of all
         whole = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
-        yield msgspec.structs.replace(energies, **whole, **fixed(read))
+        yield msgspec.structs.replace(energies, **whole, **static_weights(read))
         yield elementwise(
             "softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), symbol="softmax", **read
         )
-        yield product("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", **read)
+        yield matmul("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", **read)
         if self.gate:
             yield _of_states(linear("gate_linear", "Gate: map of the state", n, units, 1), n, learned)
             yield elementwise("gate_sigmoid", "Gate: sigmoid", "sigmoid", n)
@@ -94,10 +94,10 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """N·(h + d + E)·2l MACs, 2·2·l·N additions, 2·l·N comparisons."""
         n, wide = place.grid.total, 2 * self.hidden
         yield linear("readout_state", "Readout: map of the state", n, units, wide, bias=bias)
-        yield of_input(linear("readout_input", "Readout: map of the input", n, place.dim, wide, bias=False))
+        yield on_raw_input(linear("readout_input", "Readout: map of the input", n, place.dim, wide, bias=False))
         yield linear("readout_context", "Readout: map of the context", n, place.memory_dim, wide, bias=False)
         yield _sum(n * wide)
-        yield choose("readout_maxout", "Readout: maxout", n * wide)
+        yield maximum("readout_maxout", "Readout: maxout", n * wide)
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sum"):
@@ -152,7 +152,7 @@ def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> I
     yield elementwise("start_tanh", "First state: tanh", "tanh", numbers)
 
 
-def check_attending(component: Recurrent, place: Place) -> None:
+def check_attend(component: Recurrent, place: Place) -> None:
     """Raise ComponentError where a recurrent layer can't attend to the other stream."""
     if place.memory is None:
         raise ComponentError("attend", "it reads an encoder's output, and there is no `encoder:` here")

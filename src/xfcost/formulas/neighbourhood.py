@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
-from xfcost.formulas.rows import move, power
+from xfcost.formulas.rows import letter_power, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -19,7 +19,7 @@ from xfcost.ledger.operation import Operation
 WindowSide = Annotated[int, msgspec.Meta(ge=3, le=2**8 - 1)]
 
 
-class Neighbours(msgspec.Struct, frozen=True):
+class Neighbourhood(msgspec.Struct, frozen=True):
     """Windows of W positions along every axis of a grid, around each of its positions or each s-th.
 
     Over the border stand zeros, which are no tokens. A window has W^r places whether tokens stand there or not.
@@ -66,7 +66,7 @@ class Neighbours(msgspec.Struct, frozen=True):
     @property
     def mixing(self) -> dict[str, Any]:
         """How the rows that work on windows mix."""
-        return {"mixing": "local", "reads": power("W", self.rank), "reads_tokens": self.places}
+        return {"mixing": "local", "reads": letter_power("W", self.rank), "reads_tokens": self.places}
 
     def tokens(self, token: int, *, cell: bool = False) -> list[int]:
         """What the window of output `token` holds; with `cell`, all windows of the s^r positions from there on."""

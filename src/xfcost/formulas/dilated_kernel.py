@@ -15,7 +15,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 
 
-class Taps(msgspec.Struct, frozen=True):
+class DilatedKernel(msgspec.Struct, frozen=True):
     """W taps, δ apart, along every axis: around each token or, causal, up to it; zeros beyond the border."""
 
     size: Number

@@ -10,19 +10,19 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 
 
-def ones(grid: Grid, stride: int = 1) -> Kernel:
+def pointwise_kernel(grid: Grid, stride: int = 1) -> Kernel:
     """A kernel of one position: with a stride, only each `stride`-th position along every axis is read."""
     rank = len(grid.sides)
     return Kernel((1,) * rank, (stride,) * rank, (0,) * rank)
 
 
-def threes(grid: Grid, stride: int = 1) -> Kernel:
+def kernel_of_three(grid: Grid, stride: int = 1) -> Kernel:
     """A kernel of three positions along every axis, padded by one."""
     rank = len(grid.sides)
     return Kernel((3,) * rank, (stride,) * rank, (1,) * rank)
 
 
-def receptive(kernels: Sequence[Kernel], grid: Grid, outputs: Iterable[int]) -> list[int]:
+def receptive_field(kernels: Sequence[Kernel], grid: Grid, outputs: Iterable[int]) -> list[int]:
     """The tokens of `grid`, in raster order, that `outputs` of the last of `kernels` depend on."""
     sides = [grid.sides]
     for kernel in kernels:
@@ -37,18 +37,18 @@ def receptive(kernels: Sequence[Kernel], grid: Grid, outputs: Iterable[int]) -> 
 # the first reaches over the border, and the last where it stands on the last token.
 
 
-def read_once(side: Number, stride: int) -> Number:
+def pairs_of_one_kernel(side: Number, stride: int) -> Number:
     """Σ over the outputs of the tokens that each reads: 3m, less what is over the border."""
     return Kernel((3,), (stride,), (1,)).pairs((side,))
 
 
-def read_at_all(side: Number, stride: int) -> Number:
+def tokens_read(side: Number, stride: int) -> Number:
     """Tokens that any output reads: neighbours share 3 - s of theirs where s < 3."""
     outputs = ceil_div(side, stride)
-    return read_once(side, stride) - (outputs - 1) * (3 - lesser(stride, 3))
+    return pairs_of_one_kernel(side, stride) - (outputs - 1) * (3 - lesser(stride, 3))
 
 
-def read_twice(side: Number, stride: int) -> Number:
+def pairs_of_two_kernels(side: Number, stride: int) -> Number:
     """Σ over the outputs of the tokens that each reads through a second kernel of three, of stride 1, behind the first.
 
     Each of the m kernels is seen by its three neighbours, the first and the last by two; each two neighbouring kernels
@@ -58,4 +58,4 @@ def read_twice(side: Number, stride: int) -> Number:
     first = lesser(side, 2)
     at_last = (outputs - 1) * stride
     last = lesser(at_last, 1) + 1 + lesser(side - 1 - at_last, 1)  # before it, itself, behind it
-    return 3 * read_once(side, stride) - first - last - 2 * (outputs - 1) * (3 - lesser(stride, 3))
+    return 3 * pairs_of_one_kernel(side, stride) - first - last - 2 * (outputs - 1) * (3 - lesser(stride, 3))

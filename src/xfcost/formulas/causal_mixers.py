@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Causal(MultiHead, frozen=True, kw_only=True):
+class CausalMixer(MultiHead, frozen=True, kw_only=True):
     """A mixer that has an exactly causal form."""
 
     causal: bool | None = None
     """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
 
-    def in_stream(self, *, decoder: bool) -> Self:
+    def with_stream_defaults(self, *, decoder: bool) -> Self:
         return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
 
 
-class ApproximatelyCausal(MultiHead, frozen=True, kw_only=True):
+class ApproximatelyCausalMixer(MultiHead, frozen=True, kw_only=True):
     """A mixer whose causal form leaks: later tokens are never read, and yet sway what is."""
 
     leak: ClassVar[str]
@@ -34,7 +34,7 @@ class ApproximatelyCausal(MultiHead, frozen=True, kw_only=True):
     """`approximate`: no later token is read, yet later tokens influence which tokens are read. No exactly causal form
     exists."""
 
-    def in_stream(self, *, decoder: bool) -> Self:
+    def with_stream_defaults(self, *, decoder: bool) -> Self:
         return (
             msgspec.structs.replace(self, causal="approximate" if decoder else False) if self.causal is None else self
         )
@@ -52,29 +52,29 @@ class ApproximatelyCausal(MultiHead, frozen=True, kw_only=True):
             yield f"causal: approximate; {self.leak}"
 
 
-class NeverCausal(MultiHead, frozen=True, kw_only=True):
+class NonCausalMixer(MultiHead, frozen=True, kw_only=True):
     """A mixer that has no causal form."""
 
-    because: ClassVar[str]
+    non_causal_reason: ClassVar[str]
     """Why, as a sentence's end (`every output row mixes all tokens`)."""
 
     causal: bool | None = None
     """Only false: this mechanism has no causal form."""
 
-    def in_stream(self, *, decoder: bool) -> Self:
+    def with_stream_defaults(self, *, decoder: bool) -> Self:
         return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
 
     def check(self, place: Place) -> None:
         if self.causal:
             raise ComponentError(
                 "causal",
-                f"{tag_of(type(self))!r} has no causal form: {self.because}; write causal: false "
+                f"{tag_of(type(self))!r} has no causal form: {self.non_causal_reason}; write causal: false "
                 "(where it isn't given, a decoder's mixers are causal)",
             )
         super().check(place)
 
 
-class ReadsPast(Mixer, frozen=True):
+class AlwaysCausalMixer(Mixer, frozen=True):
     """A mixer that is causal whatever its stream: tokens read those up to themselves, through a state or directly."""
 
     @property

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import elementwise, move, product
+from xfcost.formulas.rows import elementwise, matmul, move
 from xfcost.ledger.core import Core
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Band(NamedTuple):
+class BandedAttention(NamedTuple):
     """P queries in blocks of s, each reading 3s keys of the band and g keys beside it; h heads, all `inner` wide.
 
     A head of keys and values may be `shared` by several of queries; it is read, and shifted, once for all of them.
@@ -53,7 +53,7 @@ class Band(NamedTuple):
         joined = p * h * (3 * s + g)
         both = {"reads": self.reads_both, "reads_tokens": self.reads_tokens + g}
         yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner, symbol="")
-        yield product(
+        yield matmul(
             "scores",
             self.score_title,
             p * 3 * s * inner if self.score_macs is None else self.score_macs,
@@ -69,18 +69,18 @@ class Band(NamedTuple):
         if g:
             few = matrix(p * h * g, p * h * 3 * s)
             whole = {"attention_entries": p * h * g, "matrix": few, "pairs": self.pairs_beside}
-            yield product("global_key_scores", "Scores of global tokens as keys", p * g * inner, **whole, **of_beside)
+            yield matmul("global_key_scores", "Scores of global tokens as keys", p * g * inner, **whole, **of_beside)
             yield move("join", "Join both kinds of scores", joined, matrix=matrix(joined, joined), **kind | both)
         weights = matrix(joined, joined + p * h * g, kept=True)
         softmax = joined * FLOPS_PER_ELEMENT["softmax"]
         yield Operation(
             path="softmax", title="Softmax", flops=softmax, matrix=weights, symbol="softmax", **content | both
         )
-        yield product(
+        yield matmul(
             "weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, moved=self.shifted, symbol="AV", **content
         )
         if g:
-            yield product("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **of_beside)
+            yield matmul("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **of_beside)
             yield elementwise("add", "Add both sums", "add", p * inner)
 
 

@@ -15,19 +15,19 @@ Axis = Literal["row", "column", "depth"]
 AXES: Final[tuple[Axis, ...]] = ("row", "column", "depth")
 
 
-def number_of(axis: Axis, grid: Grid) -> int:
+def axis_index(axis: Axis, grid: Grid) -> int:
     """Which of the grid's sides runs along `axis`: 1 for a row of H×W, 2 for a row of D×H×W."""
     return len(grid.sides) - 1 - AXES.index(axis)
 
 
-def side_of(axis: Axis, grid: Grid) -> Number:
+def axis_length(axis: Axis, grid: Grid) -> Number:
     """Tokens of one line along `axis`."""
-    return grid.sides[number_of(axis, grid)]
+    return grid.sides[axis_index(axis, grid)]
 
 
-def line(axis: Axis, grid: Grid, token: int) -> Sequence[int]:
+def line_through(axis: Axis, grid: Grid, token: int) -> Sequence[int]:
     """The tokens on the line along `axis` through `token`, in order."""
-    number = number_of(axis, grid)
+    number = axis_index(axis, grid)
     side, step = grid.sides[number], prod(grid.sides[number + 1 :])
     first = token - token // step % side * step
     return range(first, first + side * step, step)

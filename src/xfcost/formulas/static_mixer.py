@@ -9,12 +9,12 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 
 
-def bound_to(place: Place) -> str:
+def fixed_length_note(place: Place) -> str:
     """The note of a component whose weights over tokens are for one number of tokens."""
     return f"the weights over tokens are for {place.grid.total} tokens: another N needs new weights"
 
 
-class StaticGlobal(Mixer, frozen=True):
+class StaticGlobalMixer(Mixer, frozen=True):
     """A mixer whose every output mixes all tokens, by weights that do not depend on them."""
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
@@ -24,4 +24,4 @@ class StaticGlobal(Mixer, frozen=True):
         return grid.total * grid.total
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield bound_to(place)
+        yield fixed_length_note(place)

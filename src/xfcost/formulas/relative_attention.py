@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.rows import elementwise, gradients, linear, move, product
+from xfcost.formulas.rows import elementwise, linear, matmul, move, with_gradient_operands
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -44,7 +44,7 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     """
     mixing: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
-    yield gradients(msgspec.structs.replace(project, once=True), 1)  # sinusoids are fixed
+    yield with_gradient_operands(msgspec.structs.replace(project, once=True), 1)  # sinusoids are fixed
     made, entries = heads * queries * encodings, heads * queries * keys
     own = matrix(made, kept=fused and not masked and not terms)  # a fused kernel keeps its bias
     kept = {"heads": heads, "attention_entries": 0 if by_distance else made, "matrix": own}
@@ -77,7 +77,7 @@ def _position_scores(
     yield elementwise("content_bias", "Queries + u, for the content", "add", queries * inner, **bias)
     yield elementwise("position_bias", "Queries + v, for the positions", "add", queries * inner, **bias)
     yield elementwise("position_scale", "Scale queries 1/√d_k, for the positions", "multiply", queries * inner)
-    yield product(
+    yield matmul(
         "position_scores",
         "Position scores QRᵀ",
         queries * encodings * inner,

@@ -10,7 +10,7 @@ from typing import Any
 
 from xfcost.formulas.arithmetic import greater
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import product
+from xfcost.formulas.rows import matmul
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -64,7 +64,7 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
     along = groups * heads * each * sum(keys)
     spreads = len(keys) > 1 or bool(extra)  # else what it gives is a view of them
     more = {"content_dependent": True, "matrix": matrix(along, kept=fused and not spreads)} | mixing
-    yield product("position_scores", "Position scores QRᵀ, axis by axis", macs, **more)
+    yield matmul("position_scores", "Position scores QRᵀ, axis by axis", macs, **more)
     sums = sum(list(accumulate(reversed(keys), mul))[1:])
     pairs = groups * heads * (each + extra) * (prod(keys) + extra)
     yield Operation(

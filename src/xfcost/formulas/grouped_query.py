@@ -7,15 +7,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Heads, Place
-from xfcost.formulas.rows import linear, of_input, rotary
+from xfcost.formulas.rows import linear, on_raw_input, rotary
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Grouped(Causal, frozen=True, kw_only=True):
+class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
     """h heads of queries over h_kv heads of keys and values, all d_k wide; a key's head is read by h/h_kv of a query.
 
     Multi-head attention has h_kv = h, grouped-query attention fewer (GQA; Ainslie et al. 2023, §2.2), multi-query
@@ -74,7 +74,7 @@ class Grouped(Causal, frozen=True, kw_only=True):
     def projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
         """Queries, keys and values of `tokens` tokens, turned by their positions where those are rotary."""
         wide = self.inner(width) + self.kv_width(width)
-        yield of_input(linear("qkv", "Q, K, V projections", tokens, width, wide, bias=self.projection_bias))
+        yield on_raw_input(linear("qkv", "Q, K, V projections", tokens, width, wide, bias=self.projection_bias))
         if self.position == "rope":
             yield rotary(tokens, self.inner(width) + self.kv_inner(width))
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from xfcost.formulas.component import Mixer, Place, Side, alone
+from xfcost.formulas.component import Mixer, Place, Side, single_token
+from xfcost.formulas.dilated_kernel import DilatedKernel
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import decode_step, move, window
-from xfcost.formulas.taps import Taps
+from xfcost.formulas.rows import convolution_cache_write, decode_step, move
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
 
-class Convolve(Mixer, frozen=True, kw_only=True):
+class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
     """What mixes by taps along a sequence, or around a token of any grid."""
 
     size: Annotated[Side, Letter("W")] = 3
@@ -32,13 +32,13 @@ class Convolve(Mixer, frozen=True, kw_only=True):
     causal: bool | None = None
     """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
 
-    def in_stream(self, *, decoder: bool) -> Self:
+    def with_stream_defaults(self, *, decoder: bool) -> Self:
         return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
 
     @property
-    def taps(self) -> Taps:
+    def taps(self) -> DilatedKernel:
         """Where it reads."""
-        return Taps(self.size, self.dilation, bool(self.causal))
+        return DilatedKernel(self.size, self.dilation, bool(self.causal))
 
     def check(self, place: Place) -> None:
         self.taps.check(place.grid)
@@ -57,10 +57,10 @@ class Convolve(Mixer, frozen=True, kw_only=True):
         """One position; the (W - 1)·δ inputs before it are kept, and their zeros before the first token with them."""
         if not self.causal:
             yield from super().decoding(place)
-        yield from decode_step(self.operations(alone(place)), place.grid.total)
+        yield from decode_step(self.operations(single_token(place)), place.grid.total)
 
     def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
         """Zeros before the first token, where it is causal."""
         if padded := self.taps.padded(place.grid):
-            kept = tuple(window(width, self.size, self.dilation))
+            kept = tuple(convolution_cache_write(width, self.size, self.dilation))
             yield move("pad", "Zeros before the tokens", padded * width, in_decode=kept)

@@ -12,7 +12,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Gated(PerToken, frozen=True, kw_only=True):
+class GatedMlp(PerToken, frozen=True, kw_only=True):
     """(act(xW) ⊗ xV)W₂ (Shazeer 2020, "GLU Variants Improve Transformer", equation 6).
 
     gate   N·d·H MACs, d·H parameters
