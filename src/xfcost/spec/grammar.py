@@ -130,7 +130,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An encoder or a decoder: its own door and stages."""
+    """An encoder or a decoder: its own embedding layers and stages."""
 
     embed: list[AnyEmbed] = []
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)]
