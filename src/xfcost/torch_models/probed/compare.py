@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Component, Place
-from xfcost.ledger.operation import Operation
+from xfcost.formulas.layer import Embed, Enter, Head
+from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.torch_models.probed.hints import Hints, hints_for
 from xfcost.torch_models.probing.reading import Reading, kind_of_rows
@@ -90,7 +91,7 @@ def _beside(
     """What a row declares, and what was found, as far as the two can be compared."""
     row = rows[0]
     leaves = (seen.small[row.path], seen.large[row.path])
-    kind = kind_of_rows(*leaves)
+    kind: Mixing = "per-token" if _makes_new_tokens(component, leaves) else kind_of_rows(*leaves)
     if kind != row.mixing or not row.mixes:
         reads = leaves[1].number if kind != "per-token" else None
         declared = Mixes(mixing=row.mixing, reads_tokens=rows[1].reads_tokens if kind != row.mixing else reads)
@@ -104,6 +105,11 @@ def _beside(
         Mixes(mixing=row.mixing, reads_tokens=expected, content_dependent=row.content_dependent),
         Mixes(mixing=kind, reads_tokens=found, content_dependent=leaves[1].content_dependent),
     )
+
+
+def _makes_new_tokens(component: Component, leaves: tuple[Reading, Reading]) -> bool:
+    """Does a stage's entry or a head make new tokens of disjoint groups, so that no token learns of another?"""
+    return isinstance(component, Embed | Enter | Head) and all(leaf.disjoint for leaf in leaves)
 
 
 def _numbers(
