@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+
 import msgspec
 import pytest
 
@@ -56,9 +57,14 @@ def probed(number: int) -> tuple[ProbedRow, ...]:
 def test_every_row_reads_what_it_says(number: int) -> None:
     component, _ = EXAMPLES[number]
     assert [row for row in probed(number) if row.agrees is False] == []
-    known = {"it reads one token alone here: a softmax of one number is 1", *hints_for(component).left_out(component).values()}
+    known = {
+        "it reads one token alone here: a softmax of one number is 1",
+        *hints_for(component).left_out(component).values(),
+    }
     not_seen = [row for row in probed(number) if row.found is None and row.reason not in known]
-    assert [row.path for row in not_seen if row.declared.mixing != "per-token"] == [], "no leaf was seen to run for these"
+    assert [row.path for row in not_seen if row.declared.mixing != "per-token"] == [], (
+        "no leaf was seen to run for these"
+    )
 
 
 # The text of `reads` is a formula, and gives the number ─────────────────────────────────────────────────────────────

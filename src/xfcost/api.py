@@ -62,6 +62,7 @@ def analyze(
     settings: Sequence[str] | None = (),
     trace: bool = True,
     device: str | None = None,
+    probe: bool = False,
     progress: Progress | None = None,
     **options: Unpack[RunOptions],
 ) -> Ledger:
@@ -72,6 +73,7 @@ def analyze(
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
         device: `cpu`, `cuda` or `mps` also runs the model.
+        probe: True also runs every component on small grids, and sees how it mixes tokens: the ledger's `probe`.
         progress: called with a line of text before each long step.
         **options: the run's, each as on the command line; numbers may be texts there as here (`128k`).
 
@@ -81,8 +83,13 @@ def analyze(
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
-    loaded = load(spec_name(spec), settings_texts(settings))
-    return account(loaded, make_run(**options), trace=trace, device=device, progress=progress)
+    loaded, run = load(spec_name(spec), settings_texts(settings)), make_run(**options)
+    if probe and run.mode in {"decode", "generate"}:
+        raise UsageError(
+            f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, and leave --mode out"
+        )
+    ledger = account(loaded, run, trace=trace, device=device, progress=progress)
+    return _probed(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 
 @_with_run_options
@@ -106,6 +113,17 @@ def compare(
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
     return compared(loaded, ledgers, run)
+
+
+def _probed(loaded: Loaded, run: Run, ledger: Ledger, say: Progress) -> Ledger:
+    """`ledger` with what the running model was seen to read."""
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(loaded.spec.name, "probing it"):
+        from xfcost.torch_models.probed.account import probed
+
+        return probed(place(loaded, run), ledger, say)
 
 
 def account(

@@ -11,6 +11,7 @@ from xfcost.commands.options import (
     Force,
     FormatOption,
     Output,
+    Probe,
     Settings,
     Trace,
     any_of,
@@ -34,6 +35,7 @@ def run(  # noqa: PLR0913 - options
     by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {any_of(VIEWS)}.")] = None,
     trace: Trace = True,
     device: Device = None,
+    probe: Probe = False,
     format_: FormatOption = None,
     output: Output = None,
     force: Force = False,
@@ -54,6 +56,7 @@ def run(  # noqa: PLR0913 - options
         settings=settings or (),
         trace=trace,
         device=device,
+        probe=probe,
         progress=progress,
         **options,
     )

@@ -57,6 +57,10 @@ Trace = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
+Probe = Annotated[
+    bool,
+    typer.Option("--probe", help="Also run each component on small grids: does it mix tokens as its rows declare?"),
+]
 FormatOption = Annotated[str | None, typer.Option("--format", help=f"{any_of(FORMATS)}.")]
 Output = Annotated[
     Path | None,
@@ -95,8 +99,9 @@ def chosen_format(name: str | None, output: Path | None) -> Format:
 
 
 def verdict(ledgers: Iterable[Ledger]) -> None:
-    """Exit code 1, after the report, where counted and traced don't agree."""
-    if any(ledger.agreement is not None and not ledger.agreement.exact for ledger in ledgers):
+    """Exit code 1, after the report, where counted and traced, or declared and probed, don't agree."""
+    accounts = (account for ledger in ledgers for account in (ledger.agreement, ledger.probe))
+    if not all(account is None or account.exact for account in accounts):
         raise typer.Exit(1)
 
 

@@ -40,8 +40,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """All rows of a ledger."""
 
     rows: tuple[ProbedRow, ...]
-    sizes: tuple[str, ...] = ()
-    """How each component was made small enough to probe."""
+    sizes: dict[str, str] = {}
+    """How each component was made small enough to probe, by its path."""
 
     @property
     def exact(self) -> bool:

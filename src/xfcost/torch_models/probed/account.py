@@ -31,14 +31,14 @@ _TWO_INPUTS = "it reads an earlier stage's output too, of another grid"
 def probed(architecture: Architecture, ledger: Ledger, say: Callable[[str], None]) -> Ledger:
     """`ledger` with what its model was seen to read. Repeated blocks, and parts that are alike, are probed once."""
     rows: list[ProbedRow] = []
-    sizes: list[str] = []
+    sizes: dict[str, str] = {}
     known: dict[str, list[ProbedRow]] = {}
     for part, *_ in architecture.parts():
         found, size = _probed_part(part, known, say)
         rows += [msgspec.structs.replace(row, path=f"{part.path}.{row.path}") for row in found]
-        sizes += [f"{part.path}: {size}"] if size else []
+        sizes |= {part.path: size} if size else {}
     rows += [_left_out(row, "a table, which reads no token") for row in ledger.rows if row.path.startswith("shared.")]
-    return msgspec.structs.replace(ledger, probe=Probe(rows=tuple(rows), sizes=tuple(sizes)))
+    return msgspec.structs.replace(ledger, probe=Probe(rows=tuple(rows), sizes=sizes))
 
 
 def _probed_part(
@@ -81,7 +81,9 @@ def _left_out(row: Operation, reason: str) -> ProbedRow:
 
 def _operations(part: Part) -> list[Operation]:
     rows = part.component.operations(part.place)
-    return list(wrapped(part.component, part.residual, part.place, rows) if isinstance(part.component, SubLayer) else rows)
+    return list(
+        wrapped(part.component, part.residual, part.place, rows) if isinstance(part.component, SubLayer) else rows
+    )
 
 
 def _rows(part: Part, places: tuple[Place, Place]) -> Iterator[ProbedRow]:

@@ -109,7 +109,9 @@ def _dropped_by_stride(component: Any, place: Place) -> int:
     return place.grid.total - prod(-(-side // component.stride) for side in place.grid.sides)
 
 
-_STRIDED: Final = "the shortcut takes every second token: its places are the old tokens', the convolution's the new ones'"
+_STRIDED: Final = (
+    "the shortcut takes every second token: its places are the old tokens', the convolution's the new ones'"
+)
 _TABLE: Final = "it adds a table to keys that are gathered already: nothing in it numbers queries"
 _ASKS: Final = "it asks with the state of the step before: what it reads is counted for that step's token"
 _ASKING: Final = (
@@ -120,13 +122,9 @@ _READER: Final = Hints(left_out=lambda component: dict.fromkeys(_ASKING if compo
 
 HINTS: Final[dict[str, Hints]] = {
     "axial": Hints(masks=_names("mask", "row_mask", "column_mask")),
-    "basic": Hints(
-        left_out=lambda component: dict.fromkeys(("add", "act2") if component.stride > 1 else (), _STRIDED)
-    ),
+    "basic": Hints(left_out=lambda component: dict.fromkeys(("add", "act2") if component.stride > 1 else (), _STRIDED)),
     "block_sparse": Hints(masks=_names("mask")),
-    "blockwise": Hints(
-        masks=_names("mask"), at_most=_names("scores", "mask", "softmax", "weighted_sum", "attention")
-    ),
+    "blockwise": Hints(masks=_names("mask"), at_most=_names("scores", "mask", "softmax", "weighted_sum", "attention")),
     "bottleneck": Hints(
         more={"squeeze_scale": _dropped_by_stride},
         left_out=lambda component: (
@@ -229,17 +227,23 @@ HINTS: Final[dict[str, Hints]] = {
     "sparse": Hints(
         masks=_names("local_mask", "long_mask"),
         at_most=_names(
-            "local_mask", "local_softmax", "local_weighted_sum", "local_attention", "long_mask", "long_softmax",
-            "long_weighted_sum", "long_attention", "join", "softmax",
+            "local_mask",
+            "local_softmax",
+            "local_weighted_sum",
+            "local_attention",
+            "long_mask",
+            "long_softmax",
+            "long_weighted_sum",
+            "long_attention",
+            "join",
+            "softmax",
         ),
         left_out=lambda component: dict.fromkeys(
             ("join_heads", "out") if component.integration == "heads" else (), "heads of two patterns are joined in it"
         ),
-    ),  # fmt: skip
+    ),
     "synthesizer": Hints(
-        positional=lambda component: _names(
-            "mask", "softmax", *(() if "dense" in component.form else ("synthesis",))
-        )
+        positional=lambda component: _names("mask", "softmax", *(() if "dense" in component.form else ("synthesis",)))
     ),
     "window": Hints(positional=_always("relative_bias", "cpb_lookup"), masks=_names("mask")),
     "window_pooling": Hints(positional=_always("position_scores", "spread"), uncounted=_names("position_scores")),

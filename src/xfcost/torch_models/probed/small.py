@@ -101,7 +101,7 @@ def _sides(component: Component, axes: int) -> Iterator[int]:
     """Sides of the smaller grid, in the order in which they are tried: whole windows, blocks and strides."""
     reach = sorted(set(_reach(component)), reverse=True)
     furthest = reach[0] if reach else 1
-    unit = lcm(*reach) if reach and lcm(*reach) <= 4 * furthest else furthest  # noqa: PLR2004 - else far too large
+    unit = lcm(*reach) if reach and lcm(*reach) <= 4 * furthest else furthest
     least = max(_LEAST[min(axes, 3)], 2 * prod(reach[:2]) if axes == 1 else furthest)
     start = -(-least // unit) * unit
     yield from (start, 2 * start, start + 1, start + 2, 4 * start)
@@ -116,7 +116,9 @@ def _places(place: Place, dim: int, side: int) -> tuple[Place, Place] | None:
     ratio = place.out_dim / place.dim
     widths: dict[str, Any] = {"dim": dim, "out_dim": max(round(dim * ratio), 1)}
     if place.memory is not None:
-        widths["memory_dim"] = dim if place.memory_dim == place.dim else max(round(dim * place.memory_dim / place.dim), 1)
+        widths["memory_dim"] = (
+            dim if place.memory_dim == place.dim else max(round(dim * place.memory_dim / place.dim), 1)
+        )
     if place.vocabulary is not None:
         widths["vocabulary"] = min(place.vocabulary, dim)
     small, large = (msgspec.structs.replace(place, grid=grid, **widths) for grid in grids)
