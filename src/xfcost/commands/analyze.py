@@ -19,6 +19,7 @@ from xfcost.commands.options import (
     deliver,
     progress,
     run_options,
+    spec_argument,
     verdict,
 )
 from xfcost.ledger.errors import UsageError, printable
@@ -30,7 +31,7 @@ VIEWS: Final = get_args(View)
 
 @run_options()
 def run(  # noqa: PLR0913 - options
-    spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
+    spec: Annotated[str, spec_argument("A preset or a path to a YAML file.")],
     settings: Settings = None,
     by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {any_of(VIEWS)}.")] = None,
     trace: Trace = True,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from xfcost.commands.options import (
     Device,
     Force,
@@ -17,13 +15,17 @@ from xfcost.commands.options import (
     deliver,
     progress,
     run_options,
+    spec_argument,
     verdict,
 )
 
 
 @run_options()
 def run(  # noqa: PLR0913 - options
-    specs: Annotated[list[str], typer.Argument(help="Two presets or paths, or more; `common-*` for several presets.")],
+    specs: Annotated[
+        list[str],
+        spec_argument("Two presets or paths, or more; `common-*` for several presets."),
+    ],
     settings: Settings = None,
     trace: Trace = False,
     device: Device = None,

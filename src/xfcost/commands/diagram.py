@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from xfcost.commands.options import Force, Settings, deliver, progress, run_options
+from xfcost.commands.options import Force, Settings, deliver, progress, run_options, spec_argument
 from xfcost.ledger.errors import UsageError
 
 MOST_SYSTEMS: Final = 4
@@ -15,7 +15,7 @@ MOST_SYSTEMS: Final = 4
 
 @run_options("N", "batch", "attention")
 def run(
-    specs: Annotated[list[str], typer.Argument(help=f"One to {MOST_SYSTEMS} presets or paths.")],
+    specs: Annotated[list[str], spec_argument(f"One to {MOST_SYSTEMS} presets or paths.")],
     settings: Settings = None,
     output: Annotated[
         Path | None,

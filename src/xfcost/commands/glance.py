@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
-from xfcost.commands.options import Force, FormatOption, Output, Settings, chosen_format, deliver, run_options
+from xfcost.commands.options import (
+    Force,
+    FormatOption,
+    Output,
+    Settings,
+    chosen_format,
+    deliver,
+    run_options,
+    spec_argument,
+)
 
 
 @run_options("N", "size", "batch", "dtype", "attention")
 def run(
-    specs: Annotated[list[str], typer.Argument(help="Presets or paths.")],
+    specs: Annotated[list[str], spec_argument("Presets or paths.")],
     settings: Settings = None,
     format_: FormatOption = None,
     output: Output = None,

@@ -43,6 +43,18 @@ def any_of(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
+def presets_from(incomplete: str) -> list[str]:
+    """The presets whose names begin so, for the shell's completion; of a path there is none, and the shell's own."""
+    from xfcost.spec.load import preset_names
+
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+def spec_argument(text: str) -> Any:
+    """The argument SPEC, whose presets the shell completes."""
+    return typer.Argument(help=text, autocompletion=presets_from)
+
+
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from xfcost.commands.options import Force, Settings, progress, run_options
+from xfcost.commands.options import Force, Settings, progress, run_options, spec_argument
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.ledger.errors import DeviceError, UsageError, nearest, printable
 from xfcost.report.metrics import METRICS
@@ -32,7 +32,7 @@ _DRAWN: Final = ("forward", "decode")
 
 @run_options("batch", "dtype", "attention", "mode")
 def run(  # noqa: PLR0913 - options
-    specs: Annotated[list[str], typer.Argument(help="Presets (`common-*` for several) or paths.")],
+    specs: Annotated[list[str], spec_argument("Presets (`common-*` for several) or paths.")],
     N: Annotated[
         str | None,
         typer.Option(

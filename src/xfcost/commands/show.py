@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from xfcost.commands.options import deliver, spec_argument
+
 
 def run(
-    spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
+    spec: Annotated[str, spec_argument("A preset or a path to a YAML file.")],
     full: Annotated[
         bool, typer.Option("--full", help="With `extends` followed and every default written out.")
     ] = False,
@@ -17,7 +19,6 @@ def run(
 
     As written, with what it extends; or with `--full` as one spec with every default: a start for one of your own.
     """
-    from xfcost.commands.options import deliver
     from xfcost.ledger.visible import visible
     from xfcost.spec.show import full_yaml, texts
 

@@ -5,6 +5,7 @@ What decides who reads whom (windows, kernels, blocks, strides, causality) keeps
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from math import lcm, prod
 from typing import Any, Final, NamedTuple, TypeVar
@@ -47,9 +48,10 @@ def made_small(component: Component, place: Place) -> Small:
     """
     shrunk, changes = _shrunk(component)
     refused = ComponentError("kind", f"no place of at most {MOST_TOKENS} tokens suits it")
-    for dim in (*WIDTHS, place.dim):
+    # a memory of another number of tokens, so that the two are told apart; of the same, where it has to be
+    for longer, dim in itertools.product((1, 0) if place.memory else (0,), (*WIDTHS, place.dim)):
         for side in _sides(shrunk, len(place.grid.sides)):
-            places = _places(place, dim, side)
+            places = _places(place, dim, side, longer)
             if places is None:
                 break
             try:
@@ -107,8 +109,11 @@ def _sides(component: Component, axes: int) -> Iterator[int]:
     yield from (start, 2 * start, start + 1, start + 2, 4 * start)
 
 
-def _places(place: Place, dim: int, side: int) -> tuple[Place, Place] | None:
-    """Two places like `place`, of the width `dim`; None where their grids would be too large."""
+def _places(place: Place, dim: int, side: int, longer: int) -> tuple[Place, Place] | None:
+    """Two places like `place`, of the width `dim`; None where their grids would be too large.
+
+    A memory has `longer` more tokens on every axis.
+    """
     axes = len(place.grid.sides)
     grids = [Grid((side * times,) * axes, place.grid.extra) for times in (1, 2)]
     if grids[1].total > MOST_TOKENS:
@@ -123,9 +128,10 @@ def _places(place: Place, dim: int, side: int) -> tuple[Place, Place] | None:
         widths["vocabulary"] = min(place.vocabulary, dim)
     small, large = (msgspec.structs.replace(place, grid=grid, **widths) for grid in grids)
     if place.memory is not None:
-        # the memory of another number of tokens, so that the two are told apart; on as many axes
         small, large = (
-            msgspec.structs.replace(one, memory=Grid((side * times + 1,) * len(place.memory.sides), place.memory.extra))
+            msgspec.structs.replace(
+                one, memory=Grid((side * times + longer,) * len(place.memory.sides), place.memory.extra)
+            )
             for one, times in ((small, 1), (large, 2))
         )
     return small, large
