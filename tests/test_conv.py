@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from cases.base import Case
 from compared import given, referred
 from strategies import counted_spec
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -24,7 +25,6 @@ from xfcost.mechanisms.lstm import Lstm
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import MODULES, build
-from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.tracing.trace import trace
 
 

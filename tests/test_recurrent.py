@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_trace import costs
+from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -25,7 +26,6 @@ from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import MODULES, build
 from xfcost.torch_models.memory.peak import LiveBytes
-from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace
 

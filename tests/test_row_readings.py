@@ -12,6 +12,7 @@ import pytest
 from cases import CASES
 from cases.base import Case
 from cases.letters import LETTERS
+from chains import longest_chain, steps_between
 from strategies import examples, place_for
 from test_every_mechanism import example, make
 from xfcost.formulas.component import Mixer, Place, tag_of
@@ -19,7 +20,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.probe import ProbedRow
 from xfcost.torch_models.probed.compare import Readings, compared, readings
 from xfcost.torch_models.probed.hints import hints_for
-from xfcost.torch_models.probing.steps import longest_chain, steps_between
 
 EXAMPLES = list(examples())
 IDS = [f"{component}-fused" if fused else str(component) for component, fused in EXAMPLES]

@@ -102,7 +102,7 @@ def _reach(struct: msgspec.Struct) -> Iterator[int]:
 def _sides(component: Component, axes: int) -> Iterator[int]:
     """Sides of the smaller grid, in the order in which they are tried: whole windows, blocks and strides."""
     reach = sorted(set(_reach(component)), reverse=True)
-    furthest = reach[0] if reach else 1
+    furthest = (reach[0] if reach else 1) * getattr(component, "dilation", 1)
     unit = lcm(*reach) if reach and lcm(*reach) <= 4 * furthest else furthest
     least = max(_LEAST[min(axes, 3)], 2 * prod(reach[:2]) if axes == 1 else furthest)
     start = -(-least // unit) * unit
