@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from math import lcm, prod
+from math import lcm
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -27,6 +27,8 @@ WIDTHS: Final = (24, 30, 36, 40, 48, 60, 64, 72, 84, 96, 120, 128, 144, 168, 192
 _REACH: Final = frozenset("Wwblcm")
 # Sides of the smaller grid, at least: on an axis, in a plane, in a volume.
 _LEAST: Final = {1: 12, 2: 6, 3: 4}
+# Extra tokens that a grid keeps, at most.
+MOST_EXTRA: Final = 8
 # No component is probed with more tokens.
 MOST_TOKENS: Final = 768
 
@@ -50,19 +52,40 @@ def made_small(component: Component, place: Place) -> Small:
     refused = ComponentError("kind", f"no place of at most {MOST_TOKENS} tokens suits it")
     # a memory of another number of tokens, so that the two are told apart; of the same, where it has to be
     for longer, dim in itertools.product((1, 0) if place.memory else (0,), (*WIDTHS, place.dim)):
+        cramped: tuple[Place, Place] | None = None
         for side in _sides(shrunk, len(place.grid.sides)):
             places = _places(place, dim, side, longer)
             if places is None:
-                break
+                continue
             try:
-                for one in places:
-                    shrunk.check(one)
-                    list(shrunk.operations(one))
+                roomy = _has_room(shrunk, places)
             except (ComponentError, ValueError, ZeroDivisionError) as error:
                 refused = error if isinstance(error, ComponentError) else refused
                 continue
-            return Small(shrunk, places, _text(places, changes))
+            if roomy:
+                return Small(shrunk, places, _text(places, changes))
+            cramped = cramped or places
+        if cramped:
+            return Small(shrunk, cramped, _text(cramped, changes))
     raise refused
+
+
+def _has_room(component: Component, places: tuple[Place, Place]) -> bool:
+    """Do the rows that read a fixed number of tokens read as many at both places, and not the whole of the smaller?
+
+    Raises:
+        ComponentError: it can't stand there.
+    """
+    for place in places:
+        component.check(place)
+    small, large = (list(component.operations(place)) for place in places)
+    grid = places[0].grid
+    most = grid.total // 2 if len(grid.sides) == 1 else grid.total
+    return all(
+        one.reads_tokens == other.reads_tokens and (one.reads_tokens or 0) <= most
+        for one, other in zip(small, large, strict=True)
+        if one.mixing == "local"
+    )
 
 
 def _shrunk(struct: _Struct) -> tuple[_Struct, list[str]]:
@@ -104,9 +127,9 @@ def _sides(component: Component, axes: int) -> Iterator[int]:
     reach = sorted(set(_reach(component)), reverse=True)
     furthest = (reach[0] if reach else 1) * getattr(component, "dilation", 1)
     unit = lcm(*reach) if reach and lcm(*reach) <= 4 * furthest else furthest
-    least = max(_LEAST[min(axes, 3)], 2 * prod(reach[:2]) if axes == 1 else furthest)
+    least = max(_LEAST[min(axes, 3)], 2 * max(furthest, sum(reach[:2])) if axes == 1 else furthest)
     start = -(-least // unit) * unit
-    yield from (start, 2 * start, start + 1, start + 2, 4 * start)
+    yield from (start, 2 * start, 4 * start, 8 * start, 16 * start, start + 1, start + 2)
 
 
 def _places(place: Place, dim: int, side: int, longer: int) -> tuple[Place, Place] | None:
@@ -115,7 +138,7 @@ def _places(place: Place, dim: int, side: int, longer: int) -> tuple[Place, Plac
     A memory has `longer` more tokens on every axis.
     """
     axes = len(place.grid.sides)
-    grids = [Grid((side * times,) * axes, place.grid.extra) for times in (1, 2)]
+    grids = [Grid((side * times,) * axes, _halved(place.grid.extra, MOST_EXTRA)) for times in (1, 2)]
     if grids[1].total > MOST_TOKENS:
         return None
     ratio = place.out_dim / place.dim
