@@ -13,7 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import Blockwise
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 
 
 def stand(grid: Grid, dim: int = 6, *, fused: bool = False) -> Place:

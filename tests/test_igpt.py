@@ -18,7 +18,7 @@ from xfcost.layers.shift import Shift
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 
 transformers = pytest.importorskip("transformers")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402

@@ -17,7 +17,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 
 
 def stand(n: int, dim: int = 6, *, fused: bool = False) -> Place:

@@ -11,21 +11,19 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Component, Mixer, SubLayer, alone
+from xfcost.formulas.component import Mixer, SubLayer, alone
 from xfcost.formulas.layer import Enter
-from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, VectorInput, VideoInput
-from xfcost.torch_models import layers, mechanisms
 from xfcost.torch_models.decoding import STEPS
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.cache import stand_at
 from xfcost.torch_models.shared.leaves import Add, Scale, Table, Tables
 from xfcost.torch_models.shared.norms import LayerScale, norm
 from xfcost.torch_models.shared.recurrent import hand_over
-from xfcost.torch_models.shared.reversible import ReversibleRun, StreamsJoined
+from xfcost.torch_models.shared.reversible import ReversibleRun
 
-MODULES: dict[type[Component], type[nn.Module]] = mechanisms.MODULES | layers.MODULES | {TwoStreams: StreamsJoined}
 # Blocks of a model that is built: those of the deepest in print are some hundreds.
 MOST_BLOCKS: Final = 10_000
 
