@@ -20,7 +20,6 @@ from xfcost.ledger.operation import Mixing, Operation
 
 Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
-BOTH_SIDES = 2
 
 
 class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):

@@ -17,6 +17,7 @@ from xfcost.report.aligned import Aligned, Row
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.inputs import circumstances
 from xfcost.report.modes import mode_parts
+from xfcost.report.probe import probe_parts
 from xfcost.report.products import products_texts
 from xfcost.report.remarks import agreement_texts, mask_texts, memory_text, other_work_texts, timing_texts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
@@ -114,6 +115,7 @@ def report(ledger: Ledger, by: View | None, width: int) -> Group:
     parts += [*mask_texts(ledger), *products_texts(ledger)]
     parts += mode_parts(ledger)
     parts += training_parts(ledger)
+    parts += probe_parts(ledger)
     if published := ledger.published_beside_ours():
         parts += [Text(), published_table(published)]
     parts += [Text(), *endnotes(ledger, listed=by is None, width=width)]

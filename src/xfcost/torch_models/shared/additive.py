@@ -1,4 +1,4 @@
-"""Module of `formulas/additive_attention.py`: what a recurrent decoder asks the encoder's tokens, and what it reads out.
+"""Module of `formulas/additive_attention.py`: the alignment of a recurrent decoder's steps, and its readout.
 
 B batch, T steps side by side, M tokens of the memory of width E, H hidden units, K of the alignment, D width.
 """

@@ -1,4 +1,4 @@
-"""Dilated convolutions of `formulas/convolution_mixer.py`, and the zeros before a causal one. B batch, N tokens, D width."""
+"""Dilated convolutions of `formulas/convolution_mixer.py`, with causal zero padding. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
