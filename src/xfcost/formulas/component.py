@@ -73,6 +73,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     memory: Grid | None = None
     """The tokens of the other stream (the encoder's output), for cross-attention; or of an earlier stage."""
     memory_dim: Number = None
+    memory_letter: Literal["M", "N"] = "M"
+    """The memory's tokens in orders: M of the other stream, N of an earlier stage."""
     vocabulary: Number = None
     """Entries of the vocabulary; None for images."""
     fused: bool = False
@@ -86,9 +88,6 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     binds_tables: ClassVar[bool] = False
     """Are the shapes of its shared tables bound to the input's size?"""
-
-    memory_letter: ClassVar[str] = "N"
-    """What its memory's tokens are in orders: those of an earlier stage, N, or of another stream."""
 
     token_wise: ClassVar[bool] = False
     """Is what it gives at a token of that token alone, so that one token more is work like any other?"""
@@ -126,7 +125,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         A component whose letters are bound to each other (a grid of √N patches of side P) says so here.
         """
         units = Units()
-        memory = None if place.memory is None else grid_in_letters(place.memory, self.memory_letter)
+        memory = None if place.memory is None else grid_in_letters(place.memory, place.memory_letter)
         widths = {"dim": units.number(place.dim, "d"), "out_dim": units.number(place.out_dim, "d")}
         widths |= {"memory_dim": units.number(place.memory_dim, "d"), "vocabulary": units.number(place.vocabulary, "V")}
         spot = msgspec.structs.replace(place, grid=grid_in_letters(place.grid), memory=memory, **widths)
@@ -174,7 +173,6 @@ class SubLayer(Component, frozen=True):
 class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""
 
-    memory_letter: ClassVar[str] = "M"
     takes_state: ClassVar[bool] = False
     """Can it start from the last state of an encoder's layer?"""
     content_selects_tokens: ClassVar[bool] = False

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.component import Side
+from xfcost.formulas.component import Component, Place, Side
+from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.rows import elementwise, letter_power
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -18,6 +19,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 PLANE: Final = 2
+ComponentT = TypeVar("ComponentT", bound=Component)
 
 # One number for every axis of the grid, or one each. A list and not a tuple: see `spec/grammar.ImageInput`.
 Sides = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=3)]
@@ -102,12 +104,6 @@ class Kernel(msgspec.Struct, frozen=True):
             )
         )
 
-    @property
-    def suffix(self) -> str:
-        """Of an order's key: along how many axes, where those aren't two, and whether kernels are disjoint."""
-        rank = len(self.sides)
-        return ("" if rank == 2 else f"/{rank}") + ("" if self.overlaps else "/disjoint")  # noqa: PLR2004
-
     def check(self, grid: Grid) -> None:
         """Raise ComponentError where it can't stand on `grid`."""
         if grid.extra:
@@ -133,21 +129,6 @@ def _falling(most: Number, outputs: Number, step: Number) -> Number:
     over = greater(most, 0)
     times = lesser(outputs, ceil_div(over, step))
     return times * over - step * (times * (times - 1) // 2)
-
-
-def centred_kernel(grid: Grid, size: Number) -> Kernel:
-    """A kernel of `size` along every axis, around each position in turn: as many positions leave as come."""
-    rank = len(grid.sides)
-    return Kernel((size,) * rank, (1,) * rank, (size // 2,) * rank)
-
-
-def check_centred_kernel(grid: Grid, size: int) -> None:
-    """Raise ComponentError where `size` has no middle, or where tokens stand outside the grid."""
-    if size % 2 == 0:
-        raise ComponentError(
-            "size", f"{size} is even, and a kernel stands around its middle; try {size - 1} or {size + 1}"
-        )
-    centred_kernel(grid, size).check(grid)
 
 
 def check_mean_pool(kernel: Kernel, grid: Grid) -> None:
@@ -177,6 +158,19 @@ def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], paddin
         return Kernel(sides, steps, per_axis(padding, rank))
     halves = tuple(side // 2 if step < side else 0 for side, step in zip(sides, steps, strict=True))
     return Kernel(sides, steps, halves)
+
+
+def disjoint_kernel_in_letters(component: ComponentT, place: Place, grid: Grid, out: Grid) -> tuple[ComponentT, Place]:
+    """`component` (fields `size`, `stride`) and its place in letters, where kernels don't overlap: N patches of side P.
+
+    `grid` comes in and `out` goes out, as numbers.
+    """
+    fields: Any = component
+    patches = patches_in_letters(fields.size, fields.stride, grid, out)
+    return (
+        msgspec.structs.replace(component, size=patches.sides, stride=patches.stride),
+        msgspec.structs.replace(place, grid=patches.grid),
+    )
 
 
 def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: Number) -> Operation:

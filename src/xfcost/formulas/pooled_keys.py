@@ -44,11 +44,6 @@ class PooledKeys(msgspec.Struct, frozen=True):
         return self.axes > 0
 
     @property
-    def suffix(self) -> str:
-        """Of an order's key: how many axes are pooled."""
-        return f"/{self.axes}" if self.pools else ""
-
-    @property
     def reads(self) -> str:
         """Keys read per query, in letters."""
         return f"N/{letter_power('W', self.axes)}" if self.pools else "N"

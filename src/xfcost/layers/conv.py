@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import msgspec
-
 from xfcost.formulas.component import ActKind, NormKind, Place, Width
-from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_of, unread_note
+from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, disjoint_kernel_in_letters, kernel_of, unread_note
 from xfcost.formulas.layer import Embed, Takes
-from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, norm
 from xfcost.ledger.errors import ComponentError
@@ -69,13 +66,10 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         return Grid(self.kernel(place).out(place.grid.sides)), width
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """Kernels that don't overlap are N patches of side P."""
-        component, spot = super().in_letters(place)
+        component, lettered = super().in_letters(place)
         if self.kernel(place).overlaps:
-            return component, spot
-        patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
-        sizes = msgspec.structs.replace(component, size=patches.sides, stride=patches.stride)
-        return sizes, msgspec.structs.replace(spot, grid=patches.grid)
+            return component, lettered
+        return disjoint_kernel_in_letters(component, lettered, place.grid, self.out(place)[0])
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)

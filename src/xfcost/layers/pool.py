@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import msgspec
-
 from xfcost.formulas.component import Place
-from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, check_mean_pool, kernel_of, pooling, unread_note
+from xfcost.formulas.conv_kernel import (
+    Kernel,
+    Paddings,
+    Sides,
+    check_mean_pool,
+    disjoint_kernel_in_letters,
+    kernel_of,
+    pooling,
+    unread_note,
+)
 from xfcost.formulas.layer import Embed, Takes
-from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.letters import Letter
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -57,13 +63,10 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
         return Grid(self.kernel(place).out(place.grid.sides)), place.dim
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """Kernels that don't overlap are N patches of side P."""
-        component, spot = super().in_letters(place)
+        component, lettered = super().in_letters(place)
         if self.kernel(place).overlaps:
-            return component, spot
-        patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
-        sizes = msgspec.structs.replace(component, size=patches.sides, stride=patches.stride)
-        return sizes, msgspec.structs.replace(spot, grid=patches.grid)
+            return component, lettered
+        return disjoint_kernel_in_letters(component, lettered, place.grid, self.out(place)[0])
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)

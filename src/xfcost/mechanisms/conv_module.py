@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.centred_kernel import centred_kernel
 from xfcost.formulas.component import Mixer, Place, Side
-from xfcost.formulas.conv_kernel import Kernel, centred_kernel
+from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, linear, norm

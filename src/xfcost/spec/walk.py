@@ -191,7 +191,7 @@ class _Walk:
             spot = Place(grid=grid, dim=dim, out_dim=out_dim, vocabulary=vocabulary, fused=self._fused)
             if isinstance(component, Enter) and component.reads_stage and component.reads_stage <= len(self.earlier):
                 there, width = self.earlier[component.reads_stage - 1]
-                spot = msgspec.structs.replace(spot, memory=there, memory_dim=width)
+                spot = msgspec.structs.replace(spot, memory=there, memory_dim=width, memory_letter="N")
             if not self.run.extra_tokens and component.out(spot)[0].extra > grid.extra:
                 continue
             parts.append(self._part((*path, index), component, spot))
