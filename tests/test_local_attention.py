@@ -79,7 +79,7 @@ def test_a_layer_of_sasa_50_s_first_stage_by_hand():
     # Along 56 positions windows of 7 hold 7·56 - 2·(1 + 2 + 3) = 380 real ones.
     assert layer["scores"].pairs == LocalAttention().pairs(place.grid) == 380**2
     assert next(LocalAttention().notes(place)) == (
-        "windows of 7×7 reach over the border: 9,264 of 153,664 keys are padding, zeros that take part in the softmax, "
+        "windows of 7×7 cross the border: 9,264 of 153,664 keys are padding, zeros that take part in the softmax, "
         "and counted"
     )
     assert {row.mixing for row in layer.values()} == {"per-token", "local"}
@@ -181,7 +181,7 @@ def test_a_prior_is_a_function_of_the_offset_alone():
 REFUSED: list[tuple[Mixer, Place, str, str]] = [
     (LocalAttention(size=4), at((8, 8), 16), "size", "4 is even, .* try 3 or 5"),
     (LocalRelation(size=8), at((8, 8), 16), "size", "try 7 or 9"),
-    (LocalAttention(), at((8, 8), 16, extra=1), "kind", "1 extra token"),
+    (LocalAttention(), at((8, 8), 16, extra=1), "kind", "expected no special tokens, got 1"),
     (LocalAttention(heads=3), at((8, 8), 16), "heads", "3 does not divide the width 16"),
     (LocalAttention(heads=8), at((2, 4, 4), 16), "heads", "2 wide, which the embeddings of 3 axes can't share"),
     (LocalAttention(heads=16), at((4, 4), 16), "heads", "1 wide"),
@@ -304,8 +304,8 @@ def test_fused_attention_inside_a_bottleneck():
 INSIDE = [
     ("heads=7", r"spatial: heads: 7 does not divide the width 64"),
     ("size=8", r"spatial: size: 8 is even"),
-    ("stride=2", r"spatial: stride: is the block's"),
-    ("residual=none", r"spatial: residual: is the block's"),
+    ("stride=2", r"spatial: `stride` belongs to the block"),
+    ("residual=none", r"spatial: `residual` belongs to the block"),
 ]
 
 

@@ -155,16 +155,12 @@ def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> I
 def check_attend(component: Recurrent, place: Place) -> None:
     """Raise ComponentError where a recurrent layer can't attend to the other stream."""
     if place.memory is None:
-        raise ComponentError("attend", "it reads an encoder's output, and there is no `encoder:` here")
+        raise ComponentError("attend", "reads an encoder's output, and the spec has no `encoder:`")
     if component.bidirectional:
-        raise ComponentError("bidirectional", "every step asks with the state before it: attend in one direction")
+        raise ComponentError("bidirectional", "every step attends with the state before it; use one direction")
     if component.start == "encoder":
-        raise ComponentError(
-            "start", "a layer that attends starts from what it reads: expected zeros, backwards or mean"
-        )
+        raise ComponentError("start", "with `attend`, expected zeros, backwards or mean")
     if component.start == "backwards" and place.memory_dim % 2:
-        raise ComponentError(
-            "start", f"half of the encoder's width is its backward direction, and {place.memory_dim} is odd"
-        )
+        raise ComponentError("start", f"the encoder's backward half needs an even width, got {place.memory_dim}")
     if component.readout is not None and component.hidden is None:
-        raise ComponentError("hidden", "with a `readout` the stage's width is not the state's; give h")
+        raise ComponentError("hidden", "with a `readout`, give the state's width")

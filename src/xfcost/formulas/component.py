@@ -114,9 +114,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             ComponentError: it can't be worked out token by token.
         """
         if not self.token_wise:
-            raise ComponentError(
-                "kind", f"--mode decode: {tag_of(type(self))!r} is no step of a model that works token by token"
-            )
+            raise ComponentError("kind", f"--mode decode: {tag_of(type(self))!r} can't run token by token")
         return self.operations(single_token(place))
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
@@ -200,13 +198,12 @@ class Mixer(SubLayer, frozen=True):
         if self.causality == "none":
             raise ComponentError(
                 "kind",
-                f"--mode decode: {kind!r} reads later tokens here, so that one token more changes all before it and "
-                "nothing can be cached; decode needs a causal model (a decoder, or causal: true)",
+                f"--mode decode: {kind!r} reads later tokens, so nothing can be cached; "
+                "decode needs a causal model (a decoder, or causal: true)",
             )
         raise ComponentError(
             "kind",
-            f"--mode decode: {kind!r} has no form that takes one token more; --mode generate tells what it costs "
-            "without a cache",
+            f"--mode decode: {kind!r} has no decode step; --mode generate counts it without a cache",
         )
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
@@ -247,9 +244,13 @@ def check_heads(heads: int, head_dim: int | None, width: int) -> None:
 def check_class_token(field: str, place: Place) -> None:
     """What changes the extra tokens alone needs one."""
     if not place.grid.extra:
-        raise ComponentError(
-            field, "there is no class token here; put {kind: class_token} into `embed` or `enter` before"
-        )
+        raise ComponentError(field, "there is no class token; add {kind: class_token} to `embed` or `enter` before it")
+
+
+def check_no_special_tokens(grid: Grid, reason: str, *, field: str = "kind", hint: str = "") -> None:
+    """Raise ComponentError where special tokens ([CLS], global tokens) come with the grid."""
+    if grid.extra:
+        raise ComponentError(field, f"{reason}: expected no special tokens, got {grid.extra}{hint}")
 
 
 def check_output(inner: Number, width: Number, *, projected: bool) -> None:
@@ -257,7 +258,7 @@ def check_output(inner: Number, width: Number, *, projected: bool) -> None:
     if not projected and inner != width:
         raise ComponentError(
             "output_projection",
-            f"without it the heads together must be as wide as the output ({width}), and they are {inner} wide; "
+            f"without it the heads together must have the output's width {width}, and they have {inner}; "
             "leave `head_dim` or `output_projection` out",
         )
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.component import Component, Place, Side
+from xfcost.formulas.component import Component, Place, Side, check_no_special_tokens
 from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.rows import elementwise, letter_power
 from xfcost.ledger.errors import ComponentError
@@ -106,10 +106,7 @@ class Kernel(msgspec.Struct, frozen=True):
 
     def check(self, grid: Grid) -> None:
         """Raise ComponentError where it can't stand on `grid`."""
-        if grid.extra:
-            raise ComponentError(
-                "kind", f"a kernel slides over a grid, and {grid.extra} extra token(s) stand outside it here"
-            )
+        check_no_special_tokens(grid, "a kernel slides over a grid")
         for side, kernel, more in zip(grid.sides, self.sides, self.padding, strict=True):
             if side + 2 * more < kernel:
                 raise ComponentError(

@@ -9,6 +9,7 @@ from math import prod
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.component import check_no_special_tokens
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -24,16 +25,13 @@ class DilatedKernel(msgspec.Struct, frozen=True):
 
     def check(self, grid: Grid) -> None:
         """Raise ComponentError where `size` has no middle, or where tokens stand outside the grid or have no order."""
-        if grid.extra:
-            raise ComponentError(
-                "kind", f"a kernel slides over a grid, and {grid.extra} extra token(s) stand outside it here"
-            )
+        check_no_special_tokens(grid, "a kernel slides over a grid")
         if self.causal and len(grid.sides) > 1:
             raise ComponentError("causal", f"tokens of a grid ({grid.shape_text()}) have no order; write causal: false")
         if not self.causal and self.size % 2 == 0:
             raise ComponentError(
                 "size",
-                f"{self.size} is even, and a kernel stands around its middle; try {self.size - 1} or "
+                f"{self.size} is even, and the kernel is centred; try {self.size - 1} or "
                 f"{self.size + 1}, or causal: true",
             )
 

@@ -39,7 +39,7 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
         if self.hidden is None and 8 * place.dim % 3:
             near = 8 * place.dim // 3
             raise ComponentError(
-                "hidden", f"8·{place.dim}/3 is no whole width; give `hidden`, {near} or {near + 1} say"
+                "hidden", f"8·{place.dim}/3 is not a whole width; give `hidden`, such as {near} or {near + 1}"
             )
 
     def inner(self, width: Number) -> Number:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final, Literal
 
+from xfcost.formulas.component import check_no_special_tokens
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -40,12 +41,11 @@ def check_axis(field: str, axis: Axis, grid: Grid) -> None:
         ComponentError: naming `field`, with the axes that there are.
     """
     if AXES.index(axis) >= len(grid.sides):
-        there = " or ".join(repr(name) for name in AXES[: len(grid.sides)])
-        raise ComponentError(field, f"{axis!r} is no axis of the {grid.shape_text()} tokens here; it could be {there}")
+        axes = " or ".join(repr(name) for name in AXES[: len(grid.sides)])
+        raise ComponentError(field, f"{axis!r} is not an axis of the {grid.shape_text()} tokens; it could be {axes}")
 
 
 def check_shift(field: str, axis: Axis, grid: Grid) -> None:
     """Refuse a shift along an axis that the grid has not, and one of tokens outside the grid."""
     check_axis(field, axis, grid)
-    if grid.extra:
-        raise ComponentError(field, f"tokens shift on a grid, and {grid.extra} extra token(s) stand outside it here")
+    check_no_special_tokens(grid, "tokens shift on a grid", field=field)

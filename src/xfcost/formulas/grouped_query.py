@@ -48,7 +48,7 @@ class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
         if self.position == "rope" and width % 2:
             raise ComponentError(
                 "position",
-                f"rope turns pairs of columns, and a head is {width} wide here; give an even `head_dim`",
+                f"rope rotates pairs of columns; expected an even head width, got {width}: give an even `head_dim`",
             )
 
     @property

@@ -33,4 +33,4 @@ def check_hidden(hidden: int | None, ratio: float, width: Number) -> None:
     """Raise ComponentError where `ratio` gives no whole width."""
     inner = hidden_width(hidden, ratio, width)
     if not (isinstance(inner, int) and inner > 0):
-        raise ComponentError("ratio", f"{ratio}·{width} is no whole width; give `hidden` instead")
+        raise ComponentError("ratio", f"{ratio}·{width} is not a whole width; give `hidden` instead")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
+from xfcost.formulas.component import check_no_special_tokens
 from xfcost.formulas.rows import letter_power, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -36,12 +37,9 @@ class Neighbourhood(msgspec.Struct, frozen=True):
         if self.size % 2 == 0:
             raise ComponentError(
                 "size",
-                f"{self.size} is even, and a window is centred on its position; try {self.size - 1} or {self.size + 1}",
+                f"{self.size} is even, and the window is centred; try {self.size - 1} or {self.size + 1}",
             )
-        if self.grid.extra:
-            raise ComponentError(
-                "kind", f"neighbours stand on a grid, and {self.grid.extra} extra token(s) stand outside it here"
-            )
+        check_no_special_tokens(self.grid, "neighbourhoods are on a grid")
 
     @property
     def rank(self) -> int:
@@ -93,7 +91,7 @@ class Neighbourhood(msgspec.Struct, frozen=True):
         places, held = self.out.tokens * self.places, self.pairs()
         if held != places:
             yield (
-                f"windows of {sides_text((self.size,) * self.rank)} reach over the border: {places - held:,} of "
+                f"windows of {sides_text((self.size,) * self.rank)} cross the border: {places - held:,} of "
                 f"{places:,} keys are padding, {what}, and counted"
             )
 

@@ -85,14 +85,17 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def check(self, place: Place) -> None:
         if self.hidden is None and place.out_dim % self.directions:
             raise ComponentError(
-                "bidirectional", f"two directions share the width, and {place.out_dim} is odd; give `hidden`"
+                "bidirectional",
+                f"two directions share the width; expected an even one, got {place.out_dim}: give `hidden`",
             )
         if self.attend is not None:
             check_attend(self, place)
         elif self.readout is not None or self.start in {"backwards", "mean"}:
-            raise ComponentError("readout" if self.readout else "start", "it needs what is attended to; give `attend`")
+            raise ComponentError(
+                "readout" if self.readout else "start", "needs attention over the encoder; give `attend`"
+            )
         elif self.start == "encoder" and place.memory is None:
-            raise ComponentError("start", "'encoder' is the other stream, and there is no `encoder:` here; use zeros")
+            raise ComponentError("start", "the spec has no `encoder:`; use zeros")
 
     def label(self) -> str:
         name = tag_of(type(self)).upper()
@@ -180,6 +183,6 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         numbers = len(self.states) * self.directions * units
         also = ", beside which every step reads the encoder's tokens" if self.attend else ""
         yield (
-            f"{n:,} sequential steps per recurrent layer; all that was read is carried in a state of {numbers:,} "
+            f"{n:,} sequential steps per recurrent layer; what was read is carried in a state of {numbers:,} "
             f"numbers, whatever N is{also}"
         )

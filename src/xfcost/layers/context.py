@@ -33,7 +33,7 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
 
     def check(self, place: Place) -> None:
         if place.memory is None:
-            raise ComponentError("kind", "'context' adds an encoder's output, and there is no `encoder:` here")
+            raise ComponentError("kind", "'context' adds an encoder's output, and the spec has no `encoder:`")
         here, there = (place.grid, place.dim), (place.memory, place.memory_dim)
         if here != there:
             shapes = [f"{grid.shape_text()} tokens of width {width}" for grid, width in (there, here)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Place, check_no_special_tokens
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
 from xfcost.ledger.errors import ComponentError
@@ -32,12 +32,9 @@ class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
         return (*sides, _ANY)
 
     def check(self, place: Place) -> None:
-        if place.grid.extra:
-            raise ComponentError(
-                "kind", f"'fold_axis' folds a grid, and {place.grid.extra} extra token(s) stand outside it"
-            )
+        check_no_special_tokens(place.grid, "'fold_axis' folds a grid")
         if len(place.grid.sides) == 1:
-            raise ComponentError("kind", f"the {place.grid.total} tokens here are a sequence already; leave it out")
+            raise ComponentError("kind", f"the {place.grid.total} tokens are a sequence already; leave it out")
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         *kept, folded = place.grid.sides

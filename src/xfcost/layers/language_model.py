@@ -40,7 +40,7 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
             raise ComponentError(
-                "kind", "'language_model' scores a vocabulary, and the input here has none; use 'classifier'"
+                "kind", "'language_model' scores a vocabulary, and the input has none; use 'classifier'"
             )
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:

@@ -38,7 +38,7 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
             raise ComponentError(
-                "kind", "'masked_language_model' scores a vocabulary, and the input here has none; use 'classifier'"
+                "kind", "'masked_language_model' scores a vocabulary, and the input has none; use 'classifier'"
             )
 
     @property

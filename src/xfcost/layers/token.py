@@ -34,7 +34,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
             raise ComponentError(
-                "kind", "'token' looks up token numbers, and the input here has none; use 'patch' or 'projection'"
+                "kind", "'token' looks up token numbers, and the input has none; use 'patch' or 'projection'"
             )
 
     def out(self, place: Place) -> tuple[Grid, Number]:

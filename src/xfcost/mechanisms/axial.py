@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import CausalMixer
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Place, check_no_special_tokens
 from xfcost.formulas.grid_axes import AXES, Axis, axis_length, check_axis, line_through
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.rows import elementwise, linear, on_raw_input
@@ -53,11 +53,10 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
         if len(grid.sides) not in (2, 3):
             raise ComponentError(
                 "kind",
-                f"the {grid.shape_text()} tokens here are no grid of 2 or 3 axes; "
+                f"the {grid.shape_text()} tokens are not a grid of 2 or 3 axes; "
                 "lay a sequence out by {kind: fold} in `embed`, or use 'full'",
             )
-        if grid.extra:
-            raise ComponentError("kind", f"lines run on a grid, and {grid.extra} extra token(s) stand outside it here")
+        check_no_special_tokens(grid, "axial attention needs a grid")
         if self.axis != "all":
             check_axis("axis", self.axis, grid)
 

@@ -79,20 +79,20 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         Floyd's sampling (Bentley and Floyd 1987), by the one method of `random` that is the same in every Python.
         """
         source = Random((self.seed * 2**32 + blocks) * 2**32 + block)  # noqa: S311 - a pattern, not a secret
-        known = sorted({0, block - 1, block, block + 1, blocks - 1})
-        free = blocks - len(known)
+        unavailable = sorted({0, block - 1, block, block + 1, blocks - 1})
+        available = blocks - len(unavailable)
         chosen: list[int] = []
-        for last in range(free - self.random_blocks, free):
+        for last in range(available - self.random_blocks, available):
             candidate = int(source.random() * (last + 1))
             chosen.append(last if candidate in chosen else candidate)
-        return [_skipping(known, number) for number in chosen]
+        return [_skipping(unavailable, number) for number in chosen]
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         n, blocks, block = grid.total, self.blocks(grid), token // self.block
         if self.is_full(grid) or block in (0, blocks - 1):
             return range(n)
-        known = {0, block - 1, block, block + 1, blocks - 1}
-        numbers = [*sorted(known), *self.drawn(blocks, block)]
+        unavailable = {0, block - 1, block, block + 1, blocks - 1}
+        numbers = [*sorted(unavailable), *self.drawn(blocks, block)]
         return [
             *chain.from_iterable(range(self.block * number, min(self.block * (number + 1), n)) for number in numbers)
         ]
@@ -125,20 +125,20 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
     def _cores(self, grid: Grid) -> Iterator[tuple[str, Number, Number, Number, Number]]:
         """(prefix, groups, queries, keys, pairs) of the three parts."""
         b, u, read = self.block, self.blocks(grid), self.read_by_middle
-        of_global, of_edge, of_middle = self._pairs(grid)
-        yield "global_", 1, 2 * b, u * b, of_global
-        yield "edge_", 2, b, (read - 1) * b, of_edge
-        yield "", u - 4, b, read * b, of_middle
+        global_pairs, edge_pairs, middle_pairs = self._pairs(grid)
+        yield "global_", 1, 2 * b, u * b, global_pairs
+        yield "edge_", 2, b, (read - 1) * b, edge_pairs
+        yield "", u - 4, b, read * b, middle_pairs
 
     def _core(
         self, place: Place, prefix: str, groups: Number, queries: Number, keys: Number, pairs: Number
     ) -> Iterator[Operation]:
-        what = {"global_": "global blocks", "edge_": "blocks beside them", "": ""}[prefix]
+        note = {"global_": "global blocks", "edge_": "blocks beside them", "": ""}[prefix]
         reads = {"global_": "N", "edge_": "(4+r)·b", "": "(5+r)·b"}[prefix]
         mixing: Mixing = "global" if prefix == "global_" else "local"
         padded = self.blocks(place.grid) * self.block != place.grid.total
         if padded and place.fused:
-            title = f"Mask ({what})" if what else "Mask"
+            title = f"Mask ({note})" if note else "Mask"
             yield move(f"{prefix}mask", title, mixing=mixing, reads=reads, reads_tokens=keys)
         yield from attention_core(
             queries=queries,
@@ -152,7 +152,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
             fused=place.fused,
             masked=padded,
             prefix=prefix,
-            what=what,
+            what=note,
         )
 
     def as_full(self) -> Full:
@@ -174,8 +174,8 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
             )
 
 
-def _skipping(known: list[int], number: int) -> int:
+def _skipping(unavailable: list[int], number: int) -> int:
     """The `number`-th whole number that is not among `known`, which are sorted."""
-    for taken in known:
-        number += taken <= number
+    for number_before in unavailable:
+        number += number_before <= number
     return number

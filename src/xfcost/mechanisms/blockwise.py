@@ -60,22 +60,24 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
 
     def check(self, place: Place) -> None:
         super().check(place)
-        flat = isinstance(self.block, int)
-        for field in ("above", "below", "beside") if flat else ("before", "after"):
+        is_sequence = isinstance(self.block, int)
+        for field in ("above", "below", "beside") if is_sequence else ("before", "after"):
             if getattr(self, field):
-                other = "`before` and `after`" if flat else "`above`, `below` and `beside`"
-                what = "of a sequence" if flat else "of rows and columns"
-                raise ComponentError(field, f"the memory of a block {what} is given by {other}; leave `{field}` out")
-        if not flat and (place.grid.extra or len(place.grid.sides) != 2):  # noqa: PLR2004 - H×W
+                right_fields = "`before` and `after`" if is_sequence else "`above`, `below` and `beside`"
+                layout = "of a sequence" if is_sequence else "of rows and columns"
+                raise ComponentError(
+                    field, f"the memory of a block {layout} is set by {right_fields}; leave `{field}` out"
+                )
+        if not is_sequence and (place.grid.extra or len(place.grid.sides) != 2):  # noqa: PLR2004 - H×W
             raise ComponentError(
                 "block",
-                f"{self.block} are rows and columns, and the tokens here are {place.grid.shape_text()}; "
+                f"{self.block} are rows and columns, and the tokens are {place.grid.shape_text()}; "
                 "give the tokens of a block as one number, or an image without extra tokens",
             )
         for field in ("after", "below"):
             if self.causal and getattr(self, field):
                 raise ComponentError(
-                    field, f"what stands {field} a causal block comes later and is never read; leave `{field}` out"
+                    field, f"tokens {field} a causal block are later and never read; leave `{field}` out"
                 )
 
     def label(self) -> str:
@@ -126,13 +128,13 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
         blocks = self.blocks(place.grid)
-        flat = blocks.sides[0] == 1
+        is_sequence = blocks.sides[0] == 1
         more = blocks.padded - blocks.sides[0] * blocks.sides[1]
         if more:
-            tokens = f"{blocks.sides[1]} tokens" if flat else f"grid {sides_text(blocks.sides)}"
-            block = str(blocks.queries) if flat else sides_text(blocks.block)
+            tokens = f"{blocks.sides[1]} tokens" if is_sequence else f"grid {sides_text(blocks.sides)}"
+            block = str(blocks.queries) if is_sequence else sides_text(blocks.block)
             yield f"{tokens} padded to whole blocks of {block}: {more} positions more are attended over, and counted"
-        if flat and blocks.groups == 1:
+        if is_sequence and blocks.groups == 1:
             yield "one block holds all tokens: the public Reformer would run full attention here, without a memory"
         if not (any(blocks.before) or any(blocks.after)):
             yield "blocks without a memory never learn of each other, however many layers stand on top of each other"

@@ -65,7 +65,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     """A mechanism in place of the 3×3 convolution; the block sets its stride."""
 
     @property
-    def instead(self) -> Any:
+    def spatial_mixer(self) -> Any:
         """The mixer in place of the 3×3, at the block's stride; None where that stands."""
         if self.spatial is None:
             return None
@@ -79,7 +79,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.width is not None and self.expansion is not None:
-            raise ComponentError("expansion", "stands beside `width`, which says the same; leave one of the two out")
+            raise ComponentError("expansion", "means the same as `width`; leave one of the two out")
         expansion = self.expansion or 4
         if self.width is None and place.out_dim % expansion:
             raise ComponentError(
@@ -95,7 +95,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
 
     def _check_groups(self, width: int) -> None:
         if self.groups is not None and self.group_width is not None:
-            raise ComponentError("group_width", "stands beside `groups`, which says the same; leave one of the two out")
+            raise ComponentError("group_width", "means the same as `groups`; leave one of the two out")
         for field in ("groups", "group_width"):
             value = getattr(self, field)
             if value is not None and width % value:
@@ -106,28 +106,26 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def _check_spatial(self, place: Place) -> None:
         for field in ("groups", "group_width", "squeeze"):
             if getattr(self, field) is not None:
-                raise ComponentError(
-                    field, "belongs to the 3×3 convolution, in whose place `spatial` stands; leave it out"
-                )
-        for field, own in (("stride", 1), ("residual", None)):
-            if getattr(self.spatial, field) != own:
-                raise ComponentError("spatial", f"{field}: is the block's; write it there, and leave it out here")
-        component, spot = self.instead, self.inside(place)
+                raise ComponentError(field, "belongs to the 3×3 convolution, which `spatial` replaces; leave it out")
+        for field, expected in (("stride", 1), ("residual", None)):
+            if getattr(self.spatial, field) != expected:
+                raise ComponentError("spatial", f"`{field}` belongs to the block; write it there")
+        component, inner_place = self.spatial_mixer, self.inside(place)
         try:
-            component.check(spot)
+            component.check(inner_place)
         except ComponentError as error:
             raise ComponentError("spatial", f"{error.field}: {error.message}") from None
-        there, here = component.out(spot)[0], self.out(place)[0]
-        if there != here:
+        spatial_grid, output_grid = component.out(inner_place)[0], self.out(place)[0]
+        if spatial_grid != output_grid:
             raise ComponentError(
                 "spatial",
-                f"leaves {sides_text(there.sides)} positions where the shortcut leaves {sides_text(here.sides)}; "
+                f"leaves {sides_text(spatial_grid.sides)} positions, and the shortcut {sides_text(output_grid.sides)}; "
                 f"expected a grid that the stride {self.stride} divides",
             )
 
     def label(self) -> str:
         name = "SE bottleneck" if self.squeeze is not None else "Bottleneck"
-        return name if self.spatial is None else f"{name}, {self.instead.label()}"
+        return name if self.spatial is None else f"{name}, {self.spatial_mixer.label()}"
 
     def inner(self, place: Place) -> Number:
         """w."""
@@ -154,28 +152,28 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         first = pointwise_kernel(grid, self.strides[0])
         if self.spatial is not None:
-            between = strided_grid(grid, self.strides[0])
-            return receptive_field([first], grid, self.instead.reads(between, token))
+            inner_grid = strided_grid(grid, self.strides[0])
+            return receptive_field([first], grid, self.spatial_mixer.reads(inner_grid, token))
         if self.squeeze is None:
             return super().reads(grid, token)
         return receptive_field(self.kernels(grid), grid, range(strided_grid(grid, self.stride).tokens))
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         first, second = self.strides
-        between = strided_grid(grid, first)
+        inner_grid = strided_grid(grid, first)
         if self.spatial is not None:
-            return self.instead.pairs(between)
+            return self.spatial_mixer.pairs(inner_grid)
         if self.squeeze is None:
-            return prod(pairs_of_one_kernel(side, second) for side in between.sides)
-        return strided_grid(grid, self.stride).tokens * prod(tokens_read(side, second) for side in between.sides)
+            return prod(pairs_of_one_kernel(side, second) for side in inner_grid.sides)
+        return strided_grid(grid, self.stride).tokens * prod(tokens_read(side, second) for side in inner_grid.sides)
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
+        inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         kernel = pointwise_kernel(grid)
         yield from convolution_and_norm(
-            ("conv1", "norm1"), "1×1 convolution", kernel, spot.grid, place.dim, width, of_input=True
+            ("conv1", "norm1"), "1×1 convolution", kernel, inner_place.grid, place.dim, width, of_input=True
         )
-        yield elementwise("act1", "Activation", "relu", spot.grid.tokens * width)
+        yield elementwise("act1", "Activation", "relu", inner_place.grid.tokens * width)
         yield from self._mixing(place)
         yield elementwise("act2", "Activation", "relu", grid.tokens * width)
         if self.squeeze is not None:
@@ -185,23 +183,23 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
 
     def _mixing(self, place: Place) -> Iterator[Operation]:
         """The 3×3 convolution or what stands in its place, and the norm behind it."""
-        spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
+        inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         groups = self.grouped(place)
         title = "3×3 convolution" if groups == 1 else "Grouped 3×3 convolution"
-        conv, normed_ = convolution_and_norm(
+        conv, norm_row = convolution_and_norm(
             ("conv2", "norm2"), title, kernel_of_three(grid), grid, width, width, groups
         )
         if self.spatial is None:
             yield conv
         else:
-            for row in self.instead.operations(spot):
+            for row in self.spatial_mixer.operations(inner_place):
                 # what comes into it has passed conv1
                 yield msgspec.structs.replace(row, path=f"spatial_{row.path}", symbol=None, takes_input=None)
-        yield normed_
+        yield norm_row
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.spatial is not None:
-            yield from self.instead.notes(self.inside(place))
+            yield from self.spatial_mixer.notes(self.inside(place))
         if self.stride > 1 and self.stride_on == "1x1":
             unread = place.grid.tokens - strided_grid(place.grid, self.stride).tokens
             yield (
@@ -217,12 +215,12 @@ def squeeze_rows(grid: Grid, width: Number, squeezed: Number) -> Iterator[Operat
     squeeze_conv1  w·w' MACs, whatever N is; squeeze_conv2 as many
     squeeze_scale  N·w multiplications by the gate, which all tokens decide
     """
-    one: dict[str, Any] = {"outputs": 1, "kernel": pointwise_kernel(grid).sides}
-    everyone: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
-    yield elementwise("squeeze_pool", "Squeeze: mean over tokens", "mean", grid.tokens * width, **everyone)
-    yield convolution("squeeze_conv1", "Squeeze", width=width, out_width=squeezed, **one)
+    per_sample: dict[str, Any] = {"outputs": 1, "kernel": pointwise_kernel(grid).sides}
+    all_tokens: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
+    yield elementwise("squeeze_pool", "Squeeze: mean over tokens", "mean", grid.tokens * width, **all_tokens)
+    yield convolution("squeeze_conv1", "Squeeze", width=width, out_width=squeezed, **per_sample)
     yield elementwise("squeeze_act", "Activation", "relu", squeezed)
-    yield convolution("squeeze_conv2", "Excitation", width=squeezed, out_width=width, **one)
+    yield convolution("squeeze_conv2", "Excitation", width=squeezed, out_width=width, **per_sample)
     yield elementwise("squeeze_gate", "Sigmoid of the gate", "sigmoid", width)
-    everyone["content_dependent"] = True
-    yield elementwise("squeeze_scale", "Scale channels by the gate", "multiply", grid.tokens * width, **everyone)
+    all_tokens["content_dependent"] = True
+    yield elementwise("squeeze_scale", "Scale channels by the gate", "multiply", grid.tokens * width, **all_tokens)

@@ -47,7 +47,7 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         super().check(place)
         if self.size % 2 == 0:
             odd = f"{self.size - 1} or {self.size + 1}"
-            raise ComponentError("size", f"{self.size} is even, and a kernel stands around its middle; try {odd}")
+            raise ComponentError("size", f"{self.size} is even, and the kernel is centred; try {odd}")
         if self.kv_stride > self.size // 2 + 1:
             raise ComponentError(
                 "kv_stride",
@@ -110,4 +110,4 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
 
     def notes(self, place: Place) -> Iterator[str]:
         if place.grid.extra:
-            yield f"{place.grid.extra} extra token(s) go round the convolutions, and are joined behind them"
+            yield f"{place.grid.extra} special token(s) skip the convolutions, and are concatenated after them"

@@ -40,7 +40,7 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     def check(self, place: Place) -> None:
         if place.memory is None:
             raise ComponentError(
-                "kind", "'cross' reads an encoder's output, and there is no `encoder:` here; use 'full'"
+                "kind", "'cross' reads an encoder's output, and the spec has no `encoder:`; use 'full'"
             )
         super().check(place)
 

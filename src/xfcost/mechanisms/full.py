@@ -43,7 +43,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
 
         proj_l, proj_w  N²·h² MACs, h² + h parameters each
 
-    They stand where a fused kernel has no place for them, and where no tile of one head can be finished alone. Never
+    They stand which a fused kernel cannot do: for them, and where no tile of one head can be finished alone. Never
     causal: the bias of proj_w gives every pair a weight.
     """
 
@@ -65,32 +65,26 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         if self.causal and self.talking_heads:
             raise ComponentError(
                 "talking_heads",
-                "the bias behind the softmax gives later tokens a weight too, and causal attention can give them none; "
+                "the bias after the softmax gives later tokens a weight; not for causal attention: "
                 "leave talking_heads out, or write causal: false",
             )
         if self.talking_heads and (self.shared > 1 or self.biased or not self.scaled):
             raise ComponentError(
                 "talking_heads",
-                "only heads of their own keys, scaled and without a bias, talk; leave one of the two out",
+                "talking heads need scaled scores without a bias and no `kv_heads`; leave one of the two out",
             )
         check_output(self.value_inner(place.dim), place.dim, projected=self.output_projection)
         if self.output_bias is not None and not self.output_projection:
-            raise ComponentError(
-                "output_bias", "without an output projection there is nothing to have it; leave it out"
-            )
+            raise ComponentError("output_bias", "output_projection: false has no bias; leave it out")
         self._check_bias()
 
     def _check_bias(self) -> None:
         if self.position == "alibi" and not self.causal:
-            raise ComponentError(
-                "position", "alibi falls with the distance back, and this is not causal; write causal: true"
-            )
+            raise ComponentError("position", "alibi needs causal attention; write causal: true")
         if self.position == "alibi" and self.bias:
-            raise ComponentError("bias", "alibi is a bias of the scores itself; leave one of the two out")
+            raise ComponentError("bias", "alibi is itself a bias of the scores; leave one of the two out")
         if self.bias and self.bias.distance <= self.bias.count // (2 if self.causal else 4):
-            raise ComponentError(
-                "bias", f"{self.bias.count} buckets reach further than `distance`, {self.bias.distance}"
-            )
+            raise ComponentError("bias", f"{self.bias.count} buckets cover more than `distance`, {self.bias.distance}")
 
     def label(self) -> str:
         what = (self.heads_label() or "self-") + "attention"
@@ -174,7 +168,6 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:
             yield (
-                "talking heads mix the heads' scores before and after the softmax, where a fused kernel has no place "
-                "for them: this attention runs eager, asked for or not, and keeps its matrices; "
-                "its main-memory traffic is not told"
+                "talking heads mix the heads' scores before and after the softmax, which no fused kernel does: this "
+                "attention always runs eager and keeps its matrices; its main-memory traffic is not counted"
             )

@@ -147,11 +147,11 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         yield from super().notes(place)
         yield "ETC's relative position labels are left out"
         if not place.grid.extra:
-            yield "there are no global tokens here, and so only a band; {kind: memory_tokens} in `embed` makes them"
+            yield "no global tokens, only a band; {kind: memory_tokens} in `embed` adds them"
         if p != n:
             yield (
                 f"the queries of {n} tokens are padded to {p} for blocks of {self.block}: {p - n} more are attended "
                 "for, and counted"
             )
         if place.fused:
-            yield "global-local attention runs in blocks, eager: there is no fused form of it here"
+            yield "global-local attention runs in blocks, eager: it has no fused form"

@@ -92,7 +92,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         raise ComponentError(
             "kind",
             "--mode decode: 'hyena' has no state that a token could continue: its filters are as long as the text, and "
-            "every token sums over all before it; --mode generate tells what it costs without a cache",
+            "every token sums over all before it; --mode generate counts it without a cache",
         )
 
     def _filter(self, tokens: Number, filters: Number) -> Iterator[Operation]:

@@ -74,13 +74,13 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         """Any token may share a chunk with `token`; up to R·2c of them do."""
         return super().reads(grid, token, memory)
 
-    def whole(self, grid: Grid) -> bool:
+    def fits_one_chunk(self, grid: Grid) -> bool:
         """Do all tokens fit one chunk? Attention is then full."""
         return bool(grid.total <= self.bucket)
 
     def padded(self, grid: Grid) -> Number:
         """P, the tokens with padding up to whole chunks."""
-        return grid.total if self.whole(grid) else round_up(grid.total, self.bucket)
+        return grid.total if self.fits_one_chunk(grid) else round_up(grid.total, self.bucket)
 
     def factors(self, grid: Grid) -> list[Number]:
         """b, or its factors."""
@@ -90,20 +90,20 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, grid = place.grid.total, place.dim, place.grid
-        inner, padded, whole = self.inner(d), self.padded(grid), self.whole(grid)
-        copies = padded if whole else self.rounds * padded  # tokens in all rounds
+        inner, padded, fits_one_chunk = self.inner(d), self.padded(grid), self.fits_one_chunk(grid)
+        copies = padded if fits_one_chunk else self.rounds * padded  # tokens in all rounds
         if padded != n:
             yield move("pad", "Pad to whole chunks", padded * d)
         yield on_raw_input(linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias))
         yield on_raw_input(linear("value", "V projection", padded, d, inner, bias=self.projection_bias))
-        if not whole:
+        if not fits_one_chunk:
             yield from self._sorted(grid, inner)
         yield _normalised(copies, self.heads, inner)
-        if not whole:
+        if not fits_one_chunk:
             # the previous chunk rolled to its place, then both side by side: of keys and of values
             yield move("look_back", "Chunks beside those before them", 2 * 3 * copies * inner)
         yield from self._core(grid, copies, inner)
-        if not whole:
+        if not fits_one_chunk:
             several = self.rounds != 1
             yield move("undo", "Back into the tokens' order", copies * (inner + (self.heads if several else 0)))
             if several:
@@ -126,20 +126,20 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
 
     def _core(self, grid: Grid, queries: Number, inner: Number) -> Iterator[Operation]:
         """Attention of all chunks; of all tokens where they fit one."""
-        if self.whole(grid):
+        if self.fits_one_chunk(grid):
             keys = grid.total
-            reach: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": keys}
+            mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": keys}
         else:
             keys = 2 * self.bucket
             most = lesser(self.rounds * keys, grid.total)
-            reach = {"mixing": "local", "reads": "2·b·r", "reads_tokens": most}
-        reach |= {"heads": self.heads}
+            mixing = {"mixing": "local", "reads": "2·b·r", "reads_tokens": most}
+        mixing |= {"heads": self.heads}
         entries = self.heads * queries * keys
-        content = reach | {"content_dependent": True}
+        content = mixing | {"content_dependent": True}
         macs = queries * keys * inner
-        own = {"attention_entries": entries, "matrix": matrix(entries, kept=True)}  # the log-sum-exp keeps them
-        yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **own, **content)
-        yield Operation(path="mask", title="Mask", symbol="mask", **reach)
+        score_facts = {"attention_entries": entries, "matrix": matrix(entries, kept=True)}  # the log-sum-exp keeps them
+        yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **score_facts, **content)
+        yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
         subtracted = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
         weights = matrix(entries, entries, kept=True)
@@ -151,7 +151,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
         n, padded, chunk = place.grid.total, self.padded(place.grid), self.bucket
-        if self.whole(place.grid):
+        if self.fits_one_chunk(place.grid):
             yield f"{n} tokens fit one chunk of {chunk}: nothing is hashed or sorted, attention is full"
             return
         if padded != n:

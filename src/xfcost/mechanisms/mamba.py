@@ -98,6 +98,6 @@ class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
         inner = self.inner(place.dim)
         kept = inner * (self.state + lesser(self.conv - 1, place.grid.total))
         yield (
-            f"{place.grid.total:,} sequential steps per scan; all that was read is carried in a state of {kept:,} "
+            f"{place.grid.total:,} sequential steps per scan; what was read is carried in a state of {kept:,} "
             "numbers, the last inputs of the convolution among them, whatever N is"
         )

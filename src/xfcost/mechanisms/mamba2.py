@@ -103,11 +103,11 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
         chunks = self.chunks(place.grid)
         padded = chunks * self.chunk
-        letters = _Letters(n, padded, chunks, self.chunk, heads, inner, self.state)
+        sizes = _Sizes(n, padded, chunks, self.chunk, heads, inner, self.state)
         yield from self._before(n, d)
         yield move("pad", "Pad to whole chunks", lesser(1, padded - n) * padded * (convolved + heads))
-        yield from _inside(letters)
-        yield from _between(letters)
+        yield from _inside(sizes)
+        yield from _between(sizes)
         yield elementwise("add", "Add what the chunk gives", "add", padded * inner)
         yield from self._after(n, d)
 
@@ -165,12 +165,12 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
                 f"{self.groups} would do, one per group"
             )
         yield (
-            f"token by token, all that was read is carried in a state of {self.carried(place.dim):,} numbers, the last "
+            f"token by token, what was read is carried in a state of {self.carried(place.dim):,} numbers, the last "
             "inputs of the convolution among them, whatever N is"
         )
 
 
-class _Letters(NamedTuple):
+class _Sizes(NamedTuple):
     tokens: Number
     padded: Number
     chunks: Number
@@ -180,56 +180,63 @@ class _Letters(NamedTuple):
     state: Number
 
 
-def _inside(of: _Letters) -> Iterator[Operation]:
+def _inside(sizes: _Sizes) -> Iterator[Operation]:
     """The masked products inside the chunks."""
-    entries = of.padded * of.chunk * of.heads
-    whole = of.chunk * (of.chunk + 1) // 2
-    rest = of.tokens - (of.chunks - 1) * of.chunk  # tokens of the last chunk that are no padding
-    yield elementwise("inputs", "Inputs Δ∘u", "multiply", of.padded * of.inner)
-    yield elementwise("rates", "Exponents ΔA", "multiply", of.padded * of.heads)
+    entries = sizes.padded * sizes.chunk * sizes.heads
+    chunk_pairs = sizes.chunk * (sizes.chunk + 1) // 2
+    last_tokens = sizes.tokens - (sizes.chunks - 1) * sizes.chunk  # tokens of the last chunk that are no padding
+    yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner)
+    yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads)
     yield elementwise(
         "sums",
         "Sums of the exponents in a chunk",
         "cumsum",
-        of.padded * of.heads,
-        **static_weights(chunk_mixing(of.chunk)),
+        sizes.padded * sizes.heads,
+        **static_weights(chunk_mixing(sizes.chunk)),
     )
     decays = entries * (COSTS["add"] + COSTS["exp"])
     second = matrix(entries, entries, kept=True)  # the scores come first
     yield Operation(
-        path="local_decays", title="Decays from token to token", flops=decays, matrix=second, **chunk_mixing(of.chunk)
+        path="local_decays",
+        title="Decays from token to token",
+        flops=decays,
+        matrix=second,
+        **chunk_mixing(sizes.chunk),
     )
     yield matmul(
         "local_scores",
         "Products CBᵀ",
-        entries * of.state,
+        entries * sizes.state,
         attention_entries=entries,
         matrix=matrix(entries, kept=True),
-        heads=of.heads,
-        pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
-        **chunk_mixing(of.chunk),
+        heads=sizes.heads,
+        pairs=(sizes.chunks - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
+        **chunk_mixing(sizes.chunk),
     )
-    weighed = chunk_mixing(of.chunk) | {"matrix": matrix(entries, 2 * entries, kept=True)}
+    weighed = chunk_mixing(sizes.chunk) | {"matrix": matrix(entries, 2 * entries, kept=True)}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
     yield matmul(
-        "local_weighted_sum", "Weighted sum of the inputs", of.padded * of.chunk * of.inner, **chunk_mixing(of.chunk)
+        "local_weighted_sum",
+        "Weighted sum of the inputs",
+        sizes.padded * sizes.chunk * sizes.inner,
+        **chunk_mixing(sizes.chunk),
     )
 
 
-def _between(of: _Letters) -> Iterator[Operation]:
+def _between(sizes: _Sizes) -> Iterator[Operation]:
     """States of the chunks, carried from chunk to chunk and read."""
-    fade = of.padded * of.heads * (COSTS["add"] + COSTS["exp"] + of.state * COSTS["multiply"])
-    yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **chunk_mixing(of.chunk))
-    macs = of.padded * of.state * of.inner
-    yield matmul("state", "State that every chunk adds", macs, **chunk_mixing(of.chunk))
-    bounds = of.chunks + 1
-    spans = of.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
-    moved = of.heads * bounds
+    fade = sizes.padded * sizes.heads * (COSTS["add"] + COSTS["exp"] + sizes.state * COSTS["multiply"])
+    yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **chunk_mixing(sizes.chunk))
+    macs = sizes.padded * sizes.state * sizes.inner
+    yield matmul("state", "State that every chunk adds", macs, **chunk_mixing(sizes.chunk))
+    bounds = sizes.chunks + 1
+    spans = sizes.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
+    moved = sizes.heads * bounds
     title = "Decays from chunk to chunk"
-    between = matrix(of.heads * bounds * bounds, kept=True)
-    yield Operation(path="spans", title=title, flops=spans, moved=moved, matrix=between, **global_mixing(of.tokens))
-    states = bounds * of.state * of.inner
-    yield matmul("carry", "States before the chunks", bounds * states, moved=states, **global_mixing(of.tokens))
-    yield matmul("read", "Read the states by C", macs, **global_mixing(of.tokens))
-    reach = of.padded * (of.heads * COSTS["exp"] + of.inner * COSTS["multiply"])
-    yield Operation(path="reach", title="By the decay since the chunk's start", flops=reach)
+    between = matrix(sizes.heads * bounds * bounds, kept=True)
+    yield Operation(path="spans", title=title, flops=spans, moved=moved, matrix=between, **global_mixing(sizes.tokens))
+    states = bounds * sizes.state * sizes.inner
+    yield matmul("carry", "States before the chunks", bounds * states, moved=states, **global_mixing(sizes.tokens))
+    yield matmul("read", "Read the states by C", macs, **global_mixing(sizes.tokens))
+    decay_flops = sizes.padded * (sizes.heads * COSTS["exp"] + sizes.inner * COSTS["multiply"])
+    yield Operation(path="reach", title="By the decay since the chunk's start", flops=decay_flops)

@@ -59,7 +59,7 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         super().check(place)
         if self.conv is not None and self.conv % 2 == 0:
             raise ComponentError(
-                "conv", f"{self.conv} has no middle; an odd size keeps the length: {self.conv - 1} or {self.conv + 1}"
+                "conv", f"{self.conv} is even, and the kernel is centred; try {self.conv - 1} or {self.conv + 1}"
             )
 
     def label(self) -> str:
@@ -96,38 +96,56 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     def _approximate(self, tokens: Number, inner: Number) -> Iterator[Operation]:
         m, h = self.landmarks, self.heads
         content: dict[str, Any] = {"mixing": "global", "content_dependent": True, "heads": h}
-        few: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
-        every: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
+        landmark_mixing: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
+        token_mixing: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
         yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * tokens * inner, symbol="")
         segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m}
         yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
-        wide, square = h * tokens * m, h * m * m
-        yield from _weights("query", "QK̃ᵀ", wide, tokens * m * inner, few)
-        yield from _weights("landmark", "Q̃K̃ᵀ", square, m * m * inner, few, beside=wide)
-        yield from _weights("key", "Q̃Kᵀ", wide, m * tokens * inner, every, beside=wide + square)
-        yield self._inverse(few | {"matrix": matrix(square, wide + square, kept=True)})
-        answer = matrix(wide, wide + 2 * square, kept=True)
-        yield matmul("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", wide * m, matrix=answer, **few)
-        yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **every)
-        yield matmul("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, symbol="AV", **few)
+        token_entries, landmark_entries = h * tokens * m, h * m * m
+        yield from _weights("query", "QK̃ᵀ", token_entries, tokens * m * inner, landmark_mixing)
+        yield from _weights(
+            "landmark", "Q̃K̃ᵀ", landmark_entries, m * m * inner, landmark_mixing, other_entries=token_entries
+        )
+        yield from _weights(
+            "key",
+            "Q̃Kᵀ",
+            token_entries,
+            m * tokens * inner,
+            token_mixing,
+            other_entries=token_entries + landmark_entries,
+        )
+        yield self._inverse(landmark_mixing | {"matrix": matrix(landmark_entries, earlier, kept=True)})
+        product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, kept=True)
+        yield matmul(
+            "query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", token_entries * m, matrix=product_matrix, **landmark_mixing
+        )
+        yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **token_mixing)
+        yield matmul(
+            "weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, symbol="AV", **landmark_mixing
+        )
 
-    def _inverse(self, reach: dict[str, Any]) -> Operation:
+    def _inverse(self, mixing: dict[str, Any]) -> Operation:
         """Z ← ¼Z(13I - AZ(15I - AZ(7I - AZ))), from Aᵀ over its largest column sum."""
         entries = self.heads * self.landmarks * self.landmarks
         macs = 4 * self.iterations * entries * self.landmarks
-        step = 3 * COSTS["add"] + COSTS["multiply"]
+        step_flops = 3 * COSTS["add"] + COSTS["multiply"]
         return Operation(
             path="inverse",
             title="Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated",
             macs=macs,
-            flops=2 * macs + entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step),
+            flops=2 * macs + entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step_flops),
             comparisons=self.heads * self.landmarks,
-            **reach,
+            **mixing,
         )
 
     def _convolution(self, tokens: Number, inner: Number, size: int) -> Iterator[Operation]:
-        near: dict[str, Any] = {"mixing": "local", "reads": "w", "reads_tokens": size, "params": self.heads * size}
-        yield matmul("conv", "Convolution of the values", tokens * size * inner, **near)
+        local_facts: dict[str, Any] = {
+            "mixing": "local",
+            "reads": "w",
+            "reads_tokens": size,
+            "params": self.heads * size,
+        }
+        yield matmul("conv", "Convolution of the values", tokens * size * inner, **local_facts)
         yield elementwise("add", "Add the convolution", "add", tokens * inner)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -142,9 +160,9 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
 
 
 def _weights(
-    path: str, what: str, entries: Number, macs: Number, reach: dict[str, Any], *, beside: Number = 0
+    path: str, factors: str, entries: Number, macs: Number, mixing: dict[str, Any], *, other_entries: Number = 0
 ) -> Iterator[Operation]:
     """softmax of one of the three products, those before it with `beside` entries being still needed."""
-    first, second = matrix(entries, beside), matrix(entries, entries + beside, kept=True)
-    yield matmul(f"{path}_scores", f"Scores {what}", macs, attention_entries=entries, matrix=first, **reach)
-    yield elementwise(f"{path}_softmax", f"Softmax of {what}", "softmax", entries, matrix=second, **reach)
+    first, second = matrix(entries, other_entries), matrix(entries, entries + other_entries, kept=True)
+    yield matmul(f"{path}_scores", f"Scores {factors}", macs, attention_entries=entries, matrix=first, **mixing)
+    yield elementwise(f"{path}_softmax", f"Softmax of {factors}", "softmax", entries, matrix=second, **mixing)

@@ -76,11 +76,11 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
                 sides = sides_text(place.grid.sides)
                 raise ComponentError(field, f"expected one number, or {rank} for the grid {sides}; got {value}")
             if field.endswith("size") and any(side % 2 == 0 for side in per_axis(value, rank)):
-                raise ComponentError(field, f"a kernel stands around its middle; expected odd sizes, got {value}")
+                raise ComponentError(field, f"kernels are centred; expected odd sizes, got {value}")
         if any(stride > 1 and stride % 2 for stride in per_axis(self.q_stride, rank)):
             raise ComponentError(
                 "q_stride",
-                "the residual's pool of stride + 1 positions needs a middle too; expected 1 or even, got "
+                "the residual's pool of stride + 1 positions is centred; expected 1 or an even stride, got "
                 f"{self.q_stride}",
             )
 

@@ -96,16 +96,15 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
             )
         if place.dim // self.heads % 2:
             raise ComponentError(
-                "heads", f"pairs of columns are turned, and a head is {place.dim // self.heads} wide here"
+                "heads",
+                f"rotary positions rotate pairs of columns; expected an even head width, got {place.dim // self.heads}",
             )
         if self.chunk and self.form != "chunkwise":
-            raise ComponentError(
-                "chunk", f"there are no chunks in the {self.form} form; leave it out, or form: chunkwise"
-            )
+            raise ComponentError("chunk", f"the {self.form} form has no chunks; leave it out, or write form: chunkwise")
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        component, spot = super().in_letters(place)
-        return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), spot
+        component, lettered_place = super().in_letters(place)
+        return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
@@ -114,8 +113,8 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d, symbol="")
         yield rotary(n, 2 * d)
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
-        letters = _Letters(n, chunks * chunk, chunks, chunk, self.heads, d, values)
-        yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](letters)
+        sizes = _Sizes(n, chunks * chunk, chunks, chunk, self.heads, d, values)
+        yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](sizes)
         yield elementwise("norm", "Norm of every head", self.norm, n * values)
         yield on_raw_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
         yield Operation(path="gate", title="Gate", flops=n * values * (COSTS["silu"] + COSTS["multiply"]))
@@ -143,12 +142,12 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
             )
         steps = "" if self.form == "parallel" else f"{chunks if self.form == 'chunkwise' else n:,} sequential steps; "
         yield (
-            f"{steps}token by token, all that was read is carried in a state of {self.carried(place.dim):,} numbers, "
+            f"{steps}token by token, what was read is carried in a state of {self.carried(place.dim):,} numbers, "
             "whatever N is"
         )
 
 
-class _Letters(NamedTuple):
+class _Sizes(NamedTuple):
     tokens: Number
     padded: Number
     chunks: Number
@@ -158,76 +157,84 @@ class _Letters(NamedTuple):
     values: Number
 
 
-def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
+def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """(QKᵀ∘D)V in every chunk, or of all tokens."""
-    entries = of.padded * of.chunk * of.heads
-    whole = of.chunk * (of.chunk + 1) // 2
-    rest = of.tokens - (of.chunks - 1) * of.chunk  # tokens of the last chunk that are no padding
+    entries = sizes.padded * sizes.chunk * sizes.heads
+    chunk_pairs = sizes.chunk * (sizes.chunk + 1) // 2
+    last_tokens = sizes.tokens - (sizes.chunks - 1) * sizes.chunk  # tokens of the last chunk that are no padding
     yield matmul(
         f"{prefix}scores",
         "Products QKᵀ",
-        of.padded * of.chunk * of.width,
+        sizes.padded * sizes.chunk * sizes.width,
         attention_entries=entries,
         matrix=matrix(entries),
         symbol=None if prefix else "QKᵀ",
-        heads=of.heads,
-        pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
-        **reach,
+        heads=sizes.heads,
+        pairs=(sizes.chunks - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
+        **mixing,
     )
-    weighed = reach | {"matrix": matrix(entries, entries, kept=True)}
+    weighed = mixing | {"matrix": matrix(entries, entries, kept=True)}
     yield elementwise(
         f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **static_weights(weighed)
     )
-    macs = of.padded * of.chunk * of.values
-    summed = reach | {"symbol": None if prefix else "AV"}
+    macs = sizes.padded * sizes.chunk * sizes.values
+    summed = mixing | {"symbol": None if prefix else "AV"}
     yield matmul(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
 
 
-def _parallel(of: _Letters) -> Iterator[Operation]:
-    entries = of.heads * of.tokens * of.tokens
+def _parallel(sizes: _Sizes) -> Iterator[Operation]:
+    entries = sizes.heads * sizes.tokens * sizes.tokens
     yield elementwise("decays", "Decays D", "multiply", entries, once=True)
-    yield from _within(of, "", **global_mixing(of.tokens))
+    yield from _masked_products(sizes, "", **global_mixing(sizes.tokens))
 
 
-def _chunkwise(of: _Letters) -> Iterator[Operation]:
+def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
     """The products inside the chunks, and a state that goes from chunk to chunk."""
-    more = lesser(1, of.padded - of.tokens)
-    yield move("pad", "Pad to whole chunks", more * of.padded * (2 * of.width + of.values))
-    tables = of.heads * of.chunk * (of.chunk + 1)
+    is_padded = lesser(1, sizes.padded - sizes.tokens)
+    yield move("pad", "Pad to whole chunks", is_padded * sizes.padded * (2 * sizes.width + sizes.values))
+    tables = sizes.heads * sizes.chunk * (sizes.chunk + 1)
     yield elementwise("decays", "Decays D, and since the chunk's start", "multiply", tables, once=True)
-    yield from _within(of, "local_", **chunk_mixing(of.chunk))
-    yield elementwise("fade", "Values by the decay to the chunk's end", "multiply", of.padded * of.values)
-    macs = of.padded * of.width // of.heads * of.values
+    yield from _masked_products(sizes, "local_", **chunk_mixing(sizes.chunk))
+    yield elementwise("fade", "Values by the decay to the chunk's end", "multiply", sizes.padded * sizes.values)
+    macs = sizes.padded * sizes.width // sizes.heads * sizes.values
     # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
-    alone = of.chunks == 1
+    single_chunk = sizes.chunks == 1
     yield matmul(
-        "state", "State that every chunk adds", macs, backward_macs=0 if alone else None, **chunk_mixing(of.chunk)
+        "state",
+        "State that every chunk adds",
+        macs,
+        backward_macs=0 if single_chunk else None,
+        **chunk_mixing(sizes.chunk),
     )
-    numbers = of.chunks * (of.width // of.heads) * of.values
+    numbers = sizes.chunks * (sizes.width // sizes.heads) * sizes.values
     yield Operation(
         path="carry",
         title="States before the chunks",
-        sequential=of.chunks,
+        sequential=sizes.chunks,
         flops=numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=numbers,
-        **static_weights(global_mixing(of.tokens)),
+        **static_weights(global_mixing(sizes.tokens)),
     )
     yield matmul(
-        "read", "Read the states by Q", macs, backward_macs=macs if alone else None, **global_mixing(of.tokens)
+        "read",
+        "Read the states by Q",
+        macs,
+        backward_macs=macs if single_chunk else None,
+        **global_mixing(sizes.tokens),
     )
-    yield elementwise("reach", "By the decay since the chunk's start", "multiply", of.padded * of.values)
-    yield elementwise("add", "Add what the chunk gives", "add", of.padded * of.values)
+    yield elementwise("reach", "By the decay since the chunk's start", "multiply", sizes.padded * sizes.values)
+    yield elementwise("add", "Add what the chunk gives", "add", sizes.padded * sizes.values)
 
 
-def _recurrent(of: _Letters) -> Iterator[Operation]:
-    carried = (of.width // of.heads) * of.values
-    numbers = of.tokens * carried
+def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
+    carried = (sizes.width // sizes.heads) * sizes.values
+    numbers = sizes.tokens * carried
     scan = Operation(
         path="scan",
         title="Recurrent retention",
         macs=2 * numbers,
         flops=4 * numbers + numbers * (COSTS["multiply"] + COSTS["add"]),
-        moved=of.tokens * of.values,
-        **global_mixing(of.tokens),
+        moved=sizes.tokens * sizes.values,
+        **global_mixing(sizes.tokens),
     )
-    yield recurrence(scan, of.tokens, carried)
+    yield recurrence(scan, sizes.tokens, carried)

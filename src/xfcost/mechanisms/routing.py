@@ -78,10 +78,11 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         super().check(place)
         if self.local_heads >= self.heads:
             raise ComponentError(
-                "local_heads", f"{self.local_heads} of {self.heads} heads leaves none to route; use fewer local heads"
+                "local_heads",
+                f"{self.local_heads} of {self.heads} heads are local, and none is left to route; use fewer",
             )
         if self.local_heads and self.local_window is None and self.window is None:
-            raise ComponentError("local_heads", "local heads read blocks, whose size is missing; give `local_window`")
+            raise ComponentError("local_heads", "local heads need a block size; give `local_window`")
 
     def label(self) -> str:
         return "Routing attention"
@@ -112,8 +113,8 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         return super().reads(grid, token, memory)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        component, spot = super().in_letters(place)
-        return msgspec.structs.replace(component, local_window=lettered(self.block(), "b")), spot
+        component, lettered_place = super().in_letters(place)
+        return msgspec.structs.replace(component, local_window=lettered(self.block(), "b")), lettered_place
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.total, place.dim, self.head_width(place.dim)
@@ -135,11 +136,14 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         clusters = self.sizes(grid)
         vectors = sides * n * heads
         yield l2_normalize("normalize", "Queries and keys of length 1", vectors, width)
-        near = vectors * clusters.count
-        distances = matmul("distances", "Distances to the centroids", near * width)
+        distance_count = vectors * clusters.count
+        distances = matmul("distances", "Distances to the centroids", distance_count * width)
         # they decide what is read, which has no gradient
         yield with_gradient_operands(
-            msgspec.structs.replace(distances, attention_entries=near, matrix=matrix(near), heads=heads), 0
+            msgspec.structs.replace(
+                distances, attention_entries=distance_count, matrix=matrix(distance_count), heads=heads
+            ),
+            0,
         )
         yield sort("choose", "Nearest queries of every cluster", heads * clusters.count, n)
         if not self.shared_qk:
@@ -155,10 +159,10 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             learned = heads * clusters.count * memories * width
             for what in ("keys", "values"):
                 yield move(f"memory_{what}", f"Memory {what}", places * width + learned, params=learned)
-        reach = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": clusters.window, "heads": heads}
+        mixing = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": clusters.window, "heads": heads}
         masked = bool(self.causal) or self.shared_qk
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", symbol="mask", **reach)
+            yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
         for row in attention_core(
             queries=clusters.window,
             keys=clusters.window + memories,
@@ -172,7 +176,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             masked=masked,
             beside=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
         ):
-            yield msgspec.structs.replace(row, **reach) if row.mixes else row
+            yield msgspec.structs.replace(row, **mixing) if row.mixes else row
         add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
         yield Operation(
             path="average",
@@ -186,27 +190,29 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         w = clusters.window
         if not self.shared_qk:
             return None if self.causal else clusters.count * w * w
-        others = w * (w - 1) // 2 if self.causal else w * (w - 1)
-        alone = 1 if self.causal else 1 - lesser(1, w - 1)
-        return clusters.count * (others + (0 if self.memories() else alone))
+        other_pairs = w * (w - 1) // 2 if self.causal else w * (w - 1)
+        self_pairs = 1 if self.causal else 1 - lesser(1, w - 1)
+        return clusters.count * (other_pairs + (0 if self.memories() else self_pairs))
 
     def _local(self, place: Place, width: Number) -> Iterator[Operation]:
         """The local heads: blocks, each beside its neighbours."""
-        n, block, around = place.grid.total, self.block(), 2 if self.causal else 3
+        n, block, block_count = place.grid.total, self.block(), 2 if self.causal else 3
         inner, padded = self.local_heads * width, round_up(place.grid.total, block)
         yield on_raw_input(
             linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
         )
         yield move("local_cut", "Pad queries to whole blocks", padded * inner * lesser(1, padded - n))
         yield move(
-            "local_look", "Blocks of keys, values and their neighbours", 2 * (padded + (around - 1) * block) * inner
+            "local_look",
+            "Blocks of keys, values and their neighbours",
+            2 * (padded + (block_count - 1) * block) * inner,
         )
-        reach: dict[str, Any] = {"mixing": "local", "reads": f"{around}·b"}
+        mixing: dict[str, Any] = {"mixing": "local", "reads": f"{block_count}·b"}
         if place.fused:
-            yield Operation(path="local_mask", title="Mask (local)", reads_tokens=around * block, **reach)
+            yield Operation(path="local_mask", title="Mask (local)", reads_tokens=block_count * block, **mixing)
         yield from attention_core(
             queries=block,
-            keys=around * block,
+            keys=block_count * block,
             groups=padded // block,
             heads=self.local_heads,
             inner=inner,
@@ -215,7 +221,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             masked=True,
             prefix="local_",
             what="local",
-            **reach,
+            **mixing,
         )
 
     def _local_pairs(self, n: Number) -> Number:

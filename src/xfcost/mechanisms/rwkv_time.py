@@ -57,6 +57,6 @@ class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
 
     def notes(self, place: Place) -> Iterator[str]:
         yield (
-            f"{place.grid.total:,} sequential steps per time mixing; all that was read is carried in a state of "
+            f"{place.grid.total:,} sequential steps per time mixing; what was read is carried in a state of "
             f"{4 * place.dim:,} numbers, the last token among them, whatever N is"
         )

@@ -92,8 +92,8 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         yield from self._pooled(blocks, inner)
         if self.causal:
             moved = (blocks + 1) * self.block * inner
-            for what in ("keys", "values"):
-                yield move(f"null_{what}", f"Null block of {what}", moved, params=inner)
+            for tensor in ("keys", "values"):
+                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner)
         yield from self._sorted(place.grid, inner)
         yield from self._attended(place, blocks, inner)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
@@ -103,28 +103,28 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         tokens = blocks * self.block * inner
         keys = tokens * FLOPS_PER_ELEMENT["mean"]
         if not self.causal:
-            yield Operation(path="pool", title="Means of blocks", flops=2 * keys, **self._reach("b", self.block))
+            yield Operation(path="pool", title="Means of blocks", flops=2 * keys, **self._mixing("b", self.block))
             return
-        yield Operation(path="pool", title="Means of blocks", flops=keys, **self._reach("b", self.block))
+        yield Operation(path="pool", title="Means of blocks", flops=keys, **self._mixing("b", self.block))
         running = tokens * FLOPS_PER_ELEMENT["cumsum"] + blocks * inner * FLOPS_PER_ELEMENT["multiply"]
-        reach = self._reach("N", blocks * self.block, mixing="global")
-        yield Operation(path="pool_queries", title="Running means at the blocks' first tokens", flops=running, **reach)
+        mixing = self._mixing("N", blocks * self.block, mixing="global")
+        yield Operation(path="pool_queries", title="Running means at the blocks' first tokens", flops=running, **mixing)
 
-    def _reach(self, reads: str, tokens: Number, **more: Any) -> dict[str, Any]:
-        return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | more
+    def _mixing(self, reads: str, tokens: Number, **other_facts: Any) -> dict[str, Any]:
+        return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | other_facts
 
     def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
         """Scores of blocks, a soft permutation of them, and keys and values in its order."""
         cost, blocks = FLOPS_PER_ELEMENT, self.blocks(grid)
         candidates = blocks + 1 if self.causal else blocks
         entries = self.heads * blocks * candidates
-        reach = self._reach("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
+        mixing = self._mixing("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
         scores = self.heads * blocks * blocks
-        own = {"attention_entries": scores, "matrix": matrix(scores)}
-        yield matmul("sort_scores", "Scores of blocks", blocks**2 * inner, **own, **reach)
+        score_facts = {"attention_entries": scores, "matrix": matrix(scores)}
+        yield matmul("sort_scores", "Scores of blocks", blocks**2 * inner, **score_facts, **mixing)
         # the first log-sum-exp of the iterations keeps them
-        logits = reach | {"matrix": matrix(entries, scores, kept=not self.causal and bool(self.iterations))}
-        order = reach | {"matrix": matrix(entries, entries, kept=True)}
+        logits = mixing | {"matrix": matrix(entries, scores, kept=not self.causal and bool(self.iterations))}
+        order = mixing | {"matrix": matrix(entries, entries, kept=True)}
         if self.causal:
             scaled = scores * cost["multiply"]
             yield Operation(
@@ -132,12 +132,14 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             )
             yield Operation(path="balance", title="Softmax of rows", flops=entries * cost["softmax"], **order)
         else:
-            each = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]
-            yield Operation(path="sort_logits", title="Log of positive scores", flops=entries * each, **logits)
-            each = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
-            yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * each, **order)
+            flops_per_entry = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]
+            yield Operation(
+                path="sort_logits", title="Log of positive scores", flops=entries * flops_per_entry, **logits
+            )
+            flops_per_entry = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
+            yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * flops_per_entry, **order)
         reordered = self.sorted_blocks(grid) * candidates * self.block * inner
-        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, **reach)
+        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, **mixing)
 
     def _attended(self, place: Place, blocks: Number, inner: Number) -> Iterator[Operation]:
         """Softmax over a block and its sorted one; over the first sorted blocks for all."""
@@ -145,11 +147,11 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         cut = self.sortcut is not None
         keys = self.sorted_blocks(place.grid) * b if cut else 2 * b
         masked = not cut and (bool(self.causal) or self.padded(place.grid))
-        reach: dict[str, Any] = {"mixing": "global", "reads": "k·b" if cut else "2·b"}
+        mixing: dict[str, Any] = {"mixing": "global", "reads": "k·b" if cut else "2·b"}
         if not cut:
             yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner)
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", **reach)
+            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", **mixing)
         yield from attention_core(
             queries=blocks * b if cut else b,
             keys=keys,
@@ -160,7 +162,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             fused=place.fused,
             masked=masked,
             beside=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
-            **reach,
+            **mixing,
         )
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -66,7 +66,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         super().check(place)
         if self.window % 2:
             near = f"{self.window - 1} or {self.window + 1}"
-            raise ComponentError("window", f"{self.window} is odd, and half of it stands on each side; try {near}")
+            raise ComponentError("window", f"{self.window} is odd, and half of it is on each side; try {near}")
         self._check_grouped()
         if self.causal and self.global_tokens:
             raise ComponentError(
@@ -75,9 +75,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
                 "causal: false",
             )
         if self.global_tokens > place.grid.total:
-            raise ComponentError(
-                "global_tokens", f"{self.global_tokens} are more than the {place.grid.total} tokens here"
-            )
+            raise ComponentError("global_tokens", f"{self.global_tokens} are more than the {place.grid.total} tokens")
 
     def _check_grouped(self) -> None:
         field = "kv_heads" if self.shared > 1 else "position" if self.position == "rope" else ""
@@ -88,7 +86,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         if self.shared > 1 and not self.causal:
             raise ComponentError(
                 "kv_heads",
-                "only causal windows share keys and values among heads here; write causal: true, or leave it out",
+                "only causal windows have `kv_heads`; write causal: true, or leave it out",
             )
 
     def label(self) -> str:
@@ -112,14 +110,14 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         return round_up(grid.total, self.window * self.dilation)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        n, g, step = grid.total, self.global_tokens, self.dilation
+        n, g, dilation = grid.total, self.global_tokens, self.dilation
         if token < g:
             return range(n)
-        before = (self.window - 1 if self.causal else self.half) * step
-        after = 0 if self.causal else self.half * step
-        first = token - before if token >= before else token % step
-        band = range(first, min(token + after + 1, n), step)
-        return [*range(g), *(other for other in band if other >= g)]
+        before = (self.window - 1 if self.causal else self.half) * dilation
+        after = 0 if self.causal else self.half * dilation
+        first = token - before if token >= before else token % dilation
+        band = range(first, min(token + after + 1, n), dilation)
+        return [*range(g), *(token_read for token_read in band if token_read >= g)]
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """g rows and g columns, and the band among the tokens that are left."""
@@ -128,14 +126,16 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
 
     def _band(self, tokens: Number) -> Number:
         """Pairs of the band alone: n mod δ residue classes are one token longer than the others."""
-        step = self.dilation
-        each, longer = tokens // step, tokens % step
-        return longer * self._band_of_class(each + 1) + (step - longer) * self._band_of_class(each)
+        dilation = self.dilation
+        class_tokens, longer_classes = tokens // dilation, tokens % dilation
+        return longer_classes * self._band_of_class(class_tokens + 1) + (
+            dilation - longer_classes
+        ) * self._band_of_class(class_tokens)
 
     def _band_of_class(self, n: Number) -> Number:
         if self.causal:
-            most = lesser(self.window, n)
-            return n * most - most * (most - 1) // 2
+            window_tokens = lesser(self.window, n)
+            return n * window_tokens - window_tokens * (window_tokens - 1) // 2
         return band_pairs(n, self.half)
 
     def operations(self, place: Place) -> Iterator[Operation]:
@@ -166,9 +166,9 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             )
             kv = linear("global_kv", "K, V projections for global tokens", 0, d, 2 * inner, bias=self.projection_bias)
             yield without_work(kv)
-        kept = cache_write("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
-        full = rows == self.window  # a token more takes the place of the oldest
-        yield msgspec.structs.replace(kept, cache=Cached(kept.cached)) if full else kept
+        cached_rows = cache_write("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
+        is_full = rows == self.window  # a token more takes the place of the oldest
+        yield msgspec.structs.replace(cached_rows, cache=Cached(cached_rows.cached)) if is_full else cached_rows
         keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
         yield from attention_core(
             queries=1,
@@ -185,7 +185,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
 
     def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
         """Every token's own row: its band, and the global tokens."""
-        n, g, s, step = place.grid.total, self.global_tokens, self.half, self.dilation
+        n, g, s, dilation = place.grid.total, self.global_tokens, self.half, self.dilation
         band = BandedAttention(
             queries=p,
             side=s,
@@ -197,13 +197,13 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             reads="w" if self.causal else "w+1",
             reads_tokens=self.window + (0 if self.causal else 1),
             reads_both="w" if self.causal else "w+g+1" if g else "w+1",
-            shifted=(p + 2 * s * step) * self.kv_inner(place.dim),
+            shifted=(p + 2 * s * dilation) * self.kv_inner(place.dim),
             shared=self.shared,
         )
         if not self.causal:
             band = band._replace(
                 score_title="Attention scores QKᵀ in overlapping chunks",
-                score_macs=(p // s - step) * 4 * s * s * inner,
+                score_macs=(p // s - dilation) * 4 * s * s * inner,
                 score_moved=2 * p * self.heads * 3 * s,
             )
         yield from band.rows()
@@ -229,12 +229,12 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         n, p = place.grid.total, self.padded(place.grid)
         yield from super().notes(place)
         if p != n:
-            whole = f"windows of {self.window}" + (f", {self.dilation} apart" if self.dilation > 1 else "")
+            windows = f"windows of {self.window}" + (f", {self.dilation} apart" if self.dilation > 1 else "")
             yield (
-                f"{n} tokens padded to {p} for {whole}: {p - n} padding tokens are projected and attended over "
+                f"{n} tokens padded to {p} for {windows}: {p - n} padding tokens are projected and attended over "
                 "(masked), and counted"
             )
         if self.own_projections and not self.global_tokens:
-            yield "the three projections of global tokens are kept, and unused: there are no global tokens"
+            yield "the three projections of global tokens have parameters and are unused: there are no global tokens"
         if place.fused:
-            yield "sliding windows run in blocks, eager: there is no fused form of them here"
+            yield "sliding windows run in blocks, eager: they have no fused form"

@@ -87,10 +87,10 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     # What is read ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        both = self.integration in ("merged", "heads")
-        local = self._local(grid.total, token) if both or self.integration == "local" else range(0)
-        jumps = self._long(grid.total, token) if both or self.integration == "long" else []
-        return [*local, *(other for other in jumps if other not in local)]
+        joint = self.integration in ("merged", "heads")
+        local = self._local(grid.total, token) if joint or self.integration == "local" else range(0)
+        distant = self._long(grid.total, token) if joint or self.integration == "long" else []
+        return [*local, *(other for other in distant if other not in local)]
 
     def _local(self, n: int, token: int) -> range:
         block = token // self.stride * self.stride
@@ -123,31 +123,31 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         if self.pattern == "fixed":
             return (squares(n, self.stride) + n) // 2 if self.causal else squares(n, self.stride)
         begun = lesser(n, self.stride)
-        before = begun * (begun - 1) // 2 + (n - begun) * self.stride
-        return before + n if self.causal else 2 * before + n
+        live_entries = begun * (begun - 1) // 2 + (n - begun) * self.stride
+        return live_entries + n if self.causal else 2 * live_entries + n
 
     def long_pairs(self, n: Number) -> Number:
         """Strided: Σ over residue classes of s² or s(s + 1)/2. Fixed: Σ over cells of the tokens that read them."""
-        whole, rest = n // self.stride, n % self.stride
+        full_blocks, remainder = n // self.stride, n % self.stride
         if self.summary is None:
-            each = (self.stride - rest) * whole**2 + rest * (whole + 1) ** 2
-            return (each + n) // 2 if self.causal else each
-        c, late = self.summary, self.cells_of_the_rest(n)
+            class_pairs = (self.stride - remainder) * full_blocks**2 + remainder * (full_blocks + 1) ** 2
+            return (class_pairs + n) // 2 if self.causal else class_pairs
+        c, last_cells = self.summary, self.cells_of_the_rest(n)
         if not self.causal:
-            return n * (whole * c + late)
-        later = whole * c * (n - self.stride + c) - c * self.stride * (whole * (whole - 1) // 2)
-        return later - whole * (c * (c - 1) // 2) + late * (late + 1) // 2
+            return n * (full_blocks * c + last_cells)
+        later = full_blocks * c * (n - self.stride + c) - c * self.stride * (full_blocks * (full_blocks - 1) // 2)
+        return later - full_blocks * (c * (c - 1) // 2) + last_cells * (last_cells + 1) // 2
 
     def overlap(self, n: Number) -> Number:
         """Pairs of both factors: a token and itself, and those l apart; or, fixed, the cells of its own block."""
-        whole, rest = n // self.stride, n % self.stride
+        full_blocks, remainder = n // self.stride, n % self.stride
         if self.summary is None:
-            apart = greater(0, n - self.stride)
-            return n + apart if self.causal else n + 2 * apart
-        c, late = self.summary, self.cells_of_the_rest(n)
+            distant_pairs = greater(0, n - self.stride)
+            return n + distant_pairs if self.causal else n + 2 * distant_pairs
+        c, last_cells = self.summary, self.cells_of_the_rest(n)
         if not self.causal:
-            return whole * self.stride * c + rest * late
-        return whole * (c * (c + 1) // 2) + late * (late + 1) // 2
+            return full_blocks * self.stride * c + remainder * last_cells
+        return full_blocks * (c * (c + 1) // 2) + last_cells * (last_cells + 1) // 2
 
     def cells_of_the_rest(self, n: Number) -> Number:
         """Cells that a last, incomplete block has."""
@@ -219,31 +219,31 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         entries = {factor: prod(self.products(factor, blocks)) for factor in factors}
         yield self._memory_blocks("memory_blocks", place, blocks)
         yield elementwise("scale", "Scale queries 1/√d_k", "multiply", blocks.padded * self.key_inner(d), symbol="")
-        before: Number = 0
+        live_entries: Number = 0
         for factor in factors:
-            doubly, own = self.overlap(n) if factor == "long" else 0, h * entries[factor]
+            counted_twice, factor_entries = self.overlap(n) if factor == "long" else 0, h * entries[factor]
             groups, queries, keys = self.products(factor, blocks)
             yield matmul(
                 f"{factor}_scores",
                 f"Attention scores QKᵀ ({factor})",
                 entries[factor] * self.key_inner(d),
-                attention_entries=own,
-                matrix=matrix(own, before),
-                pairs=self._pairs_of(factor, n) - doubly,
+                attention_entries=factor_entries,
+                matrix=matrix(factor_entries, live_entries),
+                pairs=self._pairs_of(factor, n) - counted_twice,
                 core=Core(groups * h, queries, keys, self.key_inner(d) // h, self.inner(d) // h),
                 content_dependent=True,
                 **mixing[factor],
             )
             yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing[factor])  # in place
-            before += own
-        both = mixing["long"] | {
+            live_entries += factor_entries
+        joint = mixing["long"] | {
             "reads": " + ".join(mixing[factor]["reads"] for factor in factors),
             "reads_tokens": sum(mixing[factor]["reads_tokens"] for factor in factors),
         }
-        joined = h * sum(entries.values())
-        yield move("join", "Join scores of both factors", joined, matrix=matrix(joined, joined), **both)
-        weights = both | {"content_dependent": True, "matrix": matrix(joined, 2 * joined, kept=True)}
-        yield elementwise("softmax", "Softmax", "softmax", joined, symbol="softmax", **weights)
+        all_entries = h * sum(entries.values())
+        yield move("join", "Join scores of both factors", all_entries, matrix=matrix(all_entries, all_entries), **joint)
+        weights = joint | {"content_dependent": True, "matrix": matrix(all_entries, 2 * all_entries, kept=True)}
+        yield elementwise("softmax", "Softmax", "softmax", all_entries, symbol="softmax", **weights)
         for factor in factors:
             macs, title = entries[factor] * self.inner(d), f"Weighted sum AV ({factor})"
             yield matmul(f"{factor}_weighted_sum", title, macs, content_dependent=True, **mixing[factor])
@@ -285,6 +285,6 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
                 f"whatever N, the long factor is N²/{self.stride}{more}"
             )
         if self.integration == "merged" and place.fused:
-            yield "one softmax over two products has no fused kernel in PyTorch: it runs, and is counted, eager"
+            yield "one softmax over two products has no fused kernel in PyTorch: it runs eager, and is counted so"
         if not self.causal:
-            yield "the paper's patterns are causal; here both factors hold to both sides"
+            yield "the paper's patterns are causal; this one reads tokens on both sides"

@@ -12,7 +12,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div, common_divisor
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, Side
+from xfcost.formulas.component import Place, Side, check_no_special_tokens
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
@@ -57,21 +57,16 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         super().check(place)
         field = "reduction" if self.pooled is None else "pooled"
         if self.pooled is not None and self.reduction > 1:
-            raise ComponentError(
-                "pooled", f"the grid is pooled or reduced {self.reduction} times, not both; leave one out"
-            )
+            raise ComponentError("pooled", f"`pooled` and `reduction` exclude each other; leave one out")
         if not self._reduces:
             return
-        if place.grid.extra:
-            raise ComponentError(
-                field,
-                f"a grid is reduced, and {place.grid.extra} extra token(s) stand outside it here; "
-                "use reduction: 1, or leave them out",
-            )
+        check_no_special_tokens(
+            place.grid, "keys are reduced on a grid", field=field, hint="; use reduction: 1, or leave them out"
+        )
         if min(place.grid.sides) < self.reduction:
             raise ComponentError(
                 "reduction",
-                f"no patch of {self.reduction} along each side fits the grid {sides_text(place.grid.sides)}; "
+                f"patches of side {self.reduction} do not fit the grid {sides_text(place.grid.sides)}; "
                 f"it could be at most {min(place.grid.sides)}",
             )
 
@@ -103,17 +98,17 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         inside = self._in_patches(grid)
         if inside == grid.sides:
             return range(grid.total)
-        number = {spot: at for at, spot in enumerate(product(*(range(side) for side in grid.sides)))}
-        return [number[spot] for spot in product(*(range(side) for side in inside))]
+        number = {position: token for token, position in enumerate(product(*(range(side) for side in grid.sides)))}
+        return [number[position] for position in product(*(range(side) for side in inside))]
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.total * (prod(self._in_patches(grid)) + grid.extra)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """k is all that a grid is pooled to, not a side of it."""
-        component, spot = super().in_letters(place)
+        component, lettered_place = super().in_letters(place)
         pooled = self.pooled and lettered(self.pooled, "k", root=len(place.grid.sides))
-        return msgspec.structs.replace(component, pooled=pooled), spot
+        return msgspec.structs.replace(component, pooled=pooled), lettered_place
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
@@ -153,8 +148,8 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         kernel = self.kernel(grid)
         reads = letter_power("R", len(grid.sides))
         row = convolution("reduce", "Reduce patches", outputs=keys, kernel=kernel.sides, width=d, out_width=d)
-        reach = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides)}
-        yield msgspec.structs.replace(row, takes_input=True, **reach)
+        patch_mixing = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides)}
+        yield msgspec.structs.replace(row, takes_input=True, **patch_mixing)
         yield from norm("layer_norm", "norm", keys, d)
 
     def _pool(self, grid: Grid, width: Number) -> Operation:
@@ -162,18 +157,18 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
 
         In sum n + P - gcd(n, P) tokens enter, and ⌈(n + P - gcd(n, P))/P⌉ the longest.
         """
-        entering = [side + self.pooled - common_divisor(side, self.pooled) for side in grid.sides]
-        longest = [ceil_div(tokens, self.pooled) for tokens in entering]
+        pooled_tokens = [side + self.pooled - common_divisor(side, self.pooled) for side in grid.sides]
+        longest = [ceil_div(tokens, self.pooled) for tokens in pooled_tokens]
         mixing: dict[str, Any] = {"mixing": "global", "reads": "N/k", "reads_tokens": prod(longest)}
-        return elementwise("pool", "Adaptive average pool", "mean", prod(entering) * width, **mixing)
+        return elementwise("pool", "Adaptive average pool", "mean", prod(pooled_tokens) * width, **mixing)
 
     def notes(self, place: Place) -> Iterator[str]:
         grid = place.grid
-        rest = [side - inside for side, inside in zip(grid.sides, self._in_patches(grid), strict=True)]
-        if any(rest):
+        remainder = [side - inside for side, inside in zip(grid.sides, self._in_patches(grid), strict=True)]
+        if any(remainder):
             yield (
                 f"patches of {sides_text(self.kernel(grid).sides)} don't tile the grid {sides_text(grid.sides)}: "
-                f"its last {sides_text(rest)} rows and columns stand in no key, and no other token reads them"
+                f"its last {sides_text(remainder)} rows and columns go into no key, and no other token reads them"
             )
         if self.pooled is not None and min(grid.sides) < self.pooled:
             yield f"the grid {sides_text(grid.sides)} is pooled to more: {sides_text(self.reduced(grid).sides)} keys"

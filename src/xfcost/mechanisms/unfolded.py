@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import NonCausalMixer
-from xfcost.formulas.component import Place, Side
+from xfcost.formulas.component import Place, Side, check_no_special_tokens
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import letter_power, linear
 from xfcost.ledger.errors import ComponentError
@@ -40,8 +40,7 @@ class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
     def check(self, place: Place) -> None:
         super().check(place)
         grid = place.grid
-        if grid.extra:
-            raise ComponentError("kind", f"patches tile a grid, and {grid.extra} extra token(s) stand outside it here")
+        check_no_special_tokens(grid, "patches tile a grid")
         if any(side % self.patch for side in grid.sides):
             raise ComponentError(
                 "patch",

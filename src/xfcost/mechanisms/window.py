@@ -11,7 +11,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
+from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads, check_no_special_tokens
 from xfcost.formulas.cosine_attention import scaled_cosine
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.position_bias import log_cpb_rows, relative_bias_table
@@ -60,16 +60,13 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
-        if place.grid.extra:
-            raise ComponentError(
-                "kind", f"windows tile a grid, and {place.grid.extra} extra token(s) stand outside it here"
-            )
+        check_no_special_tokens(place.grid, "windows tile a grid")
         if self.shift >= self.size:
             raise ComponentError(
                 "shift", f"{self.shift} is not below the window's size {self.size}; usual is {self.size // 2}"
             )
         if not self.key_bias and not self.projection_bias:
-            raise ComponentError("key_bias", "with projection_bias: false no projection has a bias; leave it out")
+            raise ComponentError("key_bias", "projection_bias: false leaves out all biases; leave this out")
 
     @property
     def biased_output(self) -> bool:
@@ -175,20 +172,20 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         if self._clipped(place.grid):
             yield self._clipping(place.grid)
         if padded.sides != place.grid.sides:
-            more = padded.tokens - place.grid.tokens
+            padding = padded.tokens - place.grid.tokens
             yield (
                 f"grid {sides_text(place.grid.sides)} padded to {sides_text(padded.sides)} "
                 f"for windows of {sides_text(window)}: "
-                f"{more} padding tokens are projected and attended over, and counted"
+                f"{padding} padding tokens are projected and attended over, and counted"
             )
 
     def _clipping(self, grid: Grid) -> str:
-        whole, window = sides_text((self.size,) * len(grid.sides)), self.window(grid)
-        covered = window == tuple(grid.sides)
-        clipped = "the" if covered else f"{sides_text(window)} on the"
+        unclipped, window = sides_text((self.size,) * len(grid.sides)), self.window(grid)
+        fits_grid = window == tuple(grid.sides)
+        clipped = "the" if fits_grid else f"{sides_text(window)} on the"
         shifted = "shifted along its longer sides alone" if any(self.shifts(grid)) else "not shifted"
         bound = "; its bias table, and so the parameters, depend on the resolution" if self.bias == "relative" else ""
-        return f"window {whole} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
+        return f"window {unclipped} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
 
 
 def _unravel(token: int, sides: tuple[int, ...]) -> tuple[int, ...]:
@@ -201,6 +198,6 @@ def _unravel(token: int, sides: tuple[int, ...]) -> tuple[int, ...]:
 
 def _squares(side: Number, window: Number, shift: Number) -> Number:
     """Σ length² of the runs of one side, in closed form: a first run of `shift`, whole windows, a rest."""
-    whole = (side - shift) // window
-    rest = side - shift - whole * window
-    return shift * shift + whole * window * window + rest * rest
+    unclipped = (side - shift) // window
+    rest = side - shift - unclipped * window
+    return shift * shift + unclipped * window * window + rest * rest

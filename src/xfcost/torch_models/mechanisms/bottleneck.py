@@ -71,7 +71,7 @@ class BottleneckBlock(nn.Module):
 
 def spatial(config: Bottleneck, inside: Place, tables: Tables) -> nn.Module:
     """The module of what stands in place of the 3×3: (B, N, W) -> (B, N', W)."""
-    mixer = config.instead
+    mixer = config.spatial_mixer
     make: Any = SPATIAL[type(mixer)]
     made: nn.Module = make(mixer, inside, tables)
     return made
