@@ -26,12 +26,12 @@ def run(  # noqa: PLR0913 - options
     ] = None,
     force: Force = False,
 ) -> None:
-    """One block of each system, side by side.
+    """One block of each system, side by side; of one system alone, one of each stage that is built otherwise.
 
     Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked.
     """
+    from xfcost.counting.diagram import diagram
     from xfcost.counting.run_options import make_run
-    from xfcost.report.blocks import diagram
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target, write_whole
     from xfcost.spec.load import expanded, load

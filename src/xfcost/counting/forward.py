@@ -23,7 +23,7 @@ from xfcost.ledger.operation import COUNTED, Operation
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
-from xfcost.spec.load import Loaded
+from xfcost.spec.load import Loaded, is_path
 from xfcost.spec.reversible import is_reversible
 from xfcost.spec.walk import Run, place
 
@@ -48,10 +48,12 @@ def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
         told = _order_of_table(name, architecture) if orders else None
         yield msgspec.structs.replace(table, stage="shared", block="shared", order=told)
     letters = _letters_of_doors(architecture) if orders else {}
+    in_blocks = {part.path for part in architecture.block_parts()}
     for part, stage, block, times in architecture.parts():
         known = _orders(part, architecture, letters.get(part.path)) if orders else {}
         for row in _of_part(part, architecture):
-            placed = _placed(row, part, architecture, stage=stage, block=block, times=times)
+            where = {"stage": stage, "block": block, "in_block": part.path in in_blocks}
+            placed = _placed(row, part, architecture, where, times=times)
             full = msgspec.structs.replace(placed, order=known.get(row.path)) if orders else placed
             yield _with_traffic(full, architecture)
 
@@ -110,15 +112,15 @@ def _of_part(part: Part, architecture: Architecture) -> Iterable[Operation]:
     return rows
 
 
-def _placed(row: Operation, part: Part, architecture: Architecture, *, stage: str, block: str, times: int) -> Operation:
+def _placed(row: Operation, part: Part, architecture: Architecture, where: dict[str, Any], *, times: int) -> Operation:
     """A component's row at its place in the whole: its full path, and the batch in what a batch multiplies."""
     return msgspec.structs.replace(
         batched(row, architecture.batch),
         path=f"{part.path}.{row.path}",
+        sublayer=part.path,
         recomputed=is_reversible(part.residual),
-        stage=stage,
-        block=block,
         times=times * row.times,
+        **where,
     )
 
 
@@ -174,6 +176,7 @@ def metadata(architecture: Architecture) -> Metadata:
         logits=architecture.logits,
         memory_level=architecture.memory_level,
         source=architecture.source,
+        preset=not is_path(architecture.source),
         paper=spec.paper,
         notes=tuple(_notes(architecture)),
         image=_image(streams),

@@ -25,6 +25,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of on-chip memory that attention is tiled for, where that was asked."""
     source: str = ""
     """The preset's name or the file."""
+    preset: bool = False
+    """Is the source a preset?"""
     paper: str | None = None
     notes: tuple[str, ...] = ()
     """What a reader must be told: padding, clipped windows, tables bound to the resolution."""

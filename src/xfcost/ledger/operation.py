@@ -113,6 +113,10 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Query-key pairs per head and sample that the pattern allows; the dense product computes at least these."""
     stage: str = ""
     block: str = ""
+    sublayer: str = ""
+    """The YAML path of its sub-layer."""
+    in_block: bool = False
+    """Is its sub-layer one of a stage's blocks, and not of the stem, a stage's entry or the head?"""
     shared: str | None = None
     """The name of the shared table that this operation uses; its parameters stand in the table's own row."""
     traced_params: int | None = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from xfcost.counting.sweep import TOKENS, Axis
 from xfcost.ledger import units
 from xfcost.ledger.units import DASH
-from xfcost.report.ends import End, label_ends
+from xfcost.report.line_labels import End, label_ends
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.metrics import Unit
 from xfcost.report.style import SYSTEMS

@@ -74,6 +74,11 @@ class Stream(NamedTuple):
     embed: tuple[Part, ...]
     stages: tuple[Stage, ...]
 
+    @property
+    def name(self) -> str:
+        """`encoder` or `decoder`; nothing where it is the whole model."""
+        return self.path.removesuffix(".")
+
     def parts(self) -> Iterator[Part]:
         """Every part once, in the order in which each first runs; the ends of reversible stages have nothing of it."""
         yield from self.embed
@@ -117,7 +122,7 @@ class Architecture(NamedTuple):
     def parts(self) -> Iterator[tuple[Part, str, str, int]]:
         """Every part once, in the order it runs: (part, stage label, block label, times)."""
         for stream in self.streams:
-            door = f"{stream.path[:-1]} embed" if stream.path else "embed"
+            door = f"{stream.name} embed" if stream.name else "embed"
             for part in stream.embed:
                 yield part, door, door, 1
             for stage in stream.stages:
@@ -130,6 +135,13 @@ class Architecture(NamedTuple):
                     yield stage.exit, stage.label, f"{stage.label} · exit", 1
         if self.head:
             yield self.head, "head", "head", 1
+
+    def block_parts(self) -> Iterator[Part]:
+        """The sub-layers of all blocks: nothing of the stem, a stage's entry or the head."""
+        for stream in self.streams:
+            for stage in stream.stages:
+                for block in stage.blocks:
+                    yield from block.parts
 
     @property
     def logits(self) -> Logits | None:
