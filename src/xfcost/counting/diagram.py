@@ -107,13 +107,14 @@ class _Drawn:
         # blocks stand in the order in which they first run
         mixers = (one for one in stage.blocks if any(isinstance(part.component, Mixer) for part in one.parts))
         self.block = next(mixers, stage.blocks[0])
+        self.labels = [block.label for block in stage.blocks]
         self.boxes = tuple(boxes_of(self.block, rows))
 
     def alike(self, other: _Drawn) -> bool:
-        """Has it the same boxes? Widths and figures may differ."""
-        return len(self.boxes) == len(other.boxes) and all(
-            one.alike(its) for one, its in zip(self.boxes, other.boxes, strict=True)
-        )
+        """Has it the same kinds of blocks and the same boxes? Widths and figures may differ."""
+        if self.labels != other.labels or len(self.boxes) != len(other.boxes):
+            return False
+        return all(one.alike(its) for one, its in zip(self.boxes, other.boxes, strict=True))
 
     def column(self, notes: Sequence[str]) -> Column:
         """Its column: the stage, N, the width and how often the block is repeated above the boxes."""
@@ -124,7 +125,7 @@ class _Drawn:
 
     def notes(self) -> Iterator[str]:
         """Which other blocks the stage has."""
-        labels = [other.label for other in self.stage.blocks]
+        labels = self.labels
         if len(labels) == 1:
             return
         where = f", stage {self.number + 1}" if self.stages > 1 else ""

@@ -56,7 +56,9 @@ def diagram_figure(diagram: Diagram) -> Figure:
     count = len(diagram.columns)
     width = 2 * _MARGIN + count * _BOX + (count - 1) * _BETWEEN + (_TAG if diagram.differing else 0)
     long = dict.fromkeys(column.name for column in diagram.columns if len(column.name) > _NAME_LETTERS)
-    notes = [line for note in [*long, *diagram.notes] for line in textwrap.wrap(note, int((width - _MARGIN) / _CHARACTER))]
+    notes = [
+        line for note in [*long, *diagram.notes] for line in textwrap.wrap(note, int((width - _MARGIN) / _CHARACTER))
+    ]
     foot = _LINE * len(notes) + 0.75
     height = _HEAD + sum(heights) + _GAP * (len(heights) - 1) + foot
     figure = Figure(figsize=(width, height))

@@ -75,5 +75,7 @@ def endnotes(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
     yield from note_texts(notes, verbose=verbose)
     yield from run_texts(comparison.ledgers[0])
     if any(figures["score_dot_products"] is not None for figures in comparison.figures.values()):
-        yield Text("score dot products: per head, in the first block that has scores, without special tokens", style="dim")
+        yield Text(
+            "score dot products: per head, in the first block that has scores, without special tokens", style="dim"
+        )
     yield Text(CONVENTION, style="dim")

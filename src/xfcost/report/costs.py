@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+
 from rich.text import Text
 
 from xfcost.ledger import units

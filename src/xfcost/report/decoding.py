@@ -81,9 +81,7 @@ def generation_text(generation: Generation) -> Text:
             (f"{m:,} new tokens after {n:,}, without a cache: ", "bold"), *_work_words(generation.without_cache)
         )
     more = _times_more(total.macs, generation.without_cache.macs)
-    return Text.assemble(
-        (f"{m:,} new tokens after {n:,}: ", "bold"), *_work_words(total), f" ({more} without a cache)"
-    )
+    return Text.assemble((f"{m:,} new tokens after {n:,}: ", "bold"), *_work_words(total), f" ({more} without a cache)")
 
 
 def _work_words(work: Work) -> tuple[str, ...]:

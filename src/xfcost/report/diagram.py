@@ -10,7 +10,6 @@ from xfcost.counting.boxes import Box
 from xfcost.counting.diagram import Diagram
 from xfcost.ledger import units
 from xfcost.ledger.operation import Mixing
-
 from xfcost.report.style import TERMINAL, WORDS
 
 if TYPE_CHECKING:

@@ -113,6 +113,7 @@ def recurs(ledger: Ledger) -> bool:
 
 
 def figure_text(quantity: str, value: float | None) -> str:
+    """A figure in the unit of its quantity."""
     if value is None:
         return units.DASH
     if quantity in _WRITTEN:

@@ -13,6 +13,7 @@ from xfcost.report.console import show
 from xfcost.report.export import to_csv, to_markup
 from xfcost.report.output import Format
 
+
 def print_gallery(rows: list[dict[str, Any]]) -> None:
     """Families with their presets, or with totals one line per preset."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")

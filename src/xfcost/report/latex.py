@@ -107,13 +107,11 @@ def _in_formula(part: str) -> str:
         return f"^{{{''.join(_SUPER[one] for one in part)}}}"
     if first in _SUB:
         return f"_{{{''.join(_SUB[one] for one in part)}}}"
-    if part in ("log", "min", "max"):
-        return rf"\{part} "
     if len(part) > 1:
-        return rf"\ \mathrm{{{part}}}"
-    if part in _MATH:
-        return f"{_MATH[part]} "
-    return _MATH_SPECIAL.get(part, part) if part.isascii() else rf"\mbox{{{_written(part)}}}"
+        return rf"\{part} " if part in ("log", "min", "max") else rf"\ \mathrm{{{part}}}"
+    if part.isascii():
+        return _MATH_SPECIAL.get(part, part)
+    return f"{_MATH[part]} " if part in _MATH else rf"\mbox{{{_written(part)}}}"
 
 
 def _written(character: str) -> str:
@@ -134,7 +132,7 @@ def _written(character: str) -> str:
 
 def _accented(character: str) -> str:
     r"""`é` -> `\'{e}`; a character that pdflatex may not know, as its code point."""
-    base, *marks = unicodedata.normalize("NFD", character)
+    base, *marks = list(unicodedata.normalize("NFD", character))
     if marks and base.isascii() and all(mark in _ACCENTS for mark in marks):
         for mark in marks:
             base = rf"\{_ACCENTS[mark]}{{{base}}}"

@@ -52,7 +52,13 @@ def _cells(row: Operation, ledger: Ledger) -> list[str]:
 
 
 def _total(ledger: Ledger, *, train: bool, traced: bool) -> list[str]:
-    quantities = ["params", "macs", *(["backward_macs"] if train else []), "flops", *(["traced_macs"] if traced else [])]
+    quantities = [
+        "params",
+        "macs",
+        *(["backward_macs"] if train else []),
+        "flops",
+        *(["traced_macs"] if traced else []),
+    ]
     return ["total", "", "", "", *(number(units.count(ledger.total(one))) for one in quantities), number("100 %")]
 
 

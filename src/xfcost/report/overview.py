@@ -12,11 +12,11 @@ from rich.text import Text
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.overtaking import NamedOrder
 from xfcost.ledger import units
-from xfcost.report.crossovers import range_text, search_text
-from xfcost.report.input_description import common_input_text, input_warnings, names_text, run_text
 from xfcost.report.agreement import COUNTED_ONLY, agreement_texts
 from xfcost.report.comparison_answer import exponent_text
+from xfcost.report.crossovers import range_text, search_text
 from xfcost.report.decoding import intensity_number
+from xfcost.report.input_description import common_input_text, input_warnings, names_text, run_text
 from xfcost.report.notes import note_texts
 from xfcost.report.run_settings import run_texts
 from xfcost.report.style import TERMINAL
@@ -153,7 +153,13 @@ def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Gr
     head.append(f"\n{_extremes(comparison)}", style="not bold")
     for warning in input_warnings(dict(zip(_short(comparison).values(), metadata, strict=True))):
         head.append(f"\n{warning}", style="bold yellow")
-    parts: list[RenderableType] = [head, Text(), table(comparison, width), Text(), *endnotes(comparison, width, verbose=verbose)]
+    parts: list[RenderableType] = [
+        head,
+        Text(),
+        table(comparison, width),
+        Text(),
+        *endnotes(comparison, width, verbose=verbose),
+    ]
     return Group(*parts)
 
 
@@ -162,9 +168,7 @@ def _short(comparison: Comparison) -> dict[str, str]:
     metadata = [ledger.metadata for ledger in comparison.ledgers]
     sources = [one.source for one in metadata]
     lines = zip(comparison.names, metadata, strict=True)
-    return {
-        name: one.source if one.preset and sources.count(one.source) == 1 else name for name, one in lines
-    }
+    return {name: one.source if one.preset and sources.count(one.source) == 1 else name for name, one in lines}
 
 
 def _filled(comparison: Comparison) -> list[Column]:
@@ -200,13 +204,11 @@ def endnotes(comparison: Comparison, width: int, *, verbose: bool) -> Iterator[T
     short = _short(comparison)
     searches: dict[str, list[str]] = {}
     for one in comparison.searches:
-        text = search_text(one) if verbose else range_text(one).removeprefix("counted ")
-        searches.setdefault(text, []).append(short[one.systems[1]])
+        where = search_text(one) if verbose else range_text(one).removeprefix("counted ")
+        searches.setdefault(where, []).append(short[one.systems[1]])
     for where, names in searches.items():
         whose = f" ({names_text(names)})" if len(searches) > 1 else ""
-        yield Text(
-            f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{whose}", style="dim"
-        )
+        yield Text(f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{whose}", style="dim")
     if any(_changes_back(comparison, name) for name in comparison.names):
         yield Text("*: not at all counted N above it; json has the order at each", style="dim")
     notes: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Sweeps and measured ledgers -> the scaling chart: which numbers, under which words."""
+"""Sweeps and measured ledgers -> the data of the scaling chart."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from xfcost.counting.sweep import TOKENS, Sweep, slope, traced
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
+from xfcost.report.chart import Chart, Line, Points, slope_text
 from xfcost.report.metrics import METRICS
-from xfcost.report.plot import Chart, Line, Points, slope_text
 
-# Of more systems a footnote doesn't say which ones it is about.
+# Systems that a footnote names.
 _MOST_NAMED: Final = 4
 
 
@@ -81,7 +81,7 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
 def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]]) -> str:
     """How the numbers came about."""
     chosen = METRICS[metric]
-    run = "one token more, N with it cached" if metadata.mode == "decode" else "one forward"
+    run = "one decode step at N cached tokens" if metadata.mode == "decode" else "one forward"
     how = chosen.how.replace("one forward", run)
     words = [how, f"batch {metadata.batch}", f"{metadata.attention} attention"]
     timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)

@@ -84,7 +84,11 @@ def _work(step: TrainingStep) -> Table:
         table.add_row(name, units.count(macs), units.count(2 * macs), more)
     macs = step.forward_macs + step.backward_macs
     table.add_row(
-        "forward and backward", units.count(macs), units.count(step.model_flops), "without element-wise work", style="bold"
+        "forward and backward",
+        units.count(macs),
+        units.count(step.model_flops),
+        "without element-wise work",
+        style="bold",
     )
     each = OPTIMIZERS[step.optimizer].flops
     table.add_row(f"update, {step.optimizer}", units.DASH, units.count(step.update_flops), f"{each} per parameter")
@@ -97,7 +101,7 @@ def _memory(ledger: Ledger, step: TrainingStep) -> Table:
     table.add_row("parameters", units.size(step.params_bytes), f"{number}, {dtype}")
     table.add_row("gradients", units.size(step.gradients_bytes), dtype)
     if step.master_bytes:
-        table.add_row("master copy", units.size(step.master_bytes), "parameters in float32, which the optimizer updates")
+        table.add_row("master copy", units.size(step.master_bytes), "parameters in float32, updated by the optimizer")
     table.add_row("optimizer states", units.size(step.optimizer_bytes), _states(step))
     table.add_row("saved activations", units.size(step.kept_bytes), _activations(ledger, step))
     if step.total_bytes is not None:
@@ -140,9 +144,10 @@ def _beside_the_estimate(run: WholeRun, *, several_streams: bool) -> str:
     else:
         name = "embeddings and norms" if rest <= 0 else "weights applied more than once per token"
     excess = run.excess_over_estimate
+    side = "above" if excess >= 0 else "below"
     return (
-        f"the exact count is {_percent(abs(excess))} {'above' if excess >= 0 else 'below'} 6·P·D "
-        f"({scientific(run.estimate)}): attention matmuls {_signed(run.attention_over_estimate)}, {name} {_signed(rest)}"
+        f"the exact count is {_percent(abs(excess))} {side} 6·P·D ({scientific(run.estimate)}): "
+        f"attention matmuls {_signed(run.attention_over_estimate)}, {name} {_signed(rest)}"
     )
 
 
