@@ -19,6 +19,7 @@ import pytest
 import xfcost
 from helpers import xf
 from strategies import as_yaml
+from xfcost.counting.gallery import gallery_rows
 from xfcost.counting.sweep import records as sweep_records
 from xfcost.ledger.core import Core
 from xfcost.ledger.ledger import Ledger
@@ -28,7 +29,6 @@ from xfcost.ledger.modes import Generation, Work
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Training, TrainingStep
 from xfcost.report.export import comparison_text, grouped, ledger_text, records, to_csv
-from xfcost.report.gallery import gallery_rows
 
 # ── no column is another's ───────────────────────────────────────────────────────────────────────────────────────────
 

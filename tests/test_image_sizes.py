@@ -13,7 +13,7 @@ from helpers import xf
 from xfcost.ledger.metadata import Metadata
 from xfcost.report.compare import comparison_plain
 from xfcost.report.export import comparison_text, ledger_text
-from xfcost.report.inputs import circumstances, input_warnings
+from xfcost.report.input_description import circumstances, input_warnings
 from xfcost.report.table import ledger_plain
 
 # Patches of 8: 28·8 = 224. Patches of 4: 28·4 = 112.

@@ -20,6 +20,7 @@ from references.plain import normed
 from strategies import as_yaml
 from test_every_mechanism import LargestTensor
 from xfcost.counting.comparison import compared
+from xfcost.counting.diagram import diagram
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.pooling_attention import PoolingAttention
@@ -27,7 +28,6 @@ from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
-from xfcost.report.blocks import diagram
 from xfcost.report.diagram import diagram_plain
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load

@@ -30,6 +30,7 @@ from xfcost.commands.options import (
     Tokens,
     Trace,
     TrainTokens,
+    Verbose,
 )
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.objects import View
@@ -61,6 +62,7 @@ def run(  # noqa: PLR0913 - options
     trace: Trace = True,
     device: Device = None,
     format_: FormatOption = None,
+    verbose: Verbose = False,
     output: Output = None,
     force: Force = False,
 ) -> None:
@@ -100,11 +102,11 @@ def run(  # noqa: PLR0913 - options
     if form == "table" and output is None:
         from xfcost.report.table import print_ledger
 
-        print_ledger(ledger, view)
+        print_ledger(ledger, view, verbose=verbose)
     else:
         from xfcost.report.export import ledger_text
 
-        options.deliver(ledger_text(ledger, form, view), output, force=force)
+        options.deliver(ledger_text(ledger, form, view, verbose=verbose), output, force=force)
     options.verdict([ledger])
 
 

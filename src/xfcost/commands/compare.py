@@ -30,6 +30,7 @@ from xfcost.commands.options import (
     Tokens,
     Trace,
     TrainTokens,
+    Verbose,
 )
 
 
@@ -55,6 +56,7 @@ def run(  # noqa: PLR0913 - options
     trace: Trace = False,
     device: Device = None,
     format_: FormatOption = None,
+    verbose: Verbose = False,
     output: Output = None,
     force: Force = False,
 ) -> None:
@@ -94,9 +96,9 @@ def run(  # noqa: PLR0913 - options
     if form == "table" and output is None:
         from xfcost.report.compare import print_comparison
 
-        print_comparison(comparison)
+        print_comparison(comparison, verbose=verbose)
     else:
         from xfcost.report.export import comparison_text
 
-        options.deliver(comparison_text(comparison, form), output, force=force)
+        options.deliver(comparison_text(comparison, form, verbose=verbose), output, force=force)
     options.verdict(comparison.ledgers)
