@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyBboxPatch
@@ -226,3 +228,27 @@ def test_a_long_name_stays_above_its_column(tmp_path):
     svg = target.read_text(encoding="utf-8")
     assert "Network Network Network Network N…" in svg
     assert "of mine" in " ".join(svg.split())  # the whole name below
+
+
+def test_stages_that_are_not_drawn_are_named():
+    notes = built("vit", "swin").notes
+    assert (
+        "Swin-T: stages 2, 3 and 4 have the boxes of stage 1, at N = 784 (28×28), 196 (14×14), 49 (7×7) and "
+        "d = 192, 384, 768."
+    ) in notes
+    assert not any(note.startswith("ViT") for note in notes)
+    others = built("vit", "pvt-tiny").notes
+    assert "PVT-Tiny: stage 4 has other boxes, not drawn; a diagram of this system alone draws them." in others
+
+
+def test_of_one_system_every_stage_that_is_built_otherwise_is_drawn():
+    first, last = built("pvt-tiny").columns
+    assert (first.where[0], last.where[0]) == ("stage 1 of 4", "stage 4 of 4")
+    assert first.where[-1] == "×2"
+    assert not any("not drawn" in note for note in built("pvt-tiny").notes)
+    many = built("mobilevit-s")
+    assert len(many.columns) == 4
+    drawn = {column.where[0] for column in many.columns}
+    text = " ".join(many.notes)
+    for number in range(1, 10):
+        assert f"stage {number} of 9" in drawn or re.search(rf"stages? [^:]*\b{number}\b", text)

@@ -51,7 +51,9 @@ def test_mixing_operations_have_their_kinds_and_orders(page):
 def test_the_sentence_names_the_relative_position_bias_as_the_exception(page, ledgers):
     # Swin-T: 169 entries × heads (3, 6, 12, 24) × blocks (2, 2, 6, 2) = 169·138
     assert 169 * (3 * 2 + 6 * 2 + 12 * 6 + 24 * 2) == 23_322
-    assert "Mixing operations hold no parameters, with one exception: the relative position bias" in parameter_sentence(page)
+    assert "Mixing operations hold no parameters, with one exception: the relative position bias" in parameter_sentence(
+        page
+    )
     assert "Swin-T: 23,322 of 28,288,354, 0.1 %" in parameter_sentence(page)
     assert "ViT" not in parameter_sentence(page).partition(". All")[0]
 

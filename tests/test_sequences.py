@@ -72,7 +72,7 @@ def test_masks_are_told_with_what_they_leave() -> None:
     """N = 8: 36 of 64 scores per head of a causal layer."""
     (text,) = mask_texts(analyze("gpt2", N=8, trace=False))
     assert f"{12 * 12 * 36:,}".replace(",", "") in text.plain.replace(",", "")
-    assert "(56.2 %)" in text.plain
+    assert "the causal mask keeps 56.2 % of scores" in text.plain
     assert not list(mask_texts(analyze("vit", trace=False)))
 
 

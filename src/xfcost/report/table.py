@@ -110,9 +110,9 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iter
 
 
 def _notes(ledger: Ledger, *, verbose: bool) -> Iterator[str]:
-    yield from ledger.metadata.notes
     if active_params(ledger):
-        yield "active parameters are those that one token uses: its experts, and embeddings, routers and heads whole"
+        yield "active parameters: those that one token uses; of experts its own, embeddings, routers and heads whole"
+    yield from ledger.metadata.notes
     if verbose and ledger.metadata.published_left_out:
         yield "published figures are left out: they are of one forward of the spec as written, at its own size, batch 1"
 
