@@ -30,6 +30,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     paper: str | None = None
     notes: tuple[str, ...] = ()
     """What a reader must be told: padding, clipped windows, tables bound to the resolution."""
+    padded: bool = False
+    """Are tokens padded to whole windows, blocks or chunks, so that costs grow in steps?"""
     published: tuple[dict[str, Any], ...] = ()
     image: tuple[int, ...] | None = None
     """Height and width of the image that comes in (a video's frames before them); None where none does."""

@@ -10,6 +10,7 @@ from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import depthwise, elementwise, fixed, in_all, in_chunk, linear, move, product, state, window
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
@@ -142,7 +143,7 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
     def notes(self, place: Place) -> Iterator[str]:
         n, chunks = place.grid.total, self.chunks(place.grid)
         if chunks * self.chunk != n:
-            yield (
+            yield PaddingNote(
                 f"{n:,} tokens padded to {chunks:,} chunks of {self.chunk}: "
                 f"{chunks * self.chunk - n:,} padding tokens are computed, and counted"
             )

@@ -28,7 +28,7 @@ def timing_texts(ledger: Ledger) -> Iterator[Text]:
 def _what_runs(ledger: Ledger) -> str:
     if ledger.training is not None:
         return f"a step of training, {ledger.training.step.optimizer} in {ledger.metadata.dtype}"
-    return "a step" if ledger.step else "a forward"
+    return "a decode step" if ledger.step else "a forward"
 
 
 def _runs(timing: Timing, what: str) -> str:
@@ -38,8 +38,8 @@ def _runs(timing: Timing, what: str) -> str:
 
 def _phases(text: Generation) -> str:
     """How long the prefill took, and the steps."""
-    both = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
-    return f"for {text.new_tokens:,} new tokens ({both})"
+    phases = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
+    return f"for {text.new_tokens:,} new tokens ({phases})"
 
 
 # What an account is called in a sentence.

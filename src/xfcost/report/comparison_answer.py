@@ -37,6 +37,8 @@ def answer_texts(comparison: Comparison) -> Iterator[Text]:
 
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
     """`Swin-T has the least at N = 784: 1.180 G, 18.99× less than ViT-S/8 (22.41 G)`."""
+    if not all(values.values()):
+        return _none_and_some(quantity, values)
     ranked = sorted(values, key=lambda name: values[name])
     least, others = ranked[0], ranked[1:]
     if len(set(values.values())) == 1:
@@ -45,6 +47,13 @@ def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]
         f"{_times_less(values[least], values[name])} {name} ({figure_text(quantity, values[name])})" for name in others
     )
     return f"{least} has the least{_at(comparison)}, {figure_text(quantity, values[least])}: {against}"
+
+
+def _none_and_some(quantity: str, values: dict[str, int | float]) -> str:
+    """`none in ResNet-50; 8.353 MiB in Swin-T`."""
+    none = ", ".join(name for name, value in values.items() if not value)
+    some = ", ".join(f"{figure_text(quantity, value)} in {name}" for name, value in values.items() if value)
+    return f"none in {none}; {some}"
 
 
 def _at(comparison: Comparison) -> str:
@@ -56,8 +65,6 @@ def _times_less(less: float, more: float) -> str:
     """`16× less than`, `as much as`, `hardly less than`."""
     if less == more:
         return "as much as"
-    if not less:
-        return "none, against"
     times = units.ratio(more / less)
     return "hardly less than" if times == "1×" else f"{times} less than"
 

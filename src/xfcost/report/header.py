@@ -45,7 +45,9 @@ def _totals(ledger: Ledger) -> Text:
     active = active_params(ledger)
     used = f" ({units.exact(active)} active)" if active is not None else ""
     work = {"decode": " per step", "train": " forward"}.get(ledger.metadata.mode, "")
+    params = f"{units.exact(ledger.total('params'))} parameters{used}"
+    if ledger.generation is not None and ledger.generation.with_cache is not None:
+        return Text(params)  # its MACs and FLOPs are above
     return Text(
-        f"{units.exact(ledger.total('params'))} parameters{used}   "
-        f"{units.exact(ledger.total('macs'))} MACs   {units.exact(ledger.total('flops'))} FLOPs{work}"
+        f"{params}   {units.exact(ledger.total('macs'))} MACs   {units.exact(ledger.total('flops'))} FLOPs{work}"
     )

@@ -207,8 +207,10 @@ def endnotes(comparison: Comparison, width: int, *, verbose: bool) -> Iterator[T
         where = search_text(one) if verbose else range_text(one).removeprefix("counted ")
         searches.setdefault(where, []).append(short[one.systems[1]])
     for where, names in searches.items():
-        whose = f" ({names_text(names)})" if len(searches) > 1 else ""
-        yield Text(f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{whose}", style="dim")
+        of_names = f" ({names_text(names)})" if len(searches) > 1 else ""
+        yield Text(
+            f"fewer MACs: than {short[comparison.names[0]]} at the same N, counted {where}{of_names}", style="dim"
+        )
     if any(_changes_back(comparison, name) for name in comparison.names):
         yield Text("*: not at all counted N above it; json has the order at each", style="dim")
     notes: dict[str, list[str]] = {}

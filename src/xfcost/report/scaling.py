@@ -95,12 +95,11 @@ def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]])
 
 
 def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
-    notes = {one.name: {note for ledger in one.ledgers for note in ledger.metadata.notes} for one in sweeps}
-    padded = [name for name, said in notes.items() if any("padded" in note for note in said)]
+    padded = [one.name for one in sweeps if any(ledger.metadata.padded for ledger in one.ledgers)]
     parts = []
     if padded and metric != "params":
-        whose = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
-        parts.append(f"Steps{whose}: padding to whole windows or blocks, counted as it runs.")
+        names = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
+        parts.append(f"Steps{names}: padding to whole windows or blocks, counted as it runs.")
     parts += [f"{one.name} has no {numbers_text(one)}." for one in sweeps if one.skipped]
     parts += [f"{one.name} ends at {one.axis.word} = {one.xs[-1]:,}." for one in sweeps if one.ended]
     return " ".join(parts)

@@ -99,7 +99,7 @@ def published_table(published: list[dict[str, Any]]) -> Table:
 def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iterator[Text]:
     """Time, notes, letters, hidden columns, and the convention of the numbers."""
     yield from timing_texts(ledger)
-    yield from note_texts(_notes(ledger, verbose=verbose), verbose=verbose)
+    yield from note_texts(_notes(ledger), verbose=verbose)
     if listed:
         yield from _hidden(ledger, width, verbose=verbose)
         shown = [text for row in ledger.rows for text in (order_cell(row), row.reads) if text]
@@ -109,11 +109,11 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iter
     yield Text(f"{each}{CONVENTION}", style="dim")
 
 
-def _notes(ledger: Ledger, *, verbose: bool) -> Iterator[str]:
+def _notes(ledger: Ledger) -> Iterator[str]:
     if active_params(ledger):
         yield "active parameters: those that one token uses; of experts its own, embeddings, routers and heads whole"
     yield from ledger.metadata.notes
-    if verbose and ledger.metadata.published_left_out:
+    if ledger.metadata.published_left_out:
         yield "published figures are left out: they are of one forward of the spec as written, at its own size, batch 1"
 
 
