@@ -47,7 +47,7 @@ class Box(NamedTuple):
     """One box of a block."""
 
     slot: str
-    """What it is in any block: boxes of one slot stand side by side."""
+    """Its place in any block: boxes of one slot are drawn side by side."""
     name: str
     detail: str
     mixing: Mixing | None
@@ -72,7 +72,7 @@ class Box(NamedTuple):
 
     @property
     def adds(self) -> bool:
-        """Does the residual path end here?"""
+        """Does the residual path end at this box?"""
         return self.slot == _ADD
 
     def alike(self, other: Box | None) -> bool:
@@ -152,7 +152,7 @@ def _steps(rows: Sequence[Operation], where: str) -> Iterator[Box]:
 
 
 def _follows(row: Operation) -> bool:
-    """Is it a norm or an activation, said beside what it follows?"""
+    """Is it a norm or an activation, part of the box before it?"""
     return not row.macs and row.role != "add"
 
 
@@ -164,9 +164,9 @@ def _per_token(part: Part, rows: Sequence[Operation]) -> Iterator[Box]:
 
 
 def _box(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> Box:
-    """A box of some rows: the order of the dearest of them (of those that mix, where any does), the MACs of all."""
-    dearest = max(
+    """A box of some rows: the order of the costliest of them (of those that mix, where any does), the MACs of all."""
+    costliest = max(
         [row for row in rows if row.mixes] or rows, key=lambda row: (row.macs, row.flops, row.params), default=None
     )
-    kind: Mixing = dearest.mixing if dearest else "per-token"
-    return Box(slot, title, detail, kind, dearest.order if dearest else None, sum(row.macs for row in rows))
+    kind: Mixing = costliest.mixing if costliest else "per-token"
+    return Box(slot, title, detail, kind, costliest.order if costliest else None, sum(row.macs for row in rows))

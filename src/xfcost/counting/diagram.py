@@ -42,7 +42,7 @@ class Diagram(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """What must be said below the drawing."""
+        """The lines below the drawing."""
         notes = [note for column in self.columns for note in column.notes]
         if len(self.columns) > 1 and not self.differing:
             notes.insert(0, "The blocks are alike box by box; their widths and figures may differ.")

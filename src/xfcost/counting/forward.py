@@ -52,8 +52,8 @@ def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
     in_blocks = {part.path for part in architecture.block_parts()}
     for part, stage, block, times in architecture.parts():
         known = _orders(part, architecture, letters.get(part.path)) if orders else {}
+        where = {"stage": stage, "block": block, "sublayer": part.path, "in_block": part.path in in_blocks}
         for row in _of_part(part, architecture):
-            where = {"stage": stage, "block": block, "in_block": part.path in in_blocks}
             placed = _placed(row, part, architecture, where, times=times)
             full = msgspec.structs.replace(placed, order=known.get(row.path)) if orders else placed
             yield _with_traffic(full, architecture)
@@ -118,7 +118,6 @@ def _placed(row: Operation, part: Part, architecture: Architecture, where: dict[
     return msgspec.structs.replace(
         batched(row, architecture.batch),
         path=f"{part.path}.{row.path}",
-        sublayer=part.path,
         recomputed=is_reversible(part.residual),
         times=times * row.times,
         **where,

@@ -58,7 +58,7 @@ def _logits(metadata: Metadata) -> str:
 
 
 def _image_text(metadata: Metadata) -> str:
-    """`image 224×224`, `video 16×224×224`; nothing where no image comes in."""
+    """`image 224×224`, `video 16×224×224`; nothing without an image."""
     if metadata.image is None:
         return ""
     kind = "image" if len(metadata.image) == 2 else "video"  # noqa: PLR2004 - height and width
@@ -66,7 +66,7 @@ def _image_text(metadata: Metadata) -> str:
 
 
 def image_cell(metadata: Metadata) -> str | None:
-    """The image's height and width as `--size` takes them, `224x224`; None where no image comes in."""
+    """The image's height and width as `--size` takes them, `224x224`; None without an image."""
     return None if metadata.image is None else "x".join(str(side) for side in metadata.image[-2:])
 
 

@@ -199,7 +199,7 @@ def table(comparison: Comparison, width: int) -> Table:
 
 
 def endnotes(comparison: Comparison, width: int, *, verbose: bool) -> Iterator[Text]:
-    """What columns were left out, where crossovers were looked for, agreement and notes, each note once."""
+    """The counted N, agreement, notes (each once), hidden columns."""
     columns, _ = _fitting(comparison, width)
     short = _short(comparison)
     searches: dict[str, list[str]] = {}
