@@ -1,7 +1,8 @@
-"""What the grammar knows: its JSON Schema, and the names that an error can suggest."""
+"""What the grammar knows: its JSON Schema, and the names and meanings that an error can give."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -9,13 +10,30 @@ import msgspec
 from msgspec.inspect import ListType, LiteralType, StructType, Type, UnionType, type_info
 
 from xfcost.spec.grammar import Spec
+from xfcost.spec.meanings import meanings
 from xfcost.spec.reader import YamlPath
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a spec file, for editors."""
-    schema = msgspec.json.schema(Spec)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "xfcost spec"} | schema
+    """The JSON Schema of a spec file, for editors, every property with its meaning."""
+    structs = list(structs_in(_types_of(Spec)))
+    references, definitions = msgspec.json.schema_components(structs, ref_template="#/$defs/{name}")
+    for struct, reference in zip(structs, references, strict=True):
+        properties = definitions[reference["$ref"].rpartition("/")[2]]["properties"]
+        for name, meaning in meanings(struct).items():
+            properties[name] = {"description": meaning} | properties[name]
+    start = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "xfcost spec"}
+    return start | references[0] | {"$defs": definitions}
+
+
+def meaning_at(data: Any, path: YamlPath) -> str | None:
+    """The meaning of the field at `path` (or of the list that the item there is of); None where several may stand."""
+    while path and isinstance(path[-1], int):
+        path = path[:-1]
+    if not path:
+        return None
+    holders = [one for one in _standing(*_at(path[:-1], data)) if path[-1] in _keys(one)]
+    return meanings(holders[0].cls).get(str(path[-1])) if len(holders) == 1 else None
 
 
 def known_kinds(path: YamlPath) -> list[str]:
@@ -60,6 +78,24 @@ def _standing(types: list[Type], value: Any) -> list[StructType]:
     """The structs among `types` that `value` can be: the one of its kind, where it says one."""
     kind = value.get("kind") if isinstance(value, dict) else None
     return [one for one in types if isinstance(one, StructType) and kind in (None, one.tag)]
+
+
+def structs_in(type_: Type) -> Iterator[type[msgspec.Struct]]:
+    """`type_` and the structs that stand in it at any depth, each once."""
+    seen: set[type[msgspec.Struct]] = set()
+    left = [type_]
+    while left:
+        one = left.pop()
+        if isinstance(one, StructType):
+            if one.cls in seen:
+                continue
+            yield one.cls
+            seen.add(one.cls)
+            left += [field.type for field in one.fields]
+        elif isinstance(one, ListType):
+            left.append(one.item_type)
+        elif isinstance(one, UnionType):
+            left += one.types
 
 
 def _keys(struct: StructType) -> list[str]:
