@@ -26,9 +26,9 @@ def run(  # noqa: PLR0913 - options
     ] = None,
     force: Force = False,
 ) -> None:
-    """One block of each system, side by side; of one system alone, one of each stage that is built otherwise.
+    """One block of each system, side by side.
 
-    Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked.
+    Of one system alone, a block of every stage that is built otherwise. Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked.
     """
     from xfcost.counting.diagram import diagram
     from xfcost.counting.run_options import make_run
