@@ -260,7 +260,7 @@ def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
     text = diagram_plain(diagram([place(loaded(tmp_path, data), Run())]))
     assert "QKᵀ / softmax / AV" in text
     assert "N = 4 · d = 6" in text
-    assert "pooled: blocks of no mixer and Self-attention stand in this stage; Self-attention is drawn." in text
+    assert "pooled: blocks of no mixer and Self-attention are in this stage; Self-attention is drawn." in text
 
 
 # Vectors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

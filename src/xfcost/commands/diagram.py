@@ -28,7 +28,8 @@ def run(  # noqa: PLR0913 - options
 ) -> None:
     """One block of each system, side by side.
 
-    Of one system alone, a block of every stage that is built otherwise. Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked.
+    Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked. Of one system alone, a block of
+    every stage that is built otherwise.
     """
     from xfcost.counting.diagram import diagram
     from xfcost.counting.run_options import make_run
