@@ -109,3 +109,8 @@ def test_notes_are_few_but_for_verbose(words: tuple[str, ...]) -> None:
 def test_columns_that_do_not_fit_are_named() -> None:
     text = xf("analyze", "vit", "--no-trace", COLUMNS="80").stdout
     assert "hidden at this width: FLOPs, moved" in text
+
+
+def test_the_system_that_has_the_least_is_named_first() -> None:
+    answer = comparison_plain(xfcost.compare("vit-b16", "vit-s16", N=196)).split("\n\n")[1]
+    assert answer.startswith("MACs: ViT-S/16 has the least at N = 196, ")
