@@ -11,25 +11,6 @@ from xfcost.ledger.operation import Mixing, Operation
 from xfcost.spec.architecture import Block, Part
 
 _SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-# Steps of a mixer's core, in the words of its box; none where other steps say it. Any step not here says its title.
-_STEPS: Final = {
-    "scores": "QKᵀ",
-    "add_bias": "+ bias",
-    "mask": "mask",
-    "softmax": "softmax",
-    "weighted_sum": "AV",
-    "attention": "fused QKᵀ, softmax, AV",
-    "scale": "",
-    "cosine_normalize": "q, k of length 1",
-    "cosine_temperature": "",
-    "cosine_scale": "q/τ",
-    "relative_bias": "",
-    "cpb_act": "",
-    "cpb_sigmoid": "",
-    "cpb_lookup": "",
-    "partition": "",
-    "merge": "",
-}
 # The slots of the rows around a component.
 _NORM: Final = "norm of the residual"
 _ADD: Final = "residual add"
@@ -91,7 +72,7 @@ def boxes_of(block: Block, rows: Sequence[Operation]) -> Iterator[Box]:
     yield Box("input", "Input X", f"{first.place.grid.total:,} × {first.place.dim:,}", None, None, None)
     norms = 0
     for number, part in enumerate(block.parts):
-        for box in sublayer_boxes(part, [row for row in rows if row.sublayer == part.path], number):
+        for box in sublayer_boxes(part, [row for row in rows if row.component == part.path], number):
             norms += box.slot == _NORM
             yield box._replace(number=norms) if box.slot == _NORM else box
     grid, width = last.component.out(last.place)
@@ -124,9 +105,9 @@ def _mixer(component: Mixer, rows: Sequence[Operation]) -> Iterator[Box]:
     """
     mixing = [number for number, row in enumerate(rows) if row.mixes] or [0, len(rows) - 1]
     inner = range(mixing[0], mixing[-1] + 1)
-    core = [row for number, row in enumerate(rows) if number in inner or row.only_moves or row.operation in _STEPS]
+    core = [row for number, row in enumerate(rows) if number in inner or row.only_moves or row.symbol is not None]
     yield from _steps([row for row in rows[: inner.start] if row not in core], "before")
-    steps = [_STEPS.get(row.operation, row.title) for row in core]
+    steps = [row.title if row.symbol is None else row.symbol for row in core]
     behind = [row for row in rows[inner.stop :] if row not in core]
     joined = list(takewhile(_follows, behind))
     steps += [row.title for row in joined]

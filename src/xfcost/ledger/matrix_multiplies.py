@@ -34,7 +34,7 @@ def matrix_multiplies(ledger: Ledger) -> Iterator[BlockMultiplies]:
         groups: dict[str, list[Operation]] = {}
         for row in rows:
             if row.macs and row.in_block:
-                groups.setdefault(row.sublayer, []).append(row)
+                groups.setdefault(row.component, []).append(row)
         if groups:
             yield BlockMultiplies(name, tuple(map(_multiplies, groups.values())))
 

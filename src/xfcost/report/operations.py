@@ -68,12 +68,12 @@ COLUMNS: Final = (
     Column("active", 7, 8, lambda row, totals: _nonzero(row.active_params)),
     Column("MACs", 7, 9, lambda row, totals: _nonzero(row.macs)),
     Column("backward", 8, 8, lambda row, totals: _nonzero(row.backward_macs or 0)),
-    Column("saved", 8, 4, lambda row, totals: _bytes(row.kept_bytes or 0)),
+    Column("saved", 8, 4, lambda row, totals: _bytes(row.figure("kept_bytes") or 0)),
     Column("FLOPs", 7, 1, lambda row, totals: _nonzero(row.flops)),
     Column("compares", 8, 3, lambda row, totals: _nonzero(row.comparisons)),
     Column("moved", 8, 0, lambda row, totals: _bytes(row.moved * totals.bytes_per_element)),
-    Column("traffic", 8, 8, lambda row, totals: units.size(row.plain_traffic_bytes, 3)),
-    Column("tiled", 8, 8, lambda row, totals: units.size(row.tiled_traffic_bytes, 3)),
+    Column("traffic", 8, 8, lambda row, totals: units.size(row.figure("plain_traffic_bytes"), 3)),
+    Column("tiled", 8, 8, lambda row, totals: units.size(row.figure("tiled_traffic_bytes"), 3)),
     Column("share", 6, 6, _share),
     Column("time", 7, 5, lambda row, totals: units.seconds(row.seconds)),
     Column("trace", 5, 4, _agreement),
@@ -121,7 +121,7 @@ def filled_columns(ledger: Ledger) -> list[Column]:
         empty.add("time")
     if ledger.training is None:
         empty.add("backward")
-    if not any(row.kept_bytes for row in ledger.rows):
+    if not ledger.total("kept_bytes"):
         empty.add("saved")
     if ledger.agreement is None:
         empty.add("trace")

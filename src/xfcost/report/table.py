@@ -104,7 +104,7 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int, verbose: bool) -> Iter
         yield from _hidden(ledger, width, verbose=verbose)
         shown = [text for row in ledger.rows for text in (order_cell(row), row.reads) if text]
         yield Text(f"letters: {letters_text(shown)}", style="dim")
-    saved = "saved is of all blocks, " if any(row.kept_bytes for row in ledger.rows) else ""
+    saved = "saved is of all blocks, " if ledger.total("kept_bytes") else ""
     each = f"operations are per block, {saved}share is of the model's MACs; " if listed else ""
     yield Text(f"{each}{CONVENTION}", style="dim")
 
