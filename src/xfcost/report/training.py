@@ -50,7 +50,7 @@ def _memory_words(step: TrainingStep) -> str:
 
 
 def _run_answers(run: WholeRun, *, several_streams: bool) -> Iterator[Text]:
-    days = ""
+    days = "; --sustained, or --peak and --mfu, give days"
     if run.days is not None and run.device_days is not None:
         shared = f" ({days_text(run.device_days, 'device-days')})" if run.devices > 1 else ""
         days = f", {days_text(run.days)}{shared} on {speed_text(run)}"
