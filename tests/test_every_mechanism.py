@@ -28,6 +28,7 @@ from compared import answers_of, scattered
 from growth import exponent, orders_at
 from modules import Holder
 from strategies import answers, as_yaml, cases, examples, place_for, spec_of
+from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.formulas.residual import wrapped
@@ -51,7 +52,6 @@ from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Modules, SubLayerModel, build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.probing.probe import Probed, kind_of, probe
 from xfcost.torch_models.tracing.rows import row_path
 
 PAGES_SMALL = [component for component, _ in examples(fused=(False,))]

@@ -13,7 +13,8 @@ from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import Cache, Generation, Step, Work
 from xfcost.ledger.operation import Operation, without_trace
-from xfcost.spec.architecture import Architecture, Mode
+from xfcost.ledger.options import Mode
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.grammar import ImageInput, VideoInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.walk import Run, place

@@ -22,8 +22,9 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.options import Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
-from xfcost.spec.architecture import Architecture, Mode, Stage, StandingPart, Stream
+from xfcost.spec.architecture import Architecture, Stage, StandingPart, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 from xfcost.spec.load import Loaded, is_path
 from xfcost.spec.reversible import is_reversible

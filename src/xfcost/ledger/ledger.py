@@ -16,6 +16,7 @@ from xfcost.ledger.matrices import Held, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
 from xfcost.ledger.operation import COUNTED, MIXINGS, Operation
+from xfcost.ledger.probe import Probe
 from xfcost.ledger.training import Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 
@@ -47,6 +48,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """Of `--mode generate`."""
     training: Training | None = None
     """What a step of training costs, where that was asked."""
+    probe: Probe | None = None
+    """What the running model was seen to read, where that was asked."""
 
     def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
         """The sum of `quantity` over all blocks; None where no row has it."""

@@ -21,7 +21,6 @@ from xfcost.ledger.operation import Mixing, Operation
 
 Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
-BOTH_SIDES = 2
 
 
 class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):

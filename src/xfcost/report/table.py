@@ -20,6 +20,7 @@ from xfcost.report.header import active_params, header
 from xfcost.report.matrix_multiplies import matrix_multiply_texts
 from xfcost.report.notes import note_texts
 from xfcost.report.operations import filled_columns, fitting_columns, operation_tables, order_cell
+from xfcost.report.probe import probe_parts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
 from xfcost.report.training import training_parts
 
@@ -51,6 +52,7 @@ def report(ledger: Ledger, by: View | None, width: int, *, verbose: bool = False
     if ledger.generation is not None:
         parts += [Text(), generation_table(ledger.generation)]
     parts += training_parts(ledger)
+    parts += probe_parts(ledger)
     if published := ledger.published_beside_ours():
         parts += [Text(), published_table(published)]
     parts += [Text(), *endnotes(ledger, listed=by is None, width=width, verbose=verbose)]
