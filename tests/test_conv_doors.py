@@ -34,7 +34,7 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, SubLayerModel, Twins, build
+from xfcost.torch_models.build import MODULES, Modules, SubLayerModel, build
 from xfcost.torch_models.probing.probe import kind_of, probe
 
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
@@ -570,7 +570,7 @@ def test_no_norm_is_no_row() -> None:
 
 def sublayer(component: Any, where: Place, residual: Residual | str) -> SubLayerModel:
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", component, where, residual), Twins({})).double().eval()  # type: ignore[arg-type]
+    model = SubLayerModel(Part("it", component, where, residual), Modules({})).double().eval()  # type: ignore[arg-type]
     return stirred(model).requires_grad_(requires_grad=False)  # type: ignore[return-value]
 
 
@@ -615,7 +615,7 @@ def test_scales_stand_where_the_formula_has_them(residual: Residual) -> None:
 
 
 def test_a_layer_scale_starts_at_its_number() -> None:
-    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), Twins({}))
+    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), Modules({}))
     assert model.residual_layer_scale is not None
     assert torch.equal(model.residual_layer_scale.weight, torch.full((DIM,), 1e-3))
 

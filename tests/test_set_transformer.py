@@ -19,7 +19,7 @@ from xfcost.mechanisms import Full, Inducing
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import BlockModel, SubLayerModel, Twins
+from xfcost.torch_models.build import BlockModel, Modules, SubLayerModel
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")
@@ -41,7 +41,7 @@ def total(rows: list[Operation], quantity: str) -> int:
 def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
     torch.manual_seed(0)
     return (
-        BlockModel(SubLayerModel(Part("it", component, place, residual), Twins({})) for component in components)
+        BlockModel(SubLayerModel(Part("it", component, place, residual), Modules({})) for component in components)
         .double()
         .eval()
     )
