@@ -14,6 +14,7 @@ from cases import CASES
 from cases.base import Case
 from modules import Holder
 from strategies import cases
+from tiers import of_case, tiered
 from xfcost.api import analyze
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, tag_of
@@ -48,7 +49,7 @@ def decodable() -> Iterator[Case]:
             yield case
 
 
-every_step = pytest.mark.parametrize("case", list(decodable()), ids=str)
+every_step = pytest.mark.parametrize("case", tiered(decodable(), of_case), ids=str)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)

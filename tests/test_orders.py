@@ -172,7 +172,7 @@ MIXING = {
     "pvt-v2-b2-li": "O(N·W²·C·d), O(N·W²·d), O(N·W²·d²), O(N·k·d)",
     "mvitv2-t": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N√N·d), O(N√N·d/l)",
     "mvitv2-b-hwin": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N·W·d), O(N√N·d), O(N√N·d/l)",
-    "modules-svt-s": "O(N²·d), O(N²·d/R²), O(N·W²·d), O(N·d²)",
+    "twins-svt-s": "O(N²·d), O(N²·d/R²), O(N·W²·d), O(N·d²)",
     "cvt-13": "O(N²·d/R²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/R²), O(N·W²·d²)",
     "convnext-t": "O(N·W²·d)",
     "mixer-b16": "O(N·k·d)",

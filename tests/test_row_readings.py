@@ -16,6 +16,7 @@ from cases.base import Case
 from cases.letters import LETTERS
 from strategies import examples, place_for
 from test_every_mechanism import example, make
+from tiers import of_example, tiered
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
@@ -25,7 +26,11 @@ from xfcost.torch_models.probing.steps import longest_chain, steps_between
 from xfcost.torch_models.tracing.rows import row_path
 
 EXAMPLES = list(examples())
-IDS = [f"{component}-fused" if fused else str(component) for component, fused in EXAMPLES]
+every_example = pytest.mark.parametrize(
+    "number",
+    tiered(range(len(EXAMPLES)), lambda number: of_example(EXAMPLES[number])),
+    ids=[f"{component}-fused" if fused else str(component) for component, fused in EXAMPLES],
+)
 
 
 class Row(NamedTuple):
@@ -123,7 +128,7 @@ def differences(number: int) -> Iterator[str]:
             yield f"{row.path}: content-dependent told {small.content_dependent}, seen {row.seen[1].content_dependent}"
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+@every_example
 def test_every_row_reads_what_it_says(number: int) -> None:
     assert list(differences(number)) == []
     known = {row.path for row in rows_of(number)}
@@ -169,7 +174,7 @@ def test_formulas_are_read() -> None:
         evaluated("(5+q)·b", letters)
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+@every_example
 def test_the_text_of_reads_gives_its_number(number: int) -> None:
     component, fused = EXAMPLES[number]
     for place in places_of(component, fused=fused):
@@ -183,7 +188,7 @@ def test_the_text_of_reads_gives_its_number(number: int) -> None:
 # Steps that wait for each other ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+@every_example
 def test_steps_are_as_many_as_the_running_module_waits_for(number: int) -> None:
     component, fused = EXAMPLES[number]
     places = places_of(component, fused=fused)
