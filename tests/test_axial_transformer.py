@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers import AxisPosition, Context, Shift
+from xfcost.layers.axis_position import AxisPosition
+from xfcost.layers.context import Context
+from xfcost.layers.shift import Shift
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load

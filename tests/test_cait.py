@@ -16,10 +16,11 @@ from test_against_transformers import scrambled
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers import Mlp
+from xfcost.layers.mlp import Mlp
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import ClassAttention, Full
+from xfcost.mechanisms.class_attention import ClassAttention
+from xfcost.mechanisms.full import Full
 from xfcost.report.remarks import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load

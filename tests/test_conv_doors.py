@@ -24,7 +24,11 @@ from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import NormKind, Place, Residual
 from xfcost.formulas.conv_kernel import Kernel, kernel_of
 from xfcost.formulas.layer import Embed
-from xfcost.layers import Conv, Dense, Mlp, Norm, NormLayer, Pool
+from xfcost.layers.conv import Conv
+from xfcost.layers.dense import Dense
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.norm import Norm, NormSubLayer
+from xfcost.layers.pool import Pool
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
@@ -519,7 +523,7 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
     where = spot(Grid((3, 5)))
     rows = {
         "door": rows_of(Norm(norm=kind), where)["norm"],
-        "sub-layer": rows_of(NormLayer(norm=kind), where)["norm"],
+        "sub-layer": rows_of(NormSubLayer(norm=kind), where)["norm"],
         "behind a convolution": rows_of(Conv(size=1, norm=kind), where)["norm"],
     }
     for at in ("pre", "post", "res_post"):
@@ -533,8 +537,8 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
 
 
 @pytest.mark.parametrize("kind", NORMS)
-@pytest.mark.parametrize("component", [Norm, NormLayer])
-def test_a_norm_is_its_formula(component: type[Norm | NormLayer], kind: NormKind) -> None:
+@pytest.mark.parametrize("component", [Norm, NormSubLayer])
+def test_a_norm_is_its_formula(component: type[Norm | NormSubLayer], kind: NormKind) -> None:
     where = spot(Grid((3, 5)))
     torch_module, x_BND = twin_of(component(norm=kind), where), tokens_of(where.grid)  # type: ignore[arg-type]
     leaf = Rms(torch_module.norm) if kind == "rms_norm" else torch_module.norm

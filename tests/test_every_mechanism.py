@@ -32,14 +32,19 @@ from tiers import tiered_cases, tiered_examples
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.formulas.residual import wrapped
-from xfcost.layers import SUBLAYERS, Moe, Swiglu
+from xfcost.layers import SUBLAYERS
 from xfcost.layers.mlp import Mlp
+from xfcost.layers.moe import Moe
+from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import MIXINGS, Operation
-from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
+from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.cross import Cross
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place

@@ -12,7 +12,7 @@ from torch import nn
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers import MemoryTokens
+from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger

@@ -16,11 +16,14 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
 from xfcost.formulas.component import Place, Residual
 from xfcost.formulas.pooled_axes import PooledAxis
-from xfcost.layers import Conv, Mlp, Position
+from xfcost.layers.conv import Conv
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.position import Position
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid, video_sides
 from xfcost.ledger.ledger import Ledger
-from xfcost.mechanisms import Pooling, WindowPooling
+from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.walk import Run, input_for, place

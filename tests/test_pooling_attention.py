@@ -22,7 +22,7 @@ from test_every_mechanism import LargestTensor
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers import PoolingAttention
+from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger

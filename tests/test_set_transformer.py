@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.formulas.residual import wrapped
-from xfcost.layers import Dense
+from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import Full, Inducing
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.inducing import Inducing
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place

@@ -16,7 +16,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
-    from xfcost.mechanisms.recurrent import Recurrent
+    from xfcost.formulas.recurrent import Recurrent
 
 
 class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="additive"):

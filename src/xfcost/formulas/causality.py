@@ -77,3 +77,11 @@ class ReadsPast(Mixer, frozen=True):
     @property
     def causality(self) -> Literal["exact"]:
         return "exact"
+
+
+def check_sequence(kind: str, place: Place) -> None:
+    """Raise ComponentError where tokens have no order of one axis."""
+    if len(place.grid.sides) != 1 or place.grid.extra:
+        raise ComponentError(
+            "kind", f"{kind!r} walks along a sequence, and {place.grid.shape_text()} tokens stand here"
+        )

@@ -66,9 +66,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     grid: Grid
     dim: Number
-    """Width d (channels of the image, entries of the vocabulary at a model's door)."""
+    """Width d (channels of the image, entries of the vocabulary at a model's stem)."""
     out_dim: Number
-    """Width that the stage is to have: what a door must bring, and what a sub-layer that widens brings."""
+    """Width that the stage is to have: what an embedding layer must bring, and what a sub-layer that widens brings."""
     memory: Grid | None = None
     """The tokens of the other stream (the encoder's output), for cross-attention; or of an earlier stage."""
     memory_dim: Number = None
@@ -93,7 +93,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Is what it gives at a token of that token alone, so that one token more is work like any other?"""
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The grid that must come in for a grid of `sides` to go out; other than it at doors alone."""
+        """The grid that must come in for a grid of `sides` to go out; another at stems and stage transitions alone."""
         return sides
 
     def check(self, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""What the components of this wing are: doors (of the model, of a stage), heads, and sub-layers that mix no tokens."""
+"""The bases of layers: embedding layers, stage transitions, heads, and sub-layers that mix no tokens."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Takes = Literal["image", "video", "tokens", "embedded"]
 
 
 class Embed(Component, frozen=True):
-    """A step at the model's door (`embed:`): pixels or token numbers become tokens of width d."""
+    """An embedding layer, a step of `embed:`: pixels or token numbers become tokens of width d."""
 
     takes: ClassVar[Takes] = "embedded"
     """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
     anywhere: ClassVar[bool] = False
-    """Can it stand first, on the pixels of an image or of a video, as well as behind other doors?"""
+    """Can it stand first, on the pixels of an image or of a video, as well as behind other layers?"""
     videos: ClassVar[bool] = False
     """Does what takes an image take a video too?"""
     axes: ClassVar[int] = 1
@@ -25,7 +25,7 @@ class Embed(Component, frozen=True):
 
 
 class Enter(Component, frozen=True):
-    """A step at a stage's door (`enter:`): it may change the grid and the width."""
+    """A stage transition, a step of `enter:`: it may change the grid and the width."""
 
     pools: ClassVar[bool] = False
     """Do as many tokens leave it, however many come? At the first stage, N then counts those that come."""

@@ -2,27 +2,34 @@
 
 from xfcost.formulas.layer import Embed, Enter, Head, PerToken
 from xfcost.layers.axis_position import AxisPosition
-from xfcost.layers.class_token import ClassToken, DistillationToken
+from xfcost.layers.class_token import ClassToken
+from xfcost.layers.classifier import Classifier
 from xfcost.layers.concatenate import Concatenate
-from xfcost.layers.conv import Conv, Pool
+from xfcost.layers.context import Context
+from xfcost.layers.conv import Conv
 from xfcost.layers.dense import Dense
+from xfcost.layers.distillation_token import DistillationToken
 from xfcost.layers.fold import Fold
 from xfcost.layers.fold_axis import FoldAxis
-from xfcost.layers.fourier import Fourier, Pixels
-from xfcost.layers.glu import Geglu, Swiglu
-from xfcost.layers.heads import Classifier, LanguageModel, Pooler
-from xfcost.layers.local_relation import LocalRelationDoor
+from xfcost.layers.fourier import Fourier
+from xfcost.layers.geglu import Geglu
+from xfcost.layers.language_model import LanguageModel
+from xfcost.layers.local_relation import LocalRelationEmbed
 from xfcost.layers.masked_language_model import MaskedLanguageModel
 from xfcost.layers.memory_tokens import MemoryTokens
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.moe import Moe
-from xfcost.layers.norm import Norm, NormLayer
+from xfcost.layers.norm import Norm, NormSubLayer
 from xfcost.layers.patch import Patch
 from xfcost.layers.patch_merging import PatchMerging
+from xfcost.layers.pixels import Pixels
+from xfcost.layers.pool import Pool
+from xfcost.layers.pooler import Pooler
 from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.layers.position import Position
 from xfcost.layers.projection import Projection
-from xfcost.layers.shift import Context, Shift
+from xfcost.layers.shift import Shift
+from xfcost.layers.swiglu import Swiglu
 from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.layers.upsample import Upsample
@@ -46,9 +53,9 @@ EMBEDS: tuple[type[Embed], ...] = (
     Shift,
     Conv,
     Pool,
-    LocalRelationDoor,
+    LocalRelationEmbed,
 )
-# A stage's door takes what stands behind the first step of the model's door too.
+# A stage's entry takes some embedding layers too.
 ENTERS: tuple[type[Embed | Enter], ...] = (
     PatchMerging,
     PoolingAttention,
@@ -60,7 +67,7 @@ ENTERS: tuple[type[Embed | Enter], ...] = (
     Position,
     Concatenate,
 )
-SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Swiglu, Geglu, Moe, Dense, Context, NormLayer)
+SUBLAYERS: tuple[type[PerToken], ...] = (Mlp, Swiglu, Geglu, Moe, Dense, Context, NormSubLayer)
 HEADS: tuple[type[Head], ...] = (Classifier, LanguageModel, MaskedLanguageModel, Pooler)
 
 AnyEmbed = (
@@ -81,10 +88,10 @@ AnyEmbed = (
     | Shift
     | Conv
     | Pool
-    | LocalRelationDoor
+    | LocalRelationEmbed
 )
 AnyEnter = PatchMerging | PoolingAttention | Upsample | Conv | Pool | Norm | ClassToken | Position | Concatenate
-AnySubLayer = Mlp | Swiglu | Geglu | Moe | Dense | Context | NormLayer
+AnySubLayer = Mlp | Swiglu | Geglu | Moe | Dense | Context | NormSubLayer
 AnyHead = Classifier | LanguageModel | MaskedLanguageModel | Pooler
 
 __all__ = [
@@ -109,13 +116,13 @@ __all__ = [
     "Fourier",
     "Geglu",
     "LanguageModel",
-    "LocalRelationDoor",
+    "LocalRelationEmbed",
     "MaskedLanguageModel",
     "MemoryTokens",
     "Mlp",
     "Moe",
     "Norm",
-    "NormLayer",
+    "NormSubLayer",
     "Patch",
     "PatchMerging",
     "Pixels",

@@ -1,4 +1,4 @@
-"""A local relation layer at the door: LR-Net's stem."""
+"""A local relation layer among the embedding layers: LR-Net's stem."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.local_relation import LocalRelation
 
 
-class LocalRelationDoor(Embed, frozen=True, kw_only=True, tag="local_relation"):
+class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation"):
     """The mixer `local_relation`, then a norm and an activation if any: LR-Net's stem (Hu et al. 2019, §4).
 
-    It stands behind a door that brings the width, and takes the mixer's keys.
+    It stands behind a layer that brings the width, and takes the mixer's keys.
     """
 
     size: Annotated[WindowSide, Letter("W")] = 7

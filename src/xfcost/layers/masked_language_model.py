@@ -9,7 +9,8 @@ import msgspec
 from xfcost.formulas.component import ActKind, NormKind, Place, Share
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear
-from xfcost.layers.heads import LanguageModel, Pooler
+from xfcost.layers.language_model import LanguageModel
+from xfcost.layers.pooler import Pooler
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import Operation
 

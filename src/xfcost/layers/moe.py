@@ -14,8 +14,9 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import choose, elementwise, linear, move, sort
-from xfcost.layers.glu import Geglu, Swiglu
+from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
+from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number

@@ -18,7 +18,7 @@ from xfcost.ledger.operation import Operation
 
 
 class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):
-    """k learned vectors S read N tokens X by multi-head attention; k tokens of the stage's width leave the door.
+    """k learned vectors S read N tokens X by multi-head attention; k tokens of the stage's width leave.
 
     Set Transformer's PMA (seeds; Lee et al. 2019, §3.2, equation 11), Perceiver's cross-attention (latents; Jaegle et
     al. 2021, §3.1) and Perceiver IO's output queries. N tokens of width d, k vectors of width d', h heads of d_k.
@@ -46,7 +46,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
     output_projection: bool = True
     """W_O; Set Transformer's public code has none."""
     residual: Joining = Residual(place="post")
-    """The door's own; it is not taken from the stage."""
+    """Its own; it is not taken from the stage."""
 
     def inner(self, place: Place) -> Number:
         """h·d_k, the width of all heads together."""
@@ -97,4 +97,4 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
         yield from [*after, add] if joining.place == "res_post" else [add, *after]
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield f"{place.grid.total} tokens are pooled into {self.count}: no cost behind this door grows with N"
+        yield f"{place.grid.total} tokens are pooled into {self.count}: no cost after it grows with N"

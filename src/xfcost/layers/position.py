@@ -1,4 +1,4 @@
-"""Absolute positions, added to the tokens at the door."""
+"""Absolute positions, added to the tokens."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.funnel import Funnel
 from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.mechanisms.gmlp import Gmlp
+from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.mechanisms.inverted_residual import InvertedResidual
@@ -30,24 +31,27 @@ from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.mechanisms.lsh import Lsh
+from xfcost.mechanisms.lstm import Lstm
 from xfcost.mechanisms.mamba import Mamba
 from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.mechanisms.mla import Mla
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.mechanisms.pooling import Pooling
-from xfcost.mechanisms.recurrent import Gru, Lstm, Rnn
 from xfcost.mechanisms.relative import Relative
 from xfcost.mechanisms.retention import Retention
+from xfcost.mechanisms.rnn import Rnn
 from xfcost.mechanisms.routing import Routing
-from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
+from xfcost.mechanisms.rwkv_channel import RwkvChannel
+from xfcost.mechanisms.rwkv_time import RwkvTime
 from xfcost.mechanisms.sagan import Sagan
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.synthesizer import Synthesizer
-from xfcost.mechanisms.token_mlp import TokenLinear, TokenMlp
+from xfcost.mechanisms.token_linear import TokenLinear
+from xfcost.mechanisms.token_mlp import TokenMlp
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.mechanisms.window import Window
 from xfcost.mechanisms.window_pooling import WindowPooling

@@ -8,13 +8,13 @@ from typing import ClassVar, Literal
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
 from xfcost.formulas.causality import NeverCausal
 from xfcost.formulas.component import Length, Place
+from xfcost.formulas.relative import relative_core
 from xfcost.formulas.rows import elementwise, linear, of_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.relative import relative_core
 
 
 class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from xfcost.formulas.component import ActKind, NormKind, Place, Width
 from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
 from xfcost.formulas.rows import elementwise, linear, norm, over_tokens
+from xfcost.formulas.static_global import StaticGlobal
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.token_mlp import StaticGlobal
 
 
 class Gmlp(StaticGlobal, frozen=True, kw_only=True, tag="gmlp"):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
-from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
@@ -16,7 +16,6 @@ from xfcost.formulas.rows import depthwise, elementwise, gradients, linear
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.mamba import check_sequence
 
 
 class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
@@ -16,7 +16,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.mamba import check_sequence
 
 
 class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):

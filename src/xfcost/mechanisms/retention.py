@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Width, alone, check_heads
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
@@ -31,7 +31,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.mamba import check_sequence
 
 if TYPE_CHECKING:
     from typing_extensions import Self

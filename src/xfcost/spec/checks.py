@@ -7,10 +7,12 @@ from itertools import islice
 from typing import Any
 
 from xfcost.formulas.component import Component, Joining, Logits, Place, Residual, SubLayer, tag_of
-from xfcost.layers import EMBEDS, Classifier, DistillationToken
+from xfcost.formulas.recurrent import Recurrent
+from xfcost.layers import EMBEDS
+from xfcost.layers.classifier import Classifier
+from xfcost.layers.distillation_token import DistillationToken
 from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.units import number_text
-from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.spec.architecture import PROMPTED, Mode, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
@@ -141,14 +143,14 @@ def _state(part: Any) -> str:
     return f"{part.component.label()} of {part.component.units(part.place)}"
 
 
-def check_pooled(spec: Spec, source: Source, doors: Iterable[Component]) -> None:
-    """A head that pools a distillation token, where no door of its stream, `doors`, brings one.
+def check_pooled(spec: Spec, source: Source, layers: Iterable[Component]) -> None:
+    """A head that pools a distillation token, where none of its stream's `layers` brings one.
 
     Raises:
         SpecError: it would take another extra token for it.
     """
     pools = isinstance(spec.head, Classifier) and spec.head.distilled
-    if pools and not any(isinstance(component, DistillationToken) for component in doors):
+    if pools and not any(isinstance(component, DistillationToken) for component in layers):
         raise source.error(
             ("head", "pool"), "there is no distillation token to pool; add {kind: distillation_token} to `embed`"
         )

@@ -130,7 +130,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An encoder or a decoder: its own door and stages."""
+    """An encoder or a decoder: its own embedding layers and stages."""
 
     embed: list[AnyEmbed] = []
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)]
@@ -175,4 +175,5 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     extends: str | None = None
     """A preset or a file (relative to this one) whose keys stand where this one has none; lists are replaced whole."""
     set: dict[str, Any] = {}
-    """Keys set one by one, after `extends`: `stages.2.depth: 18`; `*` is every item of a list, `**` any way down."""
+    """Keys set one by one, after `extends`: `stages.2.depth: 18`; `*` is every item of a list, `**` any way down,
+    `each` every item with its own value: `stages.each.depth: [2, 2, 18, 2]`."""

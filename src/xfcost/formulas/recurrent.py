@@ -39,9 +39,9 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     bias: bool = True
     start: Start = "zeros"
     """The first state. `encoder`: the last one of the encoder's recurrent layer of the same number (Sutskever et al.
-    2014); `backwards` and `mean`: a map of what it attends to (mechanisms/additive.py)."""
+    2014); `backwards` and `mean`: a map of what it attends to (formulas/additive.py)."""
     attend: Additive | None = None
-    """Asks the encoder's tokens in every step: a context joins the input's gates (mechanisms/additive.py)."""
+    """Asks the encoder's tokens in every step: a context joins the input's gates (formulas/additive.py)."""
     readout: Readout | None = None
     """What leaves in place of the states, where it attends: states, inputs and contexts together."""
 
@@ -179,42 +179,3 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             f"{n:,} sequential steps per recurrent layer; all that was read is carried in a state of {numbers:,} "
             f"numbers, whatever N is{also}"
         )
-
-
-class Rnn(Recurrent, frozen=True, kw_only=True, tag="rnn"):
-    """h_t = act(W x_t + b + U h_{t-1} + b') (Elman 1990), as torch.nn.RNN: one gate."""
-
-    gates: ClassVar[int] = 1
-
-    act: Literal["tanh", "relu"] = "tanh"
-
-    def work(self) -> int:
-        return FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[self.act]
-
-
-class Lstm(Recurrent, frozen=True, kw_only=True, tag="lstm"):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997; forget gates: Gers et al. 2000), as torch.nn.LSTM.
-
-    i, f, o = σ(W x_t + b + U h_{t-1} + b'), g likewise with tanh; c_t = f∘c_{t-1} + i∘g, h_t = o∘tanh(c_t). The state
-    is h and c; 27 FLOPs per hidden unit and step beside the maps.
-    """
-
-    gates: ClassVar[int] = 4
-    states: ClassVar[str] = "hc"
-
-
-class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
-    """Gated recurrent unit (Cho et al. 2014), as torch.nn.GRU: h_t = (1 - z)∘n + z∘h_{t-1}.
-
-    r, z = σ(W x_t + b + U h_{t-1} + b'). `reset: after` the state's map: n = tanh(W x_t + b + r∘(U h_{t-1} + b')), one
-    product per step; `before` it: n = tanh(W x_t + b + U (r∘h_{t-1}) + b'), as in both papers of 2014, two that wait
-    for each other. The same work: 18 FLOPs per hidden unit and step beside the maps.
-    """
-
-    gates: ClassVar[int] = 3
-
-    reset: Literal["after", "before"] = "after"
-
-    def _without_gradient(self, units: Number) -> Number:
-        """Reset before its map, the third gate's product is of r∘h, and r learns."""
-        return super()._without_gradient(units) * (2 if self.reset == "before" else 3) // 3
