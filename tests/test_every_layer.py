@@ -25,10 +25,11 @@ from xfcost.layers.pixels import Pixels
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.layers import MODULES
+from xfcost.torch_models.modules import MODULES
 
 every_case = pytest.mark.parametrize("case", LAYER_CASES, ids=str)
-every_layer = pytest.mark.parametrize("layer", dict.fromkeys((*EMBEDS, *ENTERS, *SUBLAYERS, *HEADS)), ids=tag_of)
+LAYERS = dict.fromkeys(layer for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for layer in kinds.values())
+every_layer = pytest.mark.parametrize("layer", LAYERS, ids=tag_of)
 
 
 def on_meta(case: LayerCase, batch: int) -> tuple[torch.nn.Module, tuple[Tensor, ...]]:
@@ -105,7 +106,7 @@ def test_what_leaves_has_the_shape_that_is_said(case: LayerCase) -> None:
     with torch.no_grad():
         given_out = module(*inputs)
     grid, width = case.layer.out(case.place)
-    if type(case.layer) not in HEADS:
+    if type(case.layer) not in HEADS.values():
         assert given_out.shape == (2, grid.total, width)
 
 

@@ -49,14 +49,15 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, Modules, SubLayerModel, build
+from xfcost.torch_models.build import Modules, SubLayerModel, build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import Probed, kind_of, probe
 from xfcost.torch_models.tracing.rows import row_path
 
 PAGES_SMALL = [component for component, _ in examples(fused=(False,))]
 every_case = pytest.mark.parametrize("case", tiered_cases(), ids=str)
 every_eager_case = pytest.mark.parametrize("case", tiered_cases(fused=(False,)), ids=str)
-every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)
+every_mechanism = pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)
 every_example = pytest.mark.parametrize("component", PAGES_SMALL, ids=str)
 every_example_either_way = pytest.mark.parametrize(
     ("component", "fused"),
@@ -130,7 +131,7 @@ def bad_fields(mechanism: type[Mixer]) -> Iterator[tuple[str, Any]]:
             yield from ((field.name, value) for value in (7, "x", "true"))
 
 
-BAD = [(mechanism, *bad) for mechanism in MECHANISMS for bad in bad_fields(mechanism)]
+BAD = [(mechanism, *bad) for mechanism in MECHANISMS.values() for bad in bad_fields(mechanism)]
 
 
 def column(line: str, key: str) -> int | None:
@@ -164,7 +165,7 @@ def test_a_bad_key_or_value_is_refused_with_its_line(
 
 
 @pytest.mark.parametrize(
-    "mechanism", [component for component in MECHANISMS if "heads" in component.__struct_fields__], ids=tag_of
+    "mechanism", [component for component in MECHANISMS.values() if "heads" in component.__struct_fields__], ids=tag_of
 )
 def test_heads_that_do_not_divide_the_width_are_refused_with_their_line(mechanism: type[Mixer], tmp_path: Path) -> None:
     data = spec_of(CASES[mechanism].examples[0])
@@ -439,7 +440,7 @@ def test_scores_softmax_and_weighted_sum_are_the_mixing_and_hold_no_parameters(
     assert all(row.reads and row.reads_tokens for row in rows if row.mixes)
 
 
-@pytest.mark.parametrize("layer", SUBLAYERS, ids=tag_of)
+@pytest.mark.parametrize("layer", list(SUBLAYERS.values()), ids=tag_of)
 def test_sub_layers_that_are_no_mixers_mix_none(layer: type[SubLayer]) -> None:
     component = layer()
     for grid in (Grid((1,)), Grid((7,)), Grid((3, 4), 1)):

@@ -23,8 +23,9 @@ from xfcost.mechanisms.lstm import Lstm
 from xfcost.mechanisms.rnn import Rnn
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import LiveBytes
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace

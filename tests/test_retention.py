@@ -19,8 +19,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.retention import Retention
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
 from xfcost.torch_models.mechanisms.retention import decay
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.tracing.backward import walk

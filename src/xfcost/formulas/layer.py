@@ -20,6 +20,8 @@ class Embed(Component, frozen=True):
     """Does what takes an image take a video too?"""
     axes: ClassVar[int] = 1
     """Axes of the grid that it lays a sequence out on."""
+    distillation: ClassVar[bool] = False
+    """Does it add a distillation token, which a head may pool beside the class token?"""
     folds: ClassVar[bool] = False
     """Does it take the grid's last axis into the width? N then counts along the others, and that axis stays."""
 
@@ -41,6 +43,11 @@ class Head(Component, frozen=True):
 
     predicts_next: ClassVar[bool] = False
     """Do its logits at a position predict the next token, so that a prompt needs those of its last position alone?"""
+
+    @property
+    def distilled(self) -> bool:
+        """Are there two classifiers, one of them taught by a teacher?"""
+        return False
 
     def without_extra_tokens(self) -> Head:
         """Itself where no extra tokens stand (to compare on the grid alone)."""

@@ -29,21 +29,25 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     2·h wide, twice the cost. Every token reads all before it (or all) through a state of constant size.
     """
 
+    takes_state: ClassVar[bool] = True
+
     gates: ClassVar[int]
     states: ClassVar[str] = "h"
     """What walks along: the hidden state, and an LSTM's cells."""
 
     hidden: Width | None = None
-    """h; where it isn't given, what brings the width to the stage's."""
+    """Hidden units h; by default what makes the output as wide as the stage."""
     bidirectional: bool = False
+    """Whether a second network reads the tokens from the last to the first."""
     bias: bool = True
+    """Whether both linear maps have biases."""
     start: Start = "zeros"
-    """The first state. `encoder`: the last one of the encoder's recurrent layer of the same number (Sutskever et al.
-    2014); `backwards` and `mean`: a map of what it attends to (formulas/additive.py)."""
+    """First state: zeros, the encoder's last (`encoder`), or a map of its backward state (`backwards`) or of its mean
+    (`mean`)."""
     attend: Additive | None = None
-    """Asks the encoder's tokens in every step: a context joins the input's gates (formulas/additive.py)."""
+    """Attention over the encoder's tokens in every step, whose context joins the input; none by default."""
     readout: Readout | None = None
-    """What leaves in place of the states, where it attends: states, inputs and contexts together."""
+    """Output computed from state, input and context, with `attend`; the state by default."""
 
     @property
     def widens(self) -> bool:

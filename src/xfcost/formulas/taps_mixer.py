@@ -26,11 +26,11 @@ class Convolve(Mixer, frozen=True, kw_only=True):
     """What mixes by taps along a sequence, or around a token of any grid."""
 
     size: Annotated[Side, Letter("W")] = 3
-    """W, odd unless it is causal."""
+    """Kernel side W, odd unless it is causal."""
     dilation: Dilation = 1
-    """δ: how far apart the taps stand."""
+    """Dilation δ: the distance between the kernel's taps, in tokens."""
     causal: bool | None = None
-    """Does a token read only tokens up to itself? Where it isn't given: as the stream (a decoder is causal)."""
+    """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
 
     def in_stream(self, *, decoder: bool) -> Self:
         return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self

@@ -22,7 +22,9 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     token_wise: ClassVar[bool] = False
 
     shift: Axis | None = None
+    """Axis along which the encoder's output is shifted by one token; none by default."""
     residual: Joining | None = "none"
+    """How the result joins the residual stream; `none` by default, because the layer itself adds x."""
 
     @property
     def reads_memory(self) -> bool:

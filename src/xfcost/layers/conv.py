@@ -35,15 +35,21 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
     anywhere: ClassVar[bool] = True
 
     size: Annotated[Sides, Letter("W", least=2)]
+    """Kernel size W, one number for all axes or one per axis."""
     stride: Sides = 1
+    """Stride, one number for all axes or one per axis."""
     padding: Paddings | None = None
-    """Before and after, along every axis; half the kernel where it isn't given, none where kernels don't overlap."""
+    """Padding on both sides of every axis; by default half the kernel, and none where kernels do not overlap."""
     channels: Width | None = None
-    """d'; the stage's width where it isn't given."""
+    """Output channels d'; the stage's width by default."""
     groups: Annotated[Width, Letter(None)] = 1
+    """Number of channel groups g."""
     bias: bool = True
+    """Whether the convolution has a bias."""
     norm: NormKind = "none"
+    """Norm after the convolution."""
     act: ActKind | Literal["none"] = "none"
+    """Activation function after the norm."""
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)

@@ -28,10 +28,13 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     predicts_next: ClassVar[bool] = True
 
     norm: NormKind = "layer_norm"
+    """Norm before the logits."""
     share: Share | None = None
+    """Name of the token embedding whose table computes the logits; by default the head has its own table."""
     bias: bool = False
+    """Whether the logits have a bias, V parameters."""
     scale: Literal["none", "rsqrt_dim"] = "none"
-    """Multiply by 1/√d before a tied table (T5's public code)."""
+    """`rsqrt_dim` multiplies by 1/√d before a tied table (T5's public code)."""
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:

@@ -30,9 +30,13 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     anywhere: ClassVar[bool] = True
 
     form: Literal["max", "mean"] = "max"
+    """Whether the maximum or the mean of a window is taken."""
     size: Annotated[Sides, Letter("W", least=2)] = 2
+    """Window size W, one number for all axes or one per axis."""
     stride: Sides = 2
+    """Stride, one number for all axes or one per axis."""
     padding: Paddings | None = None
+    """Padding on both sides of every axis; by default half the window, and none where windows do not overlap."""
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)

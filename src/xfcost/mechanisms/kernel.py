@@ -51,10 +51,12 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
     """
 
     features: EluPlusOne | RandomFeatures = EluPlusOne()
+    """Feature map φ of queries and keys."""
     form: Form | None = None
-    """How the causal form is computed; chunked where it isn't given."""
+    """How the causal form is computed: `parallel`, `chunked` (the default) or `recurrent`; all give the same numbers.
+    """
     chunk: Annotated[Length | None, Letter("b")] = None
-    """Tokens of a chunk c; 64 where it isn't given."""
+    """Tokens of a chunk, c, in the chunked form; 64 by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)

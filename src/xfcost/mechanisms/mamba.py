@@ -36,12 +36,13 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
     """
 
     state: Annotated[Width, Letter("k")] = 16
-    """S."""
+    """State size S per channel."""
     conv: Annotated[Side, Letter("W")] = 4
-    """W."""
+    """Kernel size W of the causal depthwise convolution, in tokens."""
     expand: Side = 2
+    """Inner channels over width, E/d."""
     rank: Width | None = None
-    """R; ⌈d/16⌉ where it isn't given."""
+    """Rank R of the step size Δ; ⌈d/16⌉ by default."""
 
     def label(self) -> str:
         return "Mamba"

@@ -58,13 +58,15 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
     """
 
     heads: Heads
+    """Number of heads h."""
     value_dim: Width | None = None
-    """v, the values of all heads together; 2d where it isn't given."""
+    """Width v of all heads' values together; 2d by default."""
     form: Literal["parallel", "chunkwise", "recurrent"] = "parallel"
+    """How it is computed: `parallel`, `chunkwise` or `recurrent`; all give the same numbers."""
     chunk: Annotated[Length | None, Letter("b")] = None
-    """c; 512 where it isn't given."""
+    """Tokens c of a chunk in the chunkwise form; 512 by default."""
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
-    """The paper's, or the later public code's."""
+    """Norm of every head's output: layer norm (the paper) or RMS norm (the later public code)."""
 
     def label(self) -> str:
         return "Retention" if self.form == "parallel" else f"{self.form.capitalize()} retention"
