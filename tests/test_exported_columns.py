@@ -562,6 +562,15 @@ def test_a_comparison_of_decode_steps(text: Path) -> None:
     assert {name: first[name] for name in expected} == {name: str(value) for name, value in expected.items()}
 
 
+def test_n_of_a_comparison_is_without_special_tokens() -> None:
+    # ViT has a [CLS] token beside its 784, Swin has none.
+    comparison = xfcost.compare("vit", "swin", N=784)
+    assert json.loads(comparison.to_json())["N"] == 784
+    assert [ledger.metadata.extra_tokens for ledger in comparison.ledgers] == [1, 0]
+    # of 224 pixels a side they make 784 and 3,136
+    assert json.loads(xfcost.compare("vit", "swin").to_json())["N"] is None
+
+
 def test_a_comparison_of_texts_tells_the_cache_from_none(text: Path) -> None:
     comparison = xfcost.compare(text, text, mode="generate", new_tokens=3)
     generation = comparison.ledgers[0].generation

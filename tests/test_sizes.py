@@ -11,6 +11,7 @@ import pytest
 
 import xfcost
 from helpers import xf
+from tiers import tiered_presets
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import PIXELS, sweep
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -139,7 +140,7 @@ def test_patches_beside_pixels():
     assert "65,536× less" in text
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", tiered_presets(preset_names()))
 def test_weights_are_bound_to_the_input_s_size_where_they_say_so(name):
     """A row whose parameters differ at another size is marked, and a marked one differs at some size."""
     loaded = load(name)
