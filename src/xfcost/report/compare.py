@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from xfcost.counting.comparison import MOST_PAIRED
 from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.overtaking import MOST_PAIRED
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.report.console import plain_text, rich_html, show
