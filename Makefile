@@ -20,9 +20,11 @@ lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated pa
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/cog --check --diff -I tools $(COGGED)
+	$(BIN)/python tools/gallery.py --check
 
 docs: $(VENV)/dev ## write the generated parts of the docs and the README's pictures again
 	$(BIN)/cog -r -I tools $(COGGED)
+	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/pictures.py
 
 bench: $(VENV)/test ## run the benchmarks and print the table of docs/benchmarks.md

@@ -29,9 +29,9 @@ GIVEN = {
 
 
 def reference_of(mechanism: type[Mixer]) -> Callable[..., Tensor]:
-    """The slow reference of a mechanism: `reference` of its file, or what is named after the mechanism there."""
+    """The slow reference of a mechanism: `reference` of its file."""
     file = importlib.import_module(f"references.{mechanism.__module__.rpartition('.')[2]}")
-    return getattr(file, tag_of(mechanism), None) or file.reference
+    return file.reference
 
 
 def options_of(component: msgspec.Struct, **more: Any) -> Options:

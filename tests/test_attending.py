@@ -12,15 +12,17 @@ from torch.utils.flop_counter import FlopCounterMode
 from xfcost.counting.forward import count
 from xfcost.formulas.additive import Additive, Maxout, Sum
 from xfcost.formulas.component import Place
-from xfcost.layers import Token
+from xfcost.formulas.recurrent import Recurrent
+from xfcost.layers.token import Token
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import Gru, Lstm
-from xfcost.mechanisms.recurrent import Recurrent
+from xfcost.mechanisms.gru import Gru
+from xfcost.mechanisms.lstm import Lstm
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.tracing.trace import trace
 

@@ -16,10 +16,10 @@ from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import slope, sweep
 from xfcost.formulas.component import Place
-from xfcost.layers import Fold
+from xfcost.layers.fold import Fold
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Axial
+from xfcost.mechanisms.axial import Axial
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import build

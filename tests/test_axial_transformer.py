@@ -8,13 +8,16 @@ from torch import Tensor, nn
 
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers import AxisPosition, Context, Shift
+from xfcost.layers.axis_position import AxisPosition
+from xfcost.layers.context import Context
+from xfcost.layers.shift import Shift
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 # Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,

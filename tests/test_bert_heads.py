@@ -14,7 +14,7 @@ from bert import put_layer
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers import MaskedLanguageModel
+from xfcost.layers.masked_language_model import MaskedLanguageModel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load

@@ -19,7 +19,8 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import BlockSparse, Full
+from xfcost.mechanisms.block_sparse import BlockSparse
+from xfcost.mechanisms.full import Full
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place

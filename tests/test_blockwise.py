@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Blockwise
-from xfcost.torch_models.build import MODULES
+from xfcost.mechanisms.blockwise import Blockwise
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 

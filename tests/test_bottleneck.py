@@ -19,7 +19,8 @@ from xfcost.formulas.rows import elementwise, linear
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import Basic, Bottleneck
+from xfcost.mechanisms.basic import Basic
+from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.torch_models.mechanisms import bottleneck as live
 
 

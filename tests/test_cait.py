@@ -16,16 +16,17 @@ from test_against_transformers import scrambled
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers import Mlp
+from xfcost.layers.mlp import Mlp
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import ClassAttention, Full
+from xfcost.mechanisms.class_attention import ClassAttention
+from xfcost.mechanisms.full import Full
 from xfcost.report.remarks import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, SubLayerModel, Twins, build
+from xfcost.torch_models.build import Live, Modules, SubLayerModel, build
 from xfcost.torch_models.probing.probe import probe
 
 # A plain CaiT ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,7 +253,7 @@ def test_the_class_stage_by_hand() -> None:
 )
 def test_the_grid_s_tokens_pass_by_as_they_are(component: Any, extra: int, residual: Any) -> None:
     spot = Place(grid=Grid((3, 4), extra), dim=6, out_dim=6)
-    model = SubLayerModel(Part("it", component, spot, residual), Twins({})).double().eval()
+    model = SubLayerModel(Part("it", component, spot, residual), Modules({})).double().eval()
     x = torch.randn(2, 12 + extra, 6, dtype=torch.float64)
     with torch.no_grad():
         found = model(x)

@@ -290,7 +290,7 @@ class TestCircumstances:
         # A component whose formula is off by one: the report is printed, and the exit code is 1.
         code = (
             "import sys, msgspec\n"
-            "from xfcost.layers import Mlp\n"
+            "from xfcost.layers.mlp import Mlp\n"
             "usual = Mlp.operations\n"
             "def off(self, place):\n"
             "    for row in usual(self, place):\n"
@@ -536,17 +536,33 @@ class TestOthers:
         told = json.loads(xf("list", "--totals", "--format", "json").stdout)
         assert next(row for row in told if row["preset"] == "swin")["macs"] == 4_490_566_656
 
-    def test_show_prints_a_spec_that_can_be_analyzed(self, tmp_path):
+    @pytest.mark.parametrize("words", [(), ("--full",)])
+    def test_show_prints_a_spec_that_can_be_analyzed(self, tmp_path, words):
         mine = tmp_path / "mine.yaml"
-        mine.write_text(xf("show", "swin", "--full").stdout)
+        mine.write_text(xf("show", "swin", *words).stdout)
         told = json.loads(xf("analyze", mine, "--no-trace", "--format", "json").stdout)
         assert told["totals"]["macs"] == 4_490_566_656
         assert told["totals"]["params"] == 28_288_354
 
-    def test_show_prints_what_is_extended(self):
-        out = xf("show", "vit").stdout
-        assert "extends: vit-s8" in out
-        assert "kind: full" in out
+    def test_show_prints_one_spec_or_the_files_that_it_comes_from(self):
+        expanded, files = xf("show", "vit").stdout, xf("show", "vit", "--file").stdout
+        assert "extends:" not in expanded
+        assert "block: [{kind: full, heads: 6}, {kind: mlp, ratio: 4}]" in expanded
+        assert files.startswith("extends: vit-s8\n\n# --- vit-s8.yaml, which it extends ---\n")
+        assert "# --- vit-b16.yaml, which it extends ---" in files
+        assert "# Ti and S are not in the paper" in files
+
+    def test_show_is_the_same_text_at_any_width(self, monkeypatch):
+        told = set()
+        for columns in ("30", "300"):
+            monkeypatch.setenv("COLUMNS", columns)
+            told.add(xf("show", "swinv2-g-w12-192").stdout)
+        assert len(told) == 1
+
+    def test_a_file_is_shown_as_written_or_with_every_default(self):
+        done = xf("show", "vit", "--file", "--full")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "--file and --full: a file is shown as it is written; give one of them" in done.stderr
 
     def test_schema_knows_every_kind(self):
         text = xf("schema").stdout

@@ -12,7 +12,8 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Compressed, Full
+from xfcost.mechanisms.compressed import Compressed
+from xfcost.mechanisms.full import Full
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.probing.probe import probe

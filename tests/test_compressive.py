@@ -18,10 +18,11 @@ from test_relative import noise, spot
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.ledger import Ledger
-from xfcost.mechanisms import Compressive, Relative
+from xfcost.mechanisms.compressive import Compressive
+from xfcost.mechanisms.relative import Relative
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 

@@ -16,14 +16,15 @@ from strategies import as_yaml, counted_spec
 from test_against_transformers import put, scrambled, take, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers import FoldAxis
+from xfcost.layers.fold_axis import FoldAxis
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.mechanisms import ConvModule
+from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, input_for, place
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 BLOCK: list[dict[str, Any]] = [

@@ -18,10 +18,13 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import ByteNet, Conv, Lstm
+from xfcost.mechanisms.bytenet import ByteNet
+from xfcost.mechanisms.conv import Conv
+from xfcost.mechanisms.lstm import Lstm
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.tracing.trace import trace
 

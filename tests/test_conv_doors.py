@@ -24,7 +24,11 @@ from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import NormKind, Place, Residual
 from xfcost.formulas.conv_kernel import Kernel, kernel_of
 from xfcost.formulas.layer import Embed
-from xfcost.layers import Conv, Dense, Mlp, Norm, NormLayer, Pool
+from xfcost.layers.conv import Conv
+from xfcost.layers.dense import Dense
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.norm import Norm, NormSubLayer
+from xfcost.layers.pool import Pool
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
@@ -34,7 +38,8 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, SubLayerModel, Twins, build
+from xfcost.torch_models.build import Modules, SubLayerModel, build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import kind_of, probe
 
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
@@ -519,7 +524,7 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
     where = spot(Grid((3, 5)))
     rows = {
         "door": rows_of(Norm(norm=kind), where)["norm"],
-        "sub-layer": rows_of(NormLayer(norm=kind), where)["norm"],
+        "sub-layer": rows_of(NormSubLayer(norm=kind), where)["norm"],
         "behind a convolution": rows_of(Conv(size=1, norm=kind), where)["norm"],
     }
     for at in ("pre", "post", "res_post"):
@@ -533,8 +538,8 @@ def test_a_norm_costs_the_same_wherever_it_stands(kind: NormKind) -> None:
 
 
 @pytest.mark.parametrize("kind", NORMS)
-@pytest.mark.parametrize("component", [Norm, NormLayer])
-def test_a_norm_is_its_formula(component: type[Norm | NormLayer], kind: NormKind) -> None:
+@pytest.mark.parametrize("component", [Norm, NormSubLayer])
+def test_a_norm_is_its_formula(component: type[Norm | NormSubLayer], kind: NormKind) -> None:
     where = spot(Grid((3, 5)))
     torch_module, x_BND = twin_of(component(norm=kind), where), tokens_of(where.grid)  # type: ignore[arg-type]
     leaf = Rms(torch_module.norm) if kind == "rms_norm" else torch_module.norm
@@ -570,7 +575,7 @@ def test_no_norm_is_no_row() -> None:
 
 def sublayer(component: Any, where: Place, residual: Residual | str) -> SubLayerModel:
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", component, where, residual), Twins({})).double().eval()  # type: ignore[arg-type]
+    model = SubLayerModel(Part("it", component, where, residual), Modules({})).double().eval()  # type: ignore[arg-type]
     return stirred(model).requires_grad_(requires_grad=False)  # type: ignore[return-value]
 
 
@@ -615,7 +620,7 @@ def test_scales_stand_where_the_formula_has_them(residual: Residual) -> None:
 
 
 def test_a_layer_scale_starts_at_its_number() -> None:
-    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), Twins({}))
+    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), Modules({}))
     assert model.residual_layer_scale is not None
     assert torch.equal(model.residual_layer_scale.weight, torch.full((DIM,), 1e-3))
 

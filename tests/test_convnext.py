@@ -12,10 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers import Classifier
+from xfcost.layers.classifier import Classifier
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import ConvNext
+from xfcost.mechanisms.convnext import ConvNext
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled

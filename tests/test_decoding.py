@@ -25,8 +25,9 @@ from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
 from xfcost.torch_models.decoding import STEPS
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.cache import stand_at
 from xfcost.torch_models.shared.leaves import Table
 
@@ -51,7 +52,7 @@ def decodable() -> Iterator[Case]:
 every_step = pytest.mark.parametrize("case", list(decodable()), ids=str)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)
+@pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)
 def test_a_mechanism_has_a_step_exactly_where_an_example_decodes(mechanism: type[Mixer]) -> None:
     case = CASES[mechanism]
     assert (mechanism in STEPS) == any(type(one.component) is mechanism for one in decodable()), case.component

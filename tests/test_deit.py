@@ -14,7 +14,8 @@ from test_against_transformers import compare, copy_block, ours_of, put, take, t
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers import Classifier, DistillationToken
+from xfcost.layers.classifier import Classifier
+from xfcost.layers.distillation_token import DistillationToken
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load

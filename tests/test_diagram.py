@@ -10,10 +10,10 @@ from helpers import xf
 from xfcost.api import analyze
 from xfcost.counting.run_options import make_run
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers import Mlp
+from xfcost.layers.mlp import Mlp
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import Full
+from xfcost.mechanisms.full import Full
 from xfcost.report.block_figure import diagram_bytes, diagram_figure
 from xfcost.report.blocks import _sublayer, diagram
 from xfcost.report.style import WORDS

@@ -31,26 +31,32 @@ from strategies import answers, as_yaml, cases, examples, place_for, spec_of
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.formulas.residual import wrapped
-from xfcost.layers import SUBLAYERS, Moe, Swiglu
+from xfcost.layers import SUBLAYERS
 from xfcost.layers.mlp import Mlp
+from xfcost.layers.moe import Moe
+from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import MIXINGS, Operation
-from xfcost.mechanisms import MECHANISMS, Cross, Full, Window
+from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.cross import Cross
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, SubLayerModel, Twins, build
+from xfcost.torch_models.build import Modules, SubLayerModel, build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import Probed, kind_of, probe
 from xfcost.torch_models.tracing.rows import row_path
 
 PAGES_SMALL = [component for component, _ in examples(fused=(False,))]
 every_case = pytest.mark.parametrize("case", list(cases()), ids=str)
 every_eager_case = pytest.mark.parametrize("case", list(cases(fused=(False,))), ids=str)
-every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)
+every_mechanism = pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)
 every_example = pytest.mark.parametrize("component", PAGES_SMALL, ids=str)
 every_example_either_way = pytest.mark.parametrize(
     ("component", "fused"),
@@ -124,7 +130,7 @@ def bad_fields(mechanism: type[Mixer]) -> Iterator[tuple[str, Any]]:
             yield from ((field.name, value) for value in (7, "x", "true"))
 
 
-BAD = [(mechanism, *bad) for mechanism in MECHANISMS for bad in bad_fields(mechanism)]
+BAD = [(mechanism, *bad) for mechanism in MECHANISMS.values() for bad in bad_fields(mechanism)]
 
 
 def column(line: str, key: str) -> int | None:
@@ -158,7 +164,7 @@ def test_a_bad_key_or_value_is_refused_with_its_line(
 
 
 @pytest.mark.parametrize(
-    "mechanism", [component for component in MECHANISMS if "heads" in component.__struct_fields__], ids=tag_of
+    "mechanism", [component for component in MECHANISMS.values() if "heads" in component.__struct_fields__], ids=tag_of
 )
 def test_heads_that_do_not_divide_the_width_are_refused_with_their_line(mechanism: type[Mixer], tmp_path: Path) -> None:
     data = spec_of(CASES[mechanism].examples[0])
@@ -226,7 +232,7 @@ def joined(component: SubLayer, place: Place, batch: int, residual: Residual | s
     counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
         model = (
-            Holder(SubLayerModel(Part("it", component, place, residual), Twins({})))
+            Holder(SubLayerModel(Part("it", component, place, residual), Modules({})))
             .eval()
             .requires_grad_(requires_grad=False)
         )
@@ -433,13 +439,13 @@ def test_scores_softmax_and_weighted_sum_are_the_mixing_and_hold_no_parameters(
     assert all(row.reads and row.reads_tokens for row in rows if row.mixes)
 
 
-@pytest.mark.parametrize("layer", SUBLAYERS, ids=tag_of)
+@pytest.mark.parametrize("layer", list(SUBLAYERS.values()), ids=tag_of)
 def test_sub_layers_that_are_no_mixers_mix_none(layer: type[SubLayer]) -> None:
     component = layer()
     for grid in (Grid((1,)), Grid((7,)), Grid((3, 4), 1)):
         place = place_for(component, grid)
         for residual in ("none", Residual(), Residual(place="post"), Residual(place="res_post")):
-            model = SubLayerModel(Part("it", component, place, residual), Twins({}))
+            model = SubLayerModel(Part("it", component, place, residual), Modules({}))
             # tokens of one expert share a product, and its size decides how it rounds
             seen = probe(model, example(place, 1), rounding=1e-12 if layer is Moe else 0)
             assert seen.reads == tuple(frozenset({token}) for token in range(grid.total))

@@ -13,10 +13,10 @@ from test_against_transformers import ours_of, put, scrambled, take, theirs_of, 
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.formulas.residual import wrapped
-from xfcost.layers import Upsample
+from xfcost.layers.upsample import Upsample
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Funnel
+from xfcost.mechanisms.funnel import Funnel
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place

@@ -9,7 +9,7 @@ import pytest
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import GlobalLocal
+from xfcost.mechanisms.global_local import GlobalLocal
 
 
 def at(tokens: int, extra: int, **more: Any) -> Place:

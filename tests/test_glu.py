@@ -7,11 +7,13 @@ import torch
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.layers import Geglu, Mlp, Swiglu
-from xfcost.layers.glu import Gated
+from xfcost.formulas.gated import Gated
+from xfcost.layers.geglu import Geglu
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 
 
 def at(tokens: int, dim: int) -> Place:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from xfcost.formulas.component import Place
-from xfcost.layers import Classifier, Pooler
+from xfcost.layers.classifier import Classifier
+from xfcost.layers.pooler import Pooler
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 

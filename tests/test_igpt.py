@@ -13,11 +13,11 @@ from strategies import counted_spec
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers import Shift
+from xfcost.layers.shift import Shift
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 transformers = pytest.importorskip("transformers")

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hugging_face import CONFIGS
 from xfcost.importing import imported
 from xfcost.importing.families import FAMILIES
-from xfcost.importing.writer import WIDTH, spec_text
 from xfcost.spec.load import load
 from xfcost.spec.reader import read
+from xfcost.spec.writer import WIDTH, spec_text
 
 KEYS = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True)
 TEXT = st.text(

@@ -15,10 +15,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from strategies import as_yaml, counted_spec
 from xfcost.api import analyze
 from xfcost.formulas.component import Place
+from xfcost.formulas.features import EluPlusOne, RandomFeatures
 from xfcost.ledger.errors import ComponentError, DeviceError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Full, Kernel
-from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.kernel import Kernel
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.kernel import KernelAttention
 from xfcost.torch_models.shared.features import SoftmaxFeatures, orthogonal_features

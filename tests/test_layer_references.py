@@ -12,43 +12,41 @@ from compared import given, options_of, scattered
 from references import layers
 from references.plain import Place as Stand
 from xfcost.formulas.component import Place, SubLayer, tag_of
-from xfcost.layers import (
-    AxisPosition,
-    Classifier,
-    ClassToken,
-    Concatenate,
-    Context,
-    Conv,
-    Dense,
-    DistillationToken,
-    Fold,
-    FoldAxis,
-    Fourier,
-    Geglu,
-    LanguageModel,
-    LocalRelationDoor,
-    MaskedLanguageModel,
-    MemoryTokens,
-    Mlp,
-    Moe,
-    Norm,
-    NormLayer,
-    Patch,
-    PatchMerging,
-    Pixels,
-    Pool,
-    Pooler,
-    PoolingAttention,
-    Position,
-    Projection,
-    Shift,
-    Swiglu,
-    Token,
-    TokenType,
-    Upsample,
-)
+from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.layers.axis_position import AxisPosition
+from xfcost.layers.class_token import ClassToken
+from xfcost.layers.classifier import Classifier
+from xfcost.layers.concatenate import Concatenate
+from xfcost.layers.context import Context
+from xfcost.layers.conv import Conv
+from xfcost.layers.dense import Dense
+from xfcost.layers.distillation_token import DistillationToken
+from xfcost.layers.fold import Fold
+from xfcost.layers.fold_axis import FoldAxis
+from xfcost.layers.fourier import Fourier
+from xfcost.layers.geglu import Geglu
+from xfcost.layers.language_model import LanguageModel
+from xfcost.layers.local_relation import LocalRelationEmbed
+from xfcost.layers.masked_language_model import MaskedLanguageModel
+from xfcost.layers.memory_tokens import MemoryTokens
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.moe import Moe
+from xfcost.layers.norm import Norm, NormSubLayer
+from xfcost.layers.patch import Patch
+from xfcost.layers.patch_merging import PatchMerging
+from xfcost.layers.pixels import Pixels
+from xfcost.layers.pool import Pool
+from xfcost.layers.pooler import Pooler
+from xfcost.layers.pooling_attention import PoolingAttention
+from xfcost.layers.position import Position
+from xfcost.layers.projection import Projection
+from xfcost.layers.shift import Shift
+from xfcost.layers.swiglu import Swiglu
+from xfcost.layers.token import Token
+from xfcost.layers.token_type import TokenType
+from xfcost.layers.upsample import Upsample
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.layers import MODULES as LAYERS
+from xfcost.torch_models.modules import MODULES
 
 DIM = 6
 DISTILLED = ["class_token", "distillation_token"]
@@ -116,12 +114,12 @@ TRIED = [
     *(Try(Mlp(hidden=9, act=act), ROW) for act in ("gelu", "relu", "silu")),
     *(Try(layer(hidden=5, bias=bias), ROW) for layer in (Swiglu, Geglu) for bias in (False, True)),
     Try(Norm(), ROW),
-    Try(NormLayer(), ROW),
+    Try(NormSubLayer(), ROW),
     Try(Fold(), Grid((12,))),
     *(Try(Pixels(), grid) for grid in (ODD, VOLUME)),
     Try(Dense(), ROW),
     Try(Dense(norm="layer_norm", act="none", bias=False), ROW),
-    Try(LocalRelationDoor(size=3, share=2, stride=2, norm="layer_norm", act="relu"), ODD),
+    Try(LocalRelationEmbed(size=3, share=2, stride=2, norm="layer_norm", act="relu"), ODD),
     *(Try(Classifier(classes=4, pool=pool), Grid((3, 5), 1)) for pool in ("class_token", "mean", "none")),
     Try(Classifier(classes=4, norm_after_pool=True), ODD),
     Try(Classifier(classes=4, pool=DISTILLED, norm="none"), Grid((3, 5), 2)),
@@ -137,7 +135,7 @@ TRIED = [
 def test_a_layer_gives_what_its_reference_says(tried: Try) -> None:
     torch.manual_seed(0)
     place, inputs = tried.place, tried.inputs()
-    module = scattered(LAYERS[type(tried.layer)](tried.layer, place).double().eval())
+    module = scattered(MODULES[type(tried.layer)](tried.layer, place).double().eval())
     weights, stand = given(module), Stand(place.grid.sides, place.grid.extra, DIM, tried.out_dim)
     copies = [one.clone() for one in inputs]
     smooth = [one for one in (*inputs, *copies) if one.is_floating_point()]
@@ -168,7 +166,7 @@ ELSEWHERE = {Conv, Pool, PoolingAttention, Moe}
 def test_every_layer_has_a_reference() -> None:
     known = {type(tried.layer) for tried in TRIED}
     assert not known & ELSEWHERE
-    assert known | ELSEWHERE == set(LAYERS)
+    assert known | ELSEWHERE == {one for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for one in kinds.values()}
 
 
 def test_what_is_tried_stands_where_it_may() -> None:

@@ -13,15 +13,16 @@ from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.neighbours import Neighbours
 from xfcost.formulas.rows import convolution
-from xfcost.layers.local_relation import LocalRelationDoor
+from xfcost.layers.local_relation import LocalRelationEmbed
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import LocalAttention, LocalRelation
+from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run
 from xfcost.spec.walk import place as architecture
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 
@@ -283,14 +284,14 @@ def test_resnet_50_beside_its_local_relatives():
 
 
 def test_the_stem_is_the_layer_then_a_norm_and_an_activation():
-    component, place = LocalRelationDoor(stride=2, norm="batch_norm", act="relu"), at((8, 8), 16)
+    component, place = LocalRelationEmbed(stride=2, norm="batch_norm", act="relu"), at((8, 8), 16)
     layer, stem = LocalRelation(stride=2), {row.path: row for row in component.operations(place)}
     assert list(stem) == [*(row.path for row in layer.operations(place)), "norm", "act"]
     assert (component.out(place), component.entering((4, 4))) == (layer.out(place), (8, 8))
     assert (stem["norm"].params, stem["act"].flops) == (32, 16 * 16)
     assert list(component.notes(place)) == list(layer.notes(place))
     with pytest.raises(ComponentError, match="is even"):
-        LocalRelationDoor(size=4).check(place)
+        LocalRelationEmbed(size=4).check(place)
 
 
 def test_fused_attention_inside_a_bottleneck():

@@ -14,7 +14,8 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Full, LowRank
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.low_rank import LowRank
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from strategies import place_for
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Lsh
+from xfcost.mechanisms.lsh import Lsh
 from xfcost.torch_models.mechanisms.lsh import LshAttention
 from xfcost.torch_models.memory.peak import peak_bytes
 

@@ -12,10 +12,10 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Mamba2
+from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 
 
 def spot(*sides: int, dim: int = 8) -> Place:

@@ -12,7 +12,8 @@ from xfcost.api import analyze
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Full, Mla
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.mla import Mla
 from xfcost.spec.load import load
 
 

@@ -14,14 +14,18 @@ from strategies import as_yaml, counted_spec
 from test_against_transformers import put, scrambled, take, theirs_of, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers import Concatenate, Dense
+from xfcost.layers.concatenate import Concatenate
+from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.mechanisms import Full, InvertedResidual, Unfolded
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.inverted_residual import InvertedResidual
+from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, Model, build
+from xfcost.torch_models.build import Model, build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 transformers = pytest.importorskip("transformers")

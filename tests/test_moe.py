@@ -15,11 +15,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from test_every_mechanism import example, joined, symbolic_flops, sympy
 from xfcost.api import analyze
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers import Geglu, Mlp, Moe, Swiglu
-from xfcost.layers.moe import Groups, Shared
+from xfcost.layers.geglu import Geglu
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.moe import Groups, Moe, Shared
+from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.tracing.rows import row_path
 

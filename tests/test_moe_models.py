@@ -19,7 +19,7 @@ from test_against_transformers import ours_of, put, scrambled, take, transformer
 from xfcost.api import analyze
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
-from xfcost.mechanisms import Mla
+from xfcost.mechanisms.mla import Mla
 from xfcost.report.export import grouped, ledger_text
 from xfcost.spec.architecture import Mode
 from xfcost.spec.load import load

@@ -16,16 +16,19 @@ from xfcost.counting.forward import count
 from xfcost.counting.sweep import sweep
 from xfcost.formulas.component import Place, Residual
 from xfcost.formulas.pooled_axes import PooledAxis
-from xfcost.layers import Conv, Mlp, Position
+from xfcost.layers.conv import Conv
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.position import Position
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid, video_sides
 from xfcost.ledger.ledger import Ledger
-from xfcost.mechanisms import Pooling, WindowPooling
+from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_files
 from xfcost.spec.walk import Run, input_for, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import SubLayerModel, Twins, build
+from xfcost.torch_models.build import Modules, SubLayerModel, build
 from xfcost.torch_models.shared.decomposed import distance_rows
 
 
@@ -261,11 +264,11 @@ def test_what_joins_the_stream_is_pooled_and_widened() -> None:
 def test_an_mlp_that_widens_projects_what_it_takes() -> None:
     component, spot = Mlp(out_width=12), here(5)
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", component, spot, Residual()), Twins({})).double()
+    model = SubLayerModel(Part("it", component, spot, Residual()), Modules({})).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     normed = model.residual_norm(x)
     assert torch.equal(model(x), model.residual_projection(normed) + model.inner(normed))
-    after = SubLayerModel(Part("it", component, spot, Residual(place="post")), Twins({})).double()
+    after = SubLayerModel(Part("it", component, spot, Residual(place="post")), Modules({})).double()
     assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
     assert [row.path for row in component.shortcut(spot)] == ["residual_projection"]
     assert not list(Mlp(out_width=8).shortcut(spot))

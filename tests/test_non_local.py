@@ -11,8 +11,9 @@ from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import NonLocal, Sagan
-from xfcost.torch_models.build import MODULES
+from xfcost.mechanisms.non_local import NonLocal
+from xfcost.mechanisms.sagan import Sagan
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 

@@ -17,7 +17,8 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Full, Nystrom
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import build

@@ -16,12 +16,21 @@ from xfcost.formulas.component import Place, SubLayer, alone
 from xfcost.formulas.lettered import Lettered, lettered
 from xfcost.formulas.orders import costs, order, orders
 from xfcost.formulas.residual import wrapped
-from xfcost.layers import Moe, Swiglu
 from xfcost.layers.mlp import Mlp
+from xfcost.layers.moe import Moe
+from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import Axial, BlockSparse, Cross, Full, Nystrom, Pooling, SpatialReduction, Window, WindowPooling
+from xfcost.mechanisms.axial import Axial
+from xfcost.mechanisms.block_sparse import BlockSparse
+from xfcost.mechanisms.cross import Cross
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.spatial_reduction import SpatialReduction
+from xfcost.mechanisms.window import Window
+from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.walk import Run, place
 
@@ -172,7 +181,7 @@ MIXING = {
     "pvt-v2-b2-li": "O(N·W²·C·d), O(N·W²·d), O(N·W²·d²), O(N·k·d)",
     "mvitv2-t": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N√N·d), O(N√N·d/l)",
     "mvitv2-b-hwin": "O(N²·d), O(N²·d/l²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/l²), O(N·W·d), O(N√N·d), O(N√N·d/l)",
-    "modules-svt-s": "O(N²·d), O(N²·d/R²), O(N·W²·d), O(N·d²)",
+    "twins-svt-s": "O(N²·d), O(N²·d/R²), O(N·W²·d), O(N·d²)",
     "cvt-13": "O(N²·d/R²), O(N·W²·C·d), O(N·W²·d), O(N·W²·d/R²), O(N·W²·d²)",
     "convnext-t": "O(N·W²·d)",
     "mixer-b16": "O(N·k·d)",

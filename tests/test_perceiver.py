@@ -14,13 +14,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
-from xfcost.layers import Fourier
+from xfcost.layers.fourier import Fourier
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import Live, build
-from xfcost.torch_models.layers.doors import fourier_features
+from xfcost.torch_models.layers.fourier import fourier_features
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

@@ -22,7 +22,7 @@ from test_every_mechanism import LargestTensor
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Place, Residual
-from xfcost.layers import PoolingAttention
+from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
@@ -33,7 +33,8 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.tracing.rows import row_path
 

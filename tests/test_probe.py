@@ -10,7 +10,7 @@ from modules import Call
 from xfcost.formulas.component import Place
 from xfcost.layers.patch_merging import PatchMerging
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.layers.doors import PatchMergingDoor
+from xfcost.torch_models.layers.patch_merging import PatchMergingLayer
 from xfcost.torch_models.probing import probe as probe_module
 from xfcost.torch_models.probing.probe import Probed, kind_of, probe
 
@@ -53,7 +53,7 @@ def test_tokens_on_two_axes_are_numbered_in_raster_order() -> None:
         (lambda n: Call(lambda x: x - x.mean(1, keepdim=True)), "global"),
         (lambda n: nn.LSTM(4, 3, batch_first=True), "global"),
         (lambda n: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), "global"),
-        (lambda n: PatchMergingDoor(PatchMerging(), Place(grid=Grid((2, n // 2)), dim=4, out_dim=8)), "per-token"),
+        (lambda n: PatchMergingLayer(PatchMerging(), Place(grid=Grid((2, n // 2)), dim=4, out_dim=8)), "per-token"),
     ],
     ids=["linear", "norm", "mlp", "roll", "roll and add", "cumsum", "mean", "centre", "lstm", "encoder", "merging"],
 )

@@ -22,10 +22,12 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import Full, SpatialReduction
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -16,7 +16,8 @@ from test_pvt import SMALL, at, put_attention
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import ConvMlp, DepthwiseConv
+from xfcost.mechanisms.conv_mlp import ConvMlp
+from xfcost.mechanisms.depthwise_conv import DepthwiseConv
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import build

@@ -13,15 +13,19 @@ from torch.utils.flop_counter import FlopCounterMode
 from strategies import as_yaml, counted_spec
 from test_trace import costs
 from xfcost.formulas.component import Place
+from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import Full, Gru, Lstm, Rnn
-from xfcost.mechanisms.recurrent import Recurrent
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.gru import Gru
+from xfcost.mechanisms.lstm import Lstm
+from xfcost.mechanisms.rnn import Rnn
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import LiveBytes
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace

@@ -14,17 +14,18 @@ from references.relative import with_memory
 from strategies import as_yaml, counted_spec
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Place
-from xfcost.layers import LanguageModel
+from xfcost.layers.language_model import LanguageModel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import Relative
+from xfcost.mechanisms.relative import Relative
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
-from xfcost.torch_models.mechanisms.relative import RelativeShift
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.shared.relative import RelativeShift
 
 
 def spot(tokens: int, dim: int = 6, *, fused: bool = False) -> Place:

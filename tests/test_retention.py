@@ -16,11 +16,11 @@ from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Retention
+from xfcost.mechanisms.retention import Retention
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
 from xfcost.torch_models.mechanisms.retention import decay
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.tracing.backward import walk

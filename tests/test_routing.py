@@ -14,7 +14,8 @@ from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import Full, Routing
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.routing import Routing
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.mechanisms.full import FullAttention

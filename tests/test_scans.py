@@ -15,10 +15,12 @@ from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Mamba, RwkvChannel, RwkvTime
+from xfcost.mechanisms.mamba import Mamba
+from xfcost.mechanisms.rwkv_channel import RwkvChannel
+from xfcost.mechanisms.rwkv_time import RwkvTime
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.tracing.trace import trace
 

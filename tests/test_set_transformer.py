@@ -11,15 +11,16 @@ from torch import Tensor, nn
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual, SubLayer
 from xfcost.formulas.residual import wrapped
-from xfcost.layers import Dense
+from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms import Full, Inducing
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.inducing import Inducing
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import BlockModel, SubLayerModel, Twins
+from xfcost.torch_models.build import BlockModel, Modules, SubLayerModel
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")
@@ -41,7 +42,7 @@ def total(rows: list[Operation], quantity: str) -> int:
 def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
     torch.manual_seed(0)
     return (
-        BlockModel(SubLayerModel(Part("it", component, place, residual), Twins({})) for component in components)
+        BlockModel(SubLayerModel(Part("it", component, place, residual), Modules({})) for component in components)
         .double()
         .eval()
     )

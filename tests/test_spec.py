@@ -20,10 +20,11 @@ from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import MOST_TOKENS, WIDEST_ASPECT, Grid, image_sides, near_square
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.grammar import Spec
+from xfcost.spec.kinds import converted
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.reader import Source, path_text, read, read_value
 from xfcost.spec.schema import json_schema
-from xfcost.spec.show import full_yaml, texts
+from xfcost.spec.show import texts
 from xfcost.spec.walk import Run, place
 
 
@@ -205,13 +206,6 @@ class TestExtends:
         assert load("child.yaml").spec.paper is None
         assert place(load("child.yaml"), Run()).head is None
 
-    @pytest.mark.parametrize("name", ["vit-b16-384", "swin-s", "gpt3", "transformer-big", "swin"])
-    def test_the_full_yaml_is_the_same_spec_without_extends(self, here, name):
-        write("full.yaml", full_yaml(name))
-        full = load("full.yaml").spec
-        assert full.extends is None
-        assert msgspec.structs.replace(load(name).spec, extends=None) == full
-
 
 class TestLines:
     """Every message names the file and the line where the value was written, whichever file that is."""
@@ -343,16 +337,48 @@ class TestSettings:
         windows = [block[0] for stage in spec.stages for block in stage.pattern]
         assert {(one.size, one.shift) for one in windows[::2]} == {(12, 0)}
         assert {(one.size, one.shift) for one in windows[1::2]} == {(12, 6)}
-        # as the preset for 384 has it, which writes every stage out
         assert spec.stages == load("swin-t-384").spec.stages
 
     def test_two_stars_are_any_way_down_to_where_the_rest_is_written(self):
         # in blocks and in groups of them; the convolution and the pool at the door keep their sizes
-        assert load("sasa-50", ("**.spatial.size=3",)).spec.stages == load("sasa-50-k3").spec.stages
+        spec = load("sasa-50", ("**.spatial.size=3",)).spec
+        assert [page.size for page in spec.embed] == [7, 3]
+        for stage in spec.stages:
+            first, group = stage.blocks
+            assert (first[0].spatial.size, group.blocks[0][0].spatial.size) == (3, 3)
         spec = load("swin-t", ("**.heads=2",)).spec
         assert {block[0].heads for stage in spec.stages for block in stage.pattern} == {2}
         # the last word, too, has to be written: a stage has no `size`, and gets none
-        assert load("sasa-50", ("stages.**.size=5",)).spec.stages == load("sasa-50-k5").spec.stages
+        assert load("sasa-50", ("stages.**.size=5",)).spec.stages == load("sasa-50", ("**.spatial.size=5",)).spec.stages
+
+    @pytest.mark.parametrize("key", ["stages.each.depth", "stages[each].depth"])
+    def test_each_is_every_item_with_a_value_of_its_own(self, key):
+        assert [stage.depth for stage in load("swin-t", (f"{key}=[1, 2, 3, 4]",)).spec.stages] == [1, 2, 3, 4]
+
+    def test_the_path_goes_on_after_each(self):
+        settings = ("stages.each.**.heads=[1, 2, 4, 8]", "stages.2.pattern.each.0.shift=[5, 6]")
+        stages = load("swin-t", settings).spec.stages
+        assert [[block[0].heads for block in stage.pattern] for stage in stages] == [[1, 1], [2, 2], [4, 4], [8, 8]]
+        assert [block[0].shift for block in stages[2].pattern] == [5, 6]
+
+    @pytest.mark.parametrize(
+        ("setting", "said"),
+        [
+            (
+                "stages.each.depth=[1, 2]",
+                "'each' needs a list of 4, one value for each item of stages; got a list of 2",
+            ),
+            ("stages.each.depth=7", "'each' needs a list of 4, one value for each item of stages; got 7"),
+            ("input.each.size=[7]", "'each' is every item of a list, and input is "),
+            ("stages.9.each=[7]", "stages has items 0 to 3, and no '9'"),
+            ("each.depth=[7]", "'each' stands once, behind the list that it counts, as in stages.each.depth"),
+            ("stages.each.pattern.each=[7]", "'each' stands once, behind the list that it counts"),
+        ],
+    )
+    def test_each_is_refused_where_it_counts_nothing(self, setting, said):
+        with pytest.raises(UsageError) as caught:
+            load("swin-t", (setting,))
+        assert str(caught.value).startswith(f"--set {setting}: {said}")
 
     def test_places_of_one_setting_share_nothing(self):
         spec = load("swin-t", ("stages.*.enter=[{kind: patch_merging}]", "stages.1.enter.0.norm=post")).spec
@@ -384,13 +410,6 @@ class TestSet:
         assert load("other.yaml").spec.input.size == 64
         assert load("child.yaml", ("input.size=128",)).spec.input.size == 128
 
-    def test_the_full_yaml_has_followed_it(self, here):
-        write("swin12.yaml", 'extends: swin-t\nname: x\nset: {"stages.*.pattern.*.0.size": 12}\n')
-        write("full.yaml", full_yaml("swin12.yaml"))
-        full = load("full.yaml").spec
-        assert full.set == {}
-        assert full.stages == load("swin12.yaml").spec.stages
-
     @pytest.mark.parametrize(
         ("text", "said"),
         [
@@ -402,6 +421,11 @@ class TestSet:
             ),
             ("[a]", "x.yaml:3 set: expected a mapping, got ['a']"),
             ('{"**.heads": 5}', "x.yaml:3 stages[0].block[0].heads: 5 does not divide the width 384"),
+            (
+                "\n  name: y\n  stages.each.depth: [four]",
+                "x.yaml:5 stages[0].depth: expected a whole number, got 'four'",
+            ),
+            ("\n  stages.each.depth: [1, 2]", "x.yaml:4 set.stages.each.depth: 'each' needs a list of 1, "),
             ('{"**.set.name": 5}', "x.yaml:3 set.**.set.name: nothing in the spec is at **.set.name"),
         ],
     )
@@ -410,6 +434,14 @@ class TestSet:
         with pytest.raises(SpecError) as caught:
             place(load("x.yaml"), Run())
         assert str(caught.value).startswith(said)
+
+    def test_a_value_that_a_parent_sets_keeps_its_line_in_the_parent(self, here):
+        write("base.yaml", "extends: vit\nname: base\nset:\n  stages.0.depth: 3\n  stages.each.**.heads: [5]\n")
+        write("middle.yaml", "extends: ./base.yaml\nname: middle\nset: {stages.0.depth: 2}\n")
+        write("x.yaml", "extends: ./middle.yaml\n\n\nname: x\n")
+        with pytest.raises(SpecError, match=r"^base.yaml:5 stages\[0\].block\[0\].heads: 5 does not divide"):
+            place(load("x.yaml"), Run())
+        assert load("x.yaml", ("**.heads=4",)).source.where(("stages", 0, "depth")) == "middle.yaml:3"
 
     def test_all_that_is_wrong_is_told_at_once(self, here):
         settings = '  stages.9.depth: 3\n  foo.bar: 1\n  "**.heads": 7\n  input.size: 64\n'
@@ -514,14 +546,14 @@ class TestGrammar:
     @pytest.mark.parametrize("name", preset_names())
     def test_every_preset_to_yaml_and_back_is_the_identity(self, name):
         spec = load(name).spec
-        assert msgspec.convert(read(yaml.safe_dump(msgspec.to_builtins(spec)), "x")[0], Spec) == spec
+        assert converted(read(yaml.safe_dump(msgspec.to_builtins(spec)), "x")[0], Spec) == spec
 
     def test_the_json_schema_knows_every_kind(self):
         schema = json_schema()
         assert schema["$schema"].startswith("https://json-schema.org/")
         assert schema["title"] == "xfcost spec"
         text = str(schema)
-        for component in (*MECHANISMS, *EMBEDS, *ENTERS, *HEADS, *SUBLAYERS):
+        for component in (one for kinds in (MECHANISMS, EMBEDS, ENTERS, HEADS, SUBLAYERS) for one in kinds.values()):
             assert f"'{tag_of(component)}'" in text
 
 

@@ -13,7 +13,7 @@ from xfcost.formulas.arithmetic import root_divisor
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Synthesizer
+from xfcost.mechanisms.synthesizer import Synthesizer
 from xfcost.torch_models.mechanisms.synthesizer import SynthesizerAttention
 
 FORMS: tuple[Any, ...] = ("dense", "random", "factorized_dense", "factorized_random")

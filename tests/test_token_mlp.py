@@ -15,7 +15,9 @@ from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
-from xfcost.mechanisms import Gmlp, TokenLinear, TokenMlp
+from xfcost.mechanisms.gmlp import Gmlp
+from xfcost.mechanisms.token_linear import TokenLinear
+from xfcost.mechanisms.token_mlp import TokenMlp
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled

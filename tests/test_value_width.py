@@ -10,7 +10,8 @@ from xfcost.api import analyze
 from xfcost.formulas.component import Mixer, Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Cross, Full
+from xfcost.mechanisms.cross import Cross
+from xfcost.mechanisms.full import Full
 
 
 def at(tokens: int, dim: int = 12, **more: Any) -> Place:

@@ -180,9 +180,9 @@ def try_config(rng: random.Random, folder: Path) -> None:
 _VALUES: Final = (
     "1", "0", "-1", "784", "196", "49:196", "224", "224x320", "1e5", "x", "", "nan", "inf", "9" * 5000, "4294967297",
     "٣", "²", "1_000", " 7 ", "1,2", "1,2,3", "cpu", "json", "csv", "table", "latex", "markdown", "decode", "train",
-    "generate", "stages.0.depth=3", "**.heads=2", "a=b", "=", "set.x=1", "extends=vit", "x" * 3000, "\x1b[2J", "192KiB",
-    "1e400", "adamw", "300B", "312T", "operation", "mixing", "stage", "/dev/null", "fused", "float16",
-    "./none.yaml", "\udcff",
+    "generate", "stages.0.depth=3", "**.heads=2", "stages.each.depth=[2]", "a=b", "=", "set.x=1", "extends=vit",
+    "x" * 3000, "\x1b[2J", "192KiB", "1e400", "adamw", "300B", "312T", "operation", "mixing", "stage", "/dev/null",
+    "fused", "float16", "./none.yaml", "\udcff",
 )  # fmt: skip
 _FLAGS: Final = (
     "--N", "--size", "--batch", "--dtype", "--attention", "--mode", "--new-tokens", "--set", "--by", "--format",

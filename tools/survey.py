@@ -11,32 +11,30 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
+from xfcost.formulas.features import RandomFeatures
 from xfcost.formulas.lettered import form_of, lettered
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import (
-    MECHANISMS,
-    Axial,
-    BlockSparse,
-    Blockwise,
-    Compressed,
-    Compressive,
-    Full,
-    Funnel,
-    GlobalLocal,
-    Inducing,
-    Kernel,
-    LowRank,
-    Lsh,
-    Nystrom,
-    Relative,
-    Routing,
-    Sinkhorn,
-    Sliding,
-    Sparse,
-    Synthesizer,
-    Window,
-)
-from xfcost.mechanisms.kernel import RandomFeatures
+from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.axial import Axial
+from xfcost.mechanisms.block_sparse import BlockSparse
+from xfcost.mechanisms.blockwise import Blockwise
+from xfcost.mechanisms.compressed import Compressed
+from xfcost.mechanisms.compressive import Compressive
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.funnel import Funnel
+from xfcost.mechanisms.global_local import GlobalLocal
+from xfcost.mechanisms.inducing import Inducing
+from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.low_rank import LowRank
+from xfcost.mechanisms.lsh import Lsh
+from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.relative import Relative
+from xfcost.mechanisms.routing import Routing
+from xfcost.mechanisms.sinkhorn import Sinkhorn
+from xfcost.mechanisms.sliding import Sliding
+from xfcost.mechanisms.sparse import Sparse
+from xfcost.mechanisms.synthesizer import Synthesizer
+from xfcost.mechanisms.window import Window
 
 SQUARE = Grid((512, 512))
 s = lettered(512, "N", root=2)  # √N, the side of that grid
@@ -193,7 +191,9 @@ def derived(component: Component, place: Place) -> str:
 
 def others() -> list[type[Mixer]]:
     """Mechanisms that the survey has nothing to say of; `tools/vision.py` tells of them."""
-    return [component for component in MECHANISMS if component not in {type(entry.component) for entry in ENTRIES}]
+    return [
+        component for component in MECHANISMS.values() if component not in {type(entry.component) for entry in ENTRIES}
+    ]
 
 
 def lines() -> list[dict[str, str]]:

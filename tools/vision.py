@@ -15,7 +15,7 @@ from survey import SQUARE, d, others
 from xfcost.formulas.component import Component, Mixer, Place, SubLayer, tag_of
 from xfcost.formulas.orders import order
 from xfcost.ledger.operation import MIXINGS, Operation
-from xfcost.mechanisms import Bottleneck
+from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_names
 from xfcost.spec.walk import Run, place

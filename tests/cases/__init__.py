@@ -10,6 +10,6 @@ from xfcost.mechanisms import MECHANISMS
 
 # A mechanism of the written list without a file here stops every test: it has no contract.
 CASES: dict[type[Mixer], MechanismCase] = {}
-for _page in MECHANISMS:
-    _file = importlib.import_module(f"cases.{_page.__module__.rpartition('.')[2]}")
-    CASES |= {case.component: case for case in getattr(_file, "CASES", None) or [_file.CASE]}
+for _mechanism in MECHANISMS.values():
+    _file = importlib.import_module(f"cases.{_mechanism.__module__.rpartition('.')[2]}")
+    CASES[_mechanism] = _file.CASE

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import GRIDS, MechanismCase
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import AveragePool
+from xfcost.mechanisms.average_pool import AveragePool
 
 CASE = MechanismCase(
     component=AveragePool,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, VOLUME, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Axial
+from xfcost.mechanisms.axial import Axial
 
 CASE = MechanismCase(
     rows=Rows(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cases.base import MechanismCase, Rows
 from cases.conv_block import AWKWARD, WIDE
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Basic
+from xfcost.mechanisms.basic import Basic
 
 CASE = MechanismCase(
     rows=Rows(

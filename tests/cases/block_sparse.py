@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cases.base import HEADS, MechanismCase, Rows
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import BlockSparse
+from xfcost.mechanisms.block_sparse import BlockSparse
 
 
 def drawn(component: BlockSparse, place: Place) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Blockwise
+from xfcost.mechanisms.blockwise import Blockwise
 
 
 def growth(component: Blockwise) -> tuple[Grid, Grid]:

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from cases.base import MechanismCase, Rows
 from cases.conv_block import AWKWARD, WIDE
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Bottleneck, LocalAttention, LocalRelation
+from xfcost.mechanisms.bottleneck import Bottleneck
+from xfcost.mechanisms.local_attention import LocalAttention
+from xfcost.mechanisms.local_relation import LocalRelation
 
 
 def widened(component: Bottleneck) -> int:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase
 from cases.conv import growth
-from xfcost.mechanisms import ByteNet
+from xfcost.mechanisms.bytenet import ByteNet
 
 CASE = MechanismCase(
     component=ByteNet,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cases.base import HEADS, MechanismCase, Rows
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Compressed
+from xfcost.mechanisms.compressed import Compressed
 
 
 @st.composite

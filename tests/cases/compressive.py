@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.formulas.component import Place
-from xfcost.mechanisms import Compressive
+from xfcost.mechanisms.compressive import Compressive
 from xfcost.torch_models.mechanisms.compressive import Past
 
 

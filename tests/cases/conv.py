@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase
+from xfcost.formulas.taps_mixer import Convolve
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Conv
-from xfcost.mechanisms.conv import Convolve
+from xfcost.mechanisms.conv import Conv
 
 FORMS = st.sampled_from(["plain", "depthwise", "separable"])
 

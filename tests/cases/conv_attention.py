@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import GRIDS, GRIDS_WITH_EXTRA, HEADS, VOLUME, MechanismCase
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import ConvAttention
+from xfcost.mechanisms.conv_attention import ConvAttention
 
 
 @st.composite

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cases.base import GRIDS, VOLUME, MechanismCase
 from cases.depthwise_conv import ODD
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import ConvMlp
+from xfcost.mechanisms.conv_mlp import ConvMlp
 
 CASE = MechanismCase(
     component=ConvMlp,

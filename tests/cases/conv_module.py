@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import ConvModule
+from xfcost.mechanisms.conv_module import ConvModule
 
 CASE = MechanismCase(
     component=ConvModule,

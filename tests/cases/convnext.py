@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import GRIDS, VOLUME, MechanismCase
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import ConvNext
+from xfcost.mechanisms.convnext import ConvNext
 
 CASE = MechanismCase(
     component=ConvNext,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase
-from xfcost.mechanisms import Cross
+from xfcost.mechanisms.cross import Cross
 
 EXAMPLES = (
     Cross(heads=2),

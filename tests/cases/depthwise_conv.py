@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import GRIDS, VOLUME, MechanismCase
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import DepthwiseConv
+from xfcost.mechanisms.depthwise_conv import DepthwiseConv
 
 ODD = st.integers(0, 6).map(lambda half: 2 * half + 1)
 

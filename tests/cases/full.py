@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
 from xfcost.formulas.buckets import Buckets
-from xfcost.mechanisms import Full
+from xfcost.mechanisms.full import Full
 
 PLAIN = (
     Full(heads=2),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.mechanisms import Funnel
+from xfcost.mechanisms.funnel import Funnel
 
 CASE = MechanismCase(
     rows=Rows(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import GlobalLocal
+from xfcost.mechanisms.global_local import GlobalLocal
 
 
 def whole_blocks(component: GlobalLocal) -> tuple[Grid, Grid]:

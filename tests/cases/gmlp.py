@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import MechanismCase
-from xfcost.mechanisms import Gmlp
+from xfcost.mechanisms.gmlp import Gmlp
 
 CASE = MechanismCase(
     component=Gmlp,

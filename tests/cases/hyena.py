@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Hyena
+from xfcost.mechanisms.hyena import Hyena
 
 CASE = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),

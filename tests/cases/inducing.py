@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase
-from xfcost.mechanisms import Inducing
+from xfcost.mechanisms.inducing import Inducing
 
 EXAMPLES = (
     Inducing(heads=2, points=3),

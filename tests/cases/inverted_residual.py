@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cases.base import DIM, MechanismCase, Rows
 from cases.conv_block import AWKWARD
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import InvertedResidual
+from xfcost.mechanisms.inverted_residual import InvertedResidual
 
 CASE = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),

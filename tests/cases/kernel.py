@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.formulas.component import Place
+from xfcost.formulas.features import EluPlusOne, RandomFeatures
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Kernel
-from xfcost.mechanisms.kernel import EluPlusOne, RandomFeatures
+from xfcost.mechanisms.kernel import Kernel
 
 EXAMPLES = (
     Kernel(heads=2),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import LocalAttention
+from xfcost.mechanisms.local_attention import LocalAttention
 
 # Smaller than the windows, of one position, one row, odd sides through strides.
 SMALL_GRIDS: tuple[Grid, ...] = (

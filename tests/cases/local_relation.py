@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cases.base import MechanismCase
 from cases.local_attention import SMALL_GRIDS
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import LocalRelation
+from xfcost.mechanisms.local_relation import LocalRelation
 
 EXAMPLES = (
     LocalRelation(size=3, share=2),

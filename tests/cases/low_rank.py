@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase
-from xfcost.mechanisms import LowRank
+from xfcost.mechanisms.low_rank import LowRank
 
 EXAMPLES = (
     LowRank(heads=2, rank=4),

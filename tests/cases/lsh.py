@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from cases.base import HEADS, SEQUENCES, Frozen, MechanismCase, Rows
 from references.lsh import Readings, everything, readings
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Lsh
+from xfcost.mechanisms.lsh import Lsh
 
 
 def buckets_of(module: nn.Module, qk_BPD: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Mamba
+from xfcost.mechanisms.mamba import Mamba
 
 CASE = MechanismCase(
     rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Mamba2
+from xfcost.mechanisms.mamba2 import Mamba2
 
 
 @st.composite

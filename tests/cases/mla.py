@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
-from xfcost.mechanisms import Mla
+from xfcost.mechanisms.mla import Mla
 
 
 @st.composite

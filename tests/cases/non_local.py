@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import VOLUME, MechanismCase
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import NonLocal
+from xfcost.mechanisms.non_local import NonLocal
 
 # Pools of two must fit; odd sides leave a border that no key reads.
 POOLED_GRIDS: tuple[Grid, ...] = (

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Nystrom
+from xfcost.mechanisms.nystrom import Nystrom
 
 EXAMPLES = (
     Nystrom(heads=2, landmarks=4, conv=3),

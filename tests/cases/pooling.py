@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cases.base import GRIDS_WITH_EXTRA, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Pooling
+from xfcost.mechanisms.pooling import Pooling
 
 # One token, odd sides through strides, more in one direction than in the other.
 GRIDS_FEW = tuple(Grid(sides) for sides in [(5,), (1, 1), (1, 4), (7, 9), (13, 13)])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Relative
+from xfcost.mechanisms.relative import Relative
 
 CASE = MechanismCase(
     rows=Rows(

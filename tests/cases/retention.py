@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Retention
+from xfcost.mechanisms.retention import Retention
 
 
 @st.composite

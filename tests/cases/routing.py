@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from cases.base import HEADS, Frozen, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Routing
+from xfcost.mechanisms.routing import Routing
 
 # One head's choice: for every cluster, its queries and its keys.
 Members = list[tuple[list[int], list[int]]]

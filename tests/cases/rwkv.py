@@ -1,12 +1,11 @@
-"""RWKV-4's time mixing and channel mixing under the contract."""
+"""What the cases of RWKV-4's time mixing and channel mixing share."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import SEQUENCES, MechanismCase, Rows
+from cases.base import SEQUENCES, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import RwkvChannel, RwkvTime
 
 COMMON = {
     "grids": SEQUENCES,
@@ -19,12 +18,3 @@ COMMON = {
     # beside its own
     "rows": Rows(fewer={"mix": lambda component, place: 1}),
 }
-CASES = [
-    MechanismCase(component=RwkvTime, examples=(RwkvTime(),), components=st.just(RwkvTime()), **COMMON),
-    MechanismCase(
-        component=RwkvChannel,
-        examples=(RwkvChannel(), RwkvChannel(hidden=40)),
-        components=st.builds(RwkvChannel, hidden=st.none() | st.integers(1, 64)),
-        **COMMON,
-    ),
-]

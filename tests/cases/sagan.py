@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cases.base import MechanismCase
 from cases.non_local import POOLED_GRIDS
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Sagan
+from xfcost.mechanisms.sagan import Sagan
 
 EXAMPLES = (
     Sagan(reduction=2, value_reduction=3),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import SpatialReduction
+from xfcost.mechanisms.spatial_reduction import SpatialReduction
 
 
 @st.composite

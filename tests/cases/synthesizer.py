@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Synthesizer
+from xfcost.mechanisms.synthesizer import Synthesizer
 
 EXAMPLES = (
     Synthesizer(heads=2),

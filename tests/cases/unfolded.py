@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Unfolded
+from xfcost.mechanisms.unfolded import Unfolded
 
 CASE = MechanismCase(
     component=Unfolded,

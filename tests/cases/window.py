@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cases.base import GRIDS, HEADS, VOLUME, MechanismCase, Rows
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import Window
+from xfcost.mechanisms.window import Window
 
 
 def kept(grid: Grid, padded: Grid) -> list[int]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from cases.base import MechanismCase, Rows
 from cases.pooling import GRIDS_FEW, SMALL_VOLUME, options
 from xfcost.ledger.grid import Grid
-from xfcost.mechanisms import WindowPooling
+from xfcost.mechanisms.window_pooling import WindowPooling
 
 CASE = MechanismCase(
     rows=Rows(

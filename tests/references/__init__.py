@@ -1,7 +1,6 @@
 """A slow reference per mechanism, out of its paper's definition: torch, math and itertools alone, nothing of xfcost.
 
-`tests/references/NAME.py` belongs to `src/xfcost/mechanisms/NAME.py`. It has a function `reference`, or one named after
-each mechanism of the file:
+`tests/references/NAME.py` belongs to `src/xfcost/mechanisms/NAME.py`. It has a function `reference`:
 
     (options, place, weights, x (B, N, D), memory (B, M, E) where one is read) -> (B, N', D')
 

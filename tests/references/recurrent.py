@@ -1,4 +1,4 @@
-"""RNN, LSTM and GRU: torch's own where torch has the layer, else token by token from the papers' equations."""
+"""What the references of RNN, LSTM and GRU share: torch's own layer, else the papers' equations token by token."""
 
 from __future__ import annotations
 
@@ -8,24 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from references.plain import Options, Place, Weights, linear, sigmoid
+from references.plain import Options, Weights, linear, sigmoid
 
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}
-
-
-def rnn(options: Options, place: Place, weights: Weights, x: Tensor, memory: Tensor | None = None) -> Tensor:
-    """h = act(W x + U h) (Elman 1990)."""
-    return recurrent(options, weights, x, memory, lambda: nn.RNN(1, 1, nonlinearity=options.act))
-
-
-def lstm(options: Options, place: Place, weights: Weights, x: Tensor, memory: Tensor | None = None) -> Tensor:
-    """Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000."""
-    return recurrent(options, weights, x, memory, lambda: nn.LSTM(1, 1))
-
-
-def gru(options: Options, place: Place, weights: Weights, x: Tensor, memory: Tensor | None = None) -> Tensor:
-    """Cho et al. 2014; the state reset before its map as in the paper, or behind it as torch has it."""
-    return recurrent(options, weights, x, memory, None if options.reset == "before" else lambda: nn.GRU(1, 1))
 
 
 def recurrent(options: Options, weights: Weights, x: Tensor, memory: Tensor | None, torch_s: Any) -> Tensor:

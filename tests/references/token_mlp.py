@@ -1,4 +1,4 @@
-"""MLP-Mixer's token mixing (Tolstikhin et al. 2021, equation 1) and ResMLP's (Touvron et al. 2021, equation 2)."""
+"""MLP-Mixer's token mixing (Tolstikhin et al. 2021, equation 1)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ def mapped(leaf: Weights, x: Tensor) -> Tensor:
     return y if leaf.bias is None else y + leaf.bias
 
 
-def token_mlp(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
+def reference(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
     """W₂σ(W₁X), one channel after the other."""
     act = ACTS[options.act]
     return torch.stack([mapped(weights.fc2, act(mapped(weights.fc1, channel))) for channel in x.unbind(-1)], -1)
-
-
-def token_linear(options: Options, place: Place, weights: Weights, x: Tensor) -> Tensor:
-    """(A Xᵀ)ᵀ, one channel after the other."""
-    return torch.stack([mapped(weights.linear, channel) for channel in x.unbind(-1)], -1)

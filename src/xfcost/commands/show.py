@@ -9,22 +9,24 @@ import typer
 
 def run(
     spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
-    full: Annotated[
-        bool, typer.Option("--full", help="With `extends` followed and every default written out.")
-    ] = False,
+    file: Annotated[bool, typer.Option("--file", help="The file as written, with those that it extends.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="With every default written out.")] = False,
 ) -> None:
     """The YAML of a spec.
 
-    As written, with what it extends; or with `--full` as one spec with every default: a start for one of your own.
+    One spec, in which `extends` and `set` are applied: a start for one of your own. `--file` prints the files that it
+    comes from, with their comments.
     """
     from xfcost.commands.options import deliver
+    from xfcost.ledger.errors import UsageError
     from xfcost.ledger.visible import visible
-    from xfcost.spec.show import full_yaml, texts
+    from xfcost.spec.show import expanded_yaml, full_yaml, texts
 
-    if full:
-        deliver(full_yaml(spec), None, force=False)
+    if file and full:
+        raise UsageError("--file and --full: a file is shown as it is written; give one of them")
+    if not file:
+        deliver(full_yaml(spec) if full else expanded_yaml(spec), None, force=False)
         return
-    parts = list(texts(spec))
-    for number, (name, text) in enumerate(parts):
+    for number, (name, text) in enumerate(texts(spec)):
         lead = f"\n# --- {visible(name)}, which it extends ---\n" if number else ""
         deliver(lead + text, None, force=False)

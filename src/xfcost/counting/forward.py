@@ -47,7 +47,7 @@ def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
         table = Operation(path=f"shared.{name}", title=title, params=rows * columns, bound=bound, read=0, shared=name)
         told = _order_of_table(name, architecture) if orders else None
         yield msgspec.structs.replace(table, stage="shared", block="shared", order=told)
-    letters = _letters_of_doors(architecture) if orders else {}
+    letters = _letters_of_stems(architecture) if orders else {}
     for part, stage, block, times in architecture.parts():
         known = _orders(part, architecture, letters.get(part.path)) if orders else {}
         for row in _of_part(part, architecture):
@@ -56,8 +56,8 @@ def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
             yield _with_traffic(full, architecture)
 
 
-def _letters_of_doors(architecture: Architecture) -> dict[str, str]:
-    """What the width is at the doors of a model where the input comes in as it is: channels, or the vocabulary."""
+def _letters_of_stems(architecture: Architecture) -> dict[str, str]:
+    """What the width is at the stem of a model where the input comes in as it is: channels, or the vocabulary."""
     letters = {}
     for stream in architecture.streams:
         letter = "V" if isinstance(stream.input, TokenInput) else "C"

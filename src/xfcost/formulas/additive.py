@@ -16,7 +16,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 if TYPE_CHECKING:
-    from xfcost.mechanisms.recurrent import Recurrent
+    from xfcost.formulas.recurrent import Recurrent
 
 
 class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="additive"):
@@ -35,10 +35,11 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     hidden: Width
-    """k."""
+    """Width k of the alignment's hidden layer (Bahdanau et al. 2015, appendix A.1.2)."""
     bias: bool = False
-    """Have U h_j and the energies biases?"""
+    """Whether U h_j and the energies have biases."""
     gate: bool = False
+    """Whether the context c_t is multiplied by a gate β_t of the state (Xu et al. 2015, §4.2.1)."""
 
     def operations(self, place: Place, units: Number, *, learned: bool) -> Iterator[Operation]:
         """What every step costs, all steps together; the keys apart. Is the first state `learned`, or zeros?"""
@@ -80,7 +81,7 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reads_state_before: ClassVar[bool] = True
 
     hidden: Width
-    """l."""
+    """Outputs l; 2·l numbers are computed and the larger of every two is kept."""
 
     def out(self, place: Place) -> Number:
         """The width that leaves."""

@@ -42,3 +42,10 @@ def check_axis(field: str, axis: Axis, grid: Grid) -> None:
     if AXES.index(axis) >= len(grid.sides):
         there = " or ".join(repr(name) for name in AXES[: len(grid.sides)])
         raise ComponentError(field, f"{axis!r} is no axis of the {grid.shape_text()} tokens here; it could be {there}")
+
+
+def check_shift(field: str, axis: Axis, grid: Grid) -> None:
+    """Refuse a shift along an axis that the grid has not, and one of tokens outside the grid."""
+    check_axis(field, axis, grid)
+    if grid.extra:
+        raise ComponentError(field, f"tokens shift on a grid, and {grid.extra} extra token(s) stand outside it here")

@@ -20,9 +20,11 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     count: Annotated[int, msgspec.Meta(ge=4, le=2**16), Letter("k")] = 32
+    """Number of buckets; each has one learned number per head."""
     distance: Annotated[int, msgspec.Meta(ge=2, le=2**31), Letter("k")] = 128
+    """Distance from which on all tokens share the last bucket."""
     share: Share | None = None
-    """A table that all layers of a stack use, as in T5; else every layer has its own."""
+    """Name of a table that all layers with this name share, as in T5; by default every layer has its own."""
 
 
 def bucket_row(buckets: Buckets, tokens: Number, heads: Number) -> Operation:

@@ -41,14 +41,17 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     norm: NormKind = "layer_norm"
+    """Norm of the residual branch; `none` leaves it out."""
     place: Literal["pre", "post", "res_post"] = "pre"
+    """Where the norm stands: `pre` x + f(norm(x)), `post` norm(x + f(x)), `res_post` x + norm(f(x))."""
     form: Literal["ordinary", "reversible"] = "ordinary"
+    """`ordinary`: one stream. `reversible`: two streams whose activations training recomputes (Gomez et al. 2017)."""
     join: Literal["concatenate", "mean"] | None = None
-    """How two streams end: beside each other, 2d wide (the default, as trax and transformers), or as their mean."""
+    """How two reversible streams end: `concatenate` (the default, 2d wide) or `mean`."""
     layer_scale: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
-    """LayerScale: f(x) is multiplied by d learned numbers, which start at this one (Touvron et al. 2021, §2)."""
+    """Initial value of LayerScale's d learned factors of f(x) (Touvron et al. 2021, CaiT, §2); none by default."""
     factor: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
-    """f(x) is multiplied by this fixed number (½ in a Conformer's feed-forwards; Gulati et al. 2020, §2.3)."""
+    """Fixed factor of f(x): ½ in a Conformer's feed-forward networks (Gulati et al. 2020, §2.3); none by default."""
 
 
 # "approximate": no later token is read, yet later tokens sway what is read (they are hashed, clustered, sorted too).
@@ -66,9 +69,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     grid: Grid
     dim: Number
-    """Width d (channels of the image, entries of the vocabulary at a model's door)."""
+    """Width d (channels of the image, entries of the vocabulary at a model's stem)."""
     out_dim: Number
-    """Width that the stage is to have: what a door must bring, and what a sub-layer that widens brings."""
+    """Width that the stage is to have: what an embedding layer must bring, and what a sub-layer that widens brings."""
     memory: Grid | None = None
     """The tokens of the other stream (the encoder's output), for cross-attention; or of an earlier stage."""
     memory_dim: Number = None
@@ -93,7 +96,7 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Is what it gives at a token of that token alone, so that one token more is work like any other?"""
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The grid that must come in for a grid of `sides` to go out; other than it at doors alone."""
+        """The grid that must come in for a grid of `sides` to go out; another at stems and stage transitions alone."""
         return sides
 
     def check(self, place: Place) -> None:
@@ -144,6 +147,7 @@ class SubLayer(Component, frozen=True):
     """A component that can stand in a block: by default residual, as its stage or spec says."""
 
     residual: Joining | None = None
+    """How f(x) joins the residual stream, `none` being f(x) alone; by default as the stage or the spec says."""
 
     @property
     def reads_memory(self) -> bool:
@@ -173,6 +177,8 @@ class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""
 
     memory_letter: ClassVar[str] = "M"
+    takes_state: ClassVar[bool] = False
+    """Can it start from the last state of an encoder's layer?"""
     chooses: ClassVar[bool] = False
     """Does content decide which tokens are read (hashing, clusters, sorting)? `reads` then lists those that may be."""
 
@@ -225,9 +231,11 @@ class MultiHead(Mixer, frozen=True, kw_only=True):
     """A mixer with h heads of width d_k, projected from and to the stream."""
 
     heads: Heads
+    """Number of attention heads h."""
     head_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """d_k; d/h where it isn't given."""
+    """Width d_k of a head's queries and keys; d/h by default."""
     projection_bias: bool = True
+    """Whether the query, key, value and output projections have biases."""
 
     def inner(self, width: Number) -> Number:
         """h·d_k, the width of all heads together."""

@@ -1,4 +1,4 @@
-"""What the components of this wing are: doors (of the model, of a stage), heads, and sub-layers that mix no tokens."""
+"""The bases of layers: embedding layers, stage transitions, heads, and sub-layers that mix no tokens."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ Takes = Literal["image", "video", "tokens", "embedded"]
 
 
 class Embed(Component, frozen=True):
-    """A step at the model's door (`embed:`): pixels or token numbers become tokens of width d."""
+    """An embedding layer, a step of `embed:`: pixels or token numbers become tokens of width d."""
 
     takes: ClassVar[Takes] = "embedded"
     """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
     anywhere: ClassVar[bool] = False
-    """Can it stand first, on the pixels of an image or of a video, as well as behind other doors?"""
+    """Can it stand first, on the pixels of an image or of a video, as well as behind other layers?"""
     videos: ClassVar[bool] = False
     """Does what takes an image take a video too?"""
     axes: ClassVar[int] = 1
     """Axes of the grid that it lays a sequence out on."""
+    distillation: ClassVar[bool] = False
+    """Does it add a distillation token, which a head may pool beside the class token?"""
     folds: ClassVar[bool] = False
     """Does it take the grid's last axis into the width? N then counts along the others, and that axis stays."""
 
 
 class Enter(Component, frozen=True):
-    """A step at a stage's door (`enter:`): it may change the grid and the width."""
+    """A stage transition, a step of `enter:`: it may change the grid and the width."""
 
     pools: ClassVar[bool] = False
     """Do as many tokens leave it, however many come? At the first stage, N then counts those that come."""
@@ -41,6 +43,11 @@ class Head(Component, frozen=True):
 
     predicts_next: ClassVar[bool] = False
     """Do its logits at a position predict the next token, so that a prompt needs those of its last position alone?"""
+
+    @property
+    def distilled(self) -> bool:
+        """Are there two classifiers, one of them taught by a teacher?"""
+        return False
 
     def without_extra_tokens(self) -> Head:
         """Itself where no extra tokens stand (to compare on the grid alone)."""

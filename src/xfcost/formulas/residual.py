@@ -66,7 +66,7 @@ class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
     concatenate  2·N·d elements written; the width is then 2d
     mean         N·d additions and halvings
 
-    At the stage's door both streams are what enters: nothing is copied.
+    At the stage's entry both streams are what enters: nothing is copied.
     """
 
     join: Literal["concatenate", "mean"]

@@ -74,13 +74,13 @@ class Bert(Family, frozen=True, kw_only=True):
         keys = {
             "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.length},
             "residual": {"place": "post"},
-            "embed": [token(shared=shared), *self.doors(), {"kind": "norm"}],
+            "embed": [token(shared=shared), *self.embeddings(), {"kind": "norm"}],
             "stages": [stage(self.hidden_size, self.num_hidden_layers, block)],
             "head": head,
         }
         return Draft(keys, [])
 
-    def doors(self) -> list[dict[str, Any]]:
+    def embeddings(self) -> list[dict[str, Any]]:
         """What is added to a token's embedding."""
         return [
             {"kind": "position", "length": self.max_position_embeddings},

@@ -12,13 +12,14 @@ import msgspec
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.importing.family import Family, as_written, configured
 from xfcost.importing.file import ConfigFile, read_config
-from xfcost.importing.writer import spec_text
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, nearest, printable
 from xfcost.spec.explain import explained
 from xfcost.spec.grammar import Spec
+from xfcost.spec.kinds import converted
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import read, shown_value
 from xfcost.spec.walk import Run, place
+from xfcost.spec.writer import spec_text
 
 _MOST_NAME: Final = 80
 
@@ -131,7 +132,7 @@ def _check(text: str, file: ConfigFile) -> None:
     """The spec must load, and every component must stand where it does."""
     data, source = read(text, f"{file.name}: the spec that it makes")
     try:
-        loaded = Loaded(msgspec.convert(data, Spec), data, source, file.name)
+        loaded = Loaded(converted(data, Spec), data, source, file.name)
     except msgspec.ValidationError as error:
         raise explained(str(error), data, source) from None
     place(loaded, Run())

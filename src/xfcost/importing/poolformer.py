@@ -21,7 +21,7 @@ class PoolFormer(Family, frozen=True, kw_only=True):
 
     paper: ClassVar = "Yu et al. 2022, arXiv:2111.11418"
     architectures: ClassVar[tuple[str, ...]] = ("PoolFormerForImageClassification",)
-    # those of its doors are `patch_sizes` and `strides`
+    # those of its patch embeddings are `patch_sizes` and `strides`
     uncounted: ClassVar = frozenset({"patch_size", "stride"})
 
     num_channels: Side = 3
@@ -52,13 +52,13 @@ class PoolFormer(Family, frozen=True, kw_only=True):
         keys = {
             "input": {"kind": "image", "size": 224, "channels": self.num_channels},
             "residual": {"norm": "group_norm"} | scale,
-            "embed": [self._door(0)],
+            "embed": [self._patches(0)],
             "stages": [self._stage(number) for number in range(self.num_encoder_blocks)],
             "head": {"kind": "classifier", "pool": "mean", "norm": "group_norm", "classes": self.num_labels},
         }
         return Draft(keys, ["Assumed: an image of 224, as the config says nothing of it."])
 
-    def _door(self, number: int) -> dict[str, Any]:
+    def _patches(self, number: int) -> dict[str, Any]:
         size, stride, padding = self.patch_sizes[number], self.strides[number], self.padding[number]
         return {"kind": "conv", "size": size, "stride": stride, "padding": padding}
 
@@ -66,5 +66,5 @@ class PoolFormer(Family, frozen=True, kw_only=True):
         width = self.hidden_sizes[number]
         pool = {"kind": "average_pool", "size": self.pool_size}
         feed = {"kind": "mlp", "hidden": int(width * self.mlp_ratio)} | act(self.hidden_act)
-        enter = {"enter": [self._door(number)]} if number else {}
+        enter = {"enter": [self._patches(number)]} if number else {}
         return enter | {"dim": width, "depth": self.depths[number], "block": [pool, feed]}

@@ -1,4 +1,4 @@
-"""PVT: patches at every stage's door, attention over keys reduced from squares of tokens."""
+"""PVT: patches at every stage's entry, attention over keys reduced from squares of tokens."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class Pvt(Family, frozen=True, kw_only=True):
                 "strides", f"expected patch_sizes, {self.patch_sizes}, got {self.strides}: patches don't overlap"
             )
         if self.strides != [4] + [2] * (self.num_encoder_blocks - 1):
-            raise ComponentError("strides", "expected 4, then 2 at every door, as transformers' tables of positions do")
+            raise ComponentError(
+                "strides", "expected 4, then 2 at every stage, as transformers' tables of positions do"
+            )
         if self.sequence_reduction_ratios[-1] != 1:
             raise ComponentError(
                 "sequence_reduction_ratios", "expected 1 in the last stage, where the class token stands"
@@ -81,12 +83,12 @@ class Pvt(Family, frozen=True, kw_only=True):
     def _stage(self, number: int) -> dict[str, Any]:
         width, size, ratio = self.hidden_sizes[number], self.patch_sizes[number], self.sequence_reduction_ratios[number]
         last = number == self.num_encoder_blocks - 1
-        door: list[dict[str, Any]] = [{"kind": "conv", "size": size, "stride": size, "norm": "layer_norm"}]
-        door += [{"kind": "class_token"}] if last else []
+        entry: list[dict[str, Any]] = [{"kind": "conv", "size": size, "stride": size, "norm": "layer_norm"}]
+        entry += [{"kind": "class_token"}] if last else []
         reduced = {} if ratio == 1 else {"reduction": ratio}
         block = [
             {"kind": "spatial_reduction", "heads": self.num_attention_heads[number]} | reduced,
             {"kind": "mlp", "hidden": int(width * self.mlp_ratios[number])} | act(self.hidden_act),
         ]
-        enter = {"enter": [*door, {"kind": "position"}]} if number else {}
+        enter = {"enter": [*entry, {"kind": "position"}]} if number else {}
         return enter | {"dim": width, "depth": self.depths[number], "block": block}

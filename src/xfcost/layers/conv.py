@@ -1,4 +1,4 @@
-"""Convolutions and pools at a door: a strided one turns pixels or tokens into fewer tokens."""
+"""A convolution as a stem or a stage transition: a strided one turns pixels or tokens into fewer tokens."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.component import ActKind, NormKind, Place, Width
-from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
+from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_of, left_out
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, norm
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -29,21 +29,27 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         norm   N'·d' elements
         act    N'·d' elements
 
-    It stands first in `embed`, on the pixels, or behind other doors, on a grid of one, two or three axes.
+    It stands first in `embed`, on the pixels, or behind other layers, on a grid of one, two or three axes.
     """
 
     anywhere: ClassVar[bool] = True
 
     size: Annotated[Sides, Letter("W", least=2)]
+    """Kernel size W, one number for all axes or one per axis."""
     stride: Sides = 1
+    """Stride, one number for all axes or one per axis."""
     padding: Paddings | None = None
-    """Before and after, along every axis; half the kernel where it isn't given, none where kernels don't overlap."""
+    """Padding on both sides of every axis; by default half the kernel, and none where kernels do not overlap."""
     channels: Width | None = None
-    """d'; the stage's width where it isn't given."""
+    """Output channels d'; the stage's width by default."""
     groups: Annotated[Width, Letter(None)] = 1
+    """Number of channel groups g."""
     bias: bool = True
+    """Whether the convolution has a bias."""
     norm: NormKind = "none"
+    """Norm after the convolution."""
     act: ActKind | Literal["none"] = "none"
+    """Activation function after the norm."""
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)
@@ -88,53 +94,6 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         yield from norm(self.norm, "norm", grid.tokens, width)
         if self.act != "none":
             yield elementwise("act", "Activation", self.act, grid.tokens * width)
-
-    def notes(self, place: Place) -> Iterator[str]:
-        yield from left_out(self.kernel(place), place.grid)
-
-
-class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
-    """The maximum or the mean of `size` neighbours, every `stride` of them: static local mixing, no parameters.
-
-    Per position that leaves, k comparisons (max) or additions (mean), k the kernel's positions, padding included.
-    """
-
-    anywhere: ClassVar[bool] = True
-
-    form: Literal["max", "mean"] = "max"
-    size: Annotated[Sides, Letter("W", least=2)] = 2
-    stride: Sides = 2
-    padding: Paddings | None = None
-
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)
-
-    def kernel(self, place: Place) -> Kernel:
-        """The kernel on the place's grid."""
-        return kernel_of(place.grid, self.size, self.stride, self.padding)
-
-    def check(self, place: Place) -> None:
-        kernel = self.kernel(place)
-        kernel.check(place.grid)
-        if any(2 * more > side for side, more in zip(kernel.sides, kernel.padding, strict=True)):
-            raise ComponentError("padding", f"expected at most half the kernel {sides_text(kernel.sides)}")
-        if self.form == "mean":
-            check_mean(kernel, place.grid)
-
-    def out(self, place: Place) -> tuple[Grid, Number]:
-        return Grid(self.kernel(place).out(place.grid.sides)), place.dim
-
-    def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """Kernels that don't overlap are N patches of side P."""
-        component, spot = super().in_letters(place)
-        if self.kernel(place).overlaps:
-            return component, spot
-        patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
-        sizes = msgspec.structs.replace(component, size=patches.sides, stride=patches.stride)
-        return sizes, msgspec.structs.replace(spot, grid=patches.grid)
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from left_out(self.kernel(place), place.grid)

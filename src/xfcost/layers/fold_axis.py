@@ -28,7 +28,7 @@ class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
     folds: ClassVar[bool] = True
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The folded axis is the input's own (`Embed.folds`); a length that any door can leave stands for it here."""
+        """The folded axis is the input's own (`Embed.folds`); a length that any stem can give stands for it here."""
         return (*sides, _ANY)
 
     def check(self, place: Place) -> None:

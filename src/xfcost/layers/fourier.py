@@ -1,32 +1,19 @@
-"""Pixels as tokens, and fixed Fourier features of where they stand: Perceiver's door."""
+"""Fixed Fourier features of where tokens stand: Perceiver's positions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.layer import Embed, Takes
+from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-
-
-class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
-    """Every pixel is a token as wide as the image has channels (Jaegle et al. 2021, §3.1): another layout, no work.
-
-    Of a video, every pixel of every frame.
-    """
-
-    takes: ClassVar[Takes] = "image"
-    videos: ClassVar[bool] = True
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        yield move("flatten", "Pixels as tokens")
 
 
 class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
@@ -37,6 +24,7 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
     """
 
     bands: Annotated[int, msgspec.Meta(ge=1, le=2**12)] = 64
+    """Number of frequencies along each axis."""
 
     def check(self, place: Place) -> None:
         if place.grid.extra:

@@ -1,4 +1,4 @@
-"""A local relation layer at the door: LR-Net's stem."""
+"""A local relation layer among the embedding layers: LR-Net's stem."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.local_relation import LocalRelation
 
 
-class LocalRelationDoor(Embed, frozen=True, kw_only=True, tag="local_relation"):
+class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation"):
     """The mixer `local_relation`, then a norm and an activation if any: LR-Net's stem (Hu et al. 2019, §4).
 
-    It stands behind a door that brings the width, and takes the mixer's keys.
+    It stands behind a layer that brings the width, and takes the mixer's keys.
     """
 
     size: Annotated[WindowSide, Letter("W")] = 7
+    """Side W of the window around a position, odd."""
     share: Annotated[Width, Letter("dₖ")] = 8
+    """Channels m that share one aggregation weight."""
     stride: Side = 1
+    """Stride s along every axis."""
     norm: NormKind = "none"
+    """Norm after the layer."""
     act: ActKind | Literal["none"] = "none"
+    """Activation function after the norm."""
 
     @property
     def layer(self) -> LocalRelation:

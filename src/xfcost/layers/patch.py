@@ -32,8 +32,11 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     takes: ClassVar[Takes] = "image"
 
     size: Annotated[Side, Letter("P", least=2)]
+    """Side P of a patch, in pixels."""
     norm: NormKind = "none"
+    """Norm after the projection."""
     bias: bool = True
+    """Whether the projection has a bias."""
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(side * self.size for side in sides)

@@ -18,7 +18,7 @@ from xfcost.ledger.operation import Operation
 
 
 class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):
-    """k learned vectors S read N tokens X by multi-head attention; k tokens of the stage's width leave the door.
+    """k learned vectors S read N tokens X by multi-head attention; k tokens of the stage's width leave.
 
     Set Transformer's PMA (seeds; Lee et al. 2019, §3.2, equation 11), Perceiver's cross-attention (latents; Jaegle et
     al. 2021, §3.1) and Perceiver IO's output queries. N tokens of width d, k vectors of width d', h heads of d_k.
@@ -38,15 +38,17 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
     pools: ClassVar[bool] = True
 
     count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")]
-    """k."""
+    """Number of learned query vectors k (seeds, latents), which is the number of tokens that leave."""
     heads: Heads
+    """Number of attention heads h."""
     head_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """d_k; d'/h where it isn't given."""
+    """Width d_k of a head's queries and keys; d'/h by default."""
     projection_bias: bool = True
+    """Whether the query, key, value and output projections have biases."""
     output_projection: bool = True
-    """W_O; Set Transformer's public code has none."""
+    """Whether there is an output projection W_O; Set Transformer's public code has none."""
     residual: Joining = Residual(place="post")
-    """The door's own; it is not taken from the stage."""
+    """How the attention's output joins the query vectors; not taken from the stage."""
 
     def inner(self, place: Place) -> Number:
         """h·d_k, the width of all heads together."""
@@ -97,4 +99,4 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
         yield from [*after, add] if joining.place == "res_post" else [add, *after]
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield f"{place.grid.total} tokens are pooled into {self.count}: no cost behind this door grows with N"
+        yield f"{place.grid.total} tokens are pooled into {self.count}: no cost after it grows with N"

@@ -1,4 +1,4 @@
-"""Absolute positions, added to the tokens at the door."""
+"""Absolute positions, added to the tokens."""
 
 from __future__ import annotations
 
@@ -35,9 +35,14 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     """
 
     form: Literal["learned", "sinusoidal", "axial", "separate"] = "learned"
+    """`learned` table, fixed `sinusoidal`, one table per axis concatenated (`axial`), or time and space added
+    (`separate`)."""
     length: Annotated[Length | None, Letter("L")] = None
+    """Rows of a learned table (a language model's context length); one per token by default."""
     shape: Annotated[Annotated[list[Length], msgspec.Meta(min_length=2, max_length=4)] | None, Letter("L")] = None
+    """Of `axial`: the grid that the sequence is laid out on, one length per axis."""
     widths: Annotated[list[Width], msgspec.Meta(min_length=2, max_length=4)] | None = None
+    """Of `axial`: the width of each axis's table; together they are d."""
 
     def check(self, place: Place) -> None:
         self._check_axes(place)

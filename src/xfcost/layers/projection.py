@@ -1,4 +1,4 @@
-"""One linear map at the door: vectors of any width become tokens of the model's."""
+"""One linear map as the stem: vectors of any width become tokens of the model's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xfcost.ledger.operation import Operation
 
 
 class Projection(Embed, frozen=True, kw_only=True, tag="projection"):
-    """xW + b, C channels to width d: the door of sets, point clouds and features (input of kind `vectors`).
+    """xW + b, C channels to width d: the stem of sets, point clouds and features (input of kind `vectors`).
 
     projection   N·C·d MACs, C·d + d parameters
     """
@@ -22,6 +22,7 @@ class Projection(Embed, frozen=True, kw_only=True, tag="projection"):
     token_wise: ClassVar[bool] = True
 
     bias: bool = True
+    """Whether the linear map has a bias."""
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.out_dim

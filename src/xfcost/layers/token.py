@@ -24,10 +24,11 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
     token_wise: ClassVar[bool] = True
 
     dim: Width | None = None
-    """d; the stage's width where it isn't given. A sub-layer that widens takes any."""
+    """Width d of a row; the stage's width by default."""
     share: Share | None = None
+    """Name under which the table is shared, as with a head (tied embeddings); by default it is not shared."""
     scale: Literal["none", "sqrt_dim"] = "none"
-    """Multiply by √d (Vaswani et al. 2017, §3.4)."""
+    """`sqrt_dim` multiplies the embedding by √d (Vaswani et al. 2017, §3.4)."""
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:

@@ -20,6 +20,7 @@ class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
     token_wise: ClassVar[bool] = True
 
     types: Rows = 2
+    """Number of token types (segments), one row of the table each."""
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim

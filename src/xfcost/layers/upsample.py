@@ -19,15 +19,17 @@ from xfcost.ledger.operation import Operation
 class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
     """Tokens repeated `factor` times in place, cut to the length N of an earlier stage, whose output is added.
 
-    The decoder's door of the Funnel Transformer (Dai et al. 2020, §2.3): P tokens come in, N go out. A separate [CLS]
+    The Funnel Transformer's decoder begins so (Dai et al. 2020, §2.3): P tokens come in, N go out. A separate [CLS]
     is not repeated, and zeros stand where the pooling left tokens out. P·factor·d and N·d elements are written, N·d
     are added.
     """
 
     factor: Side
+    """How many times each token is repeated."""
     skip: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
-    """The stage whose output is added; 1 is the first."""
+    """Number of the earlier stage whose output is added; 1 is the first."""
     separate_cls: bool = True
+    """Whether the first token is [CLS], which is not repeated."""
 
     @property
     def reads_stage(self) -> int | None:

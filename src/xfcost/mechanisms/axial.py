@@ -40,7 +40,8 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
     """
 
     axis: Literal["row", "column", "depth", "all"]
-    """Along what: a row is the last axis of the grid, a column the one before it, depth the one before that."""
+    """Axis along which tokens attend: `row` is the grid's last axis, `column` the one before, `depth` the one before
+    that."""
 
     def axes(self, grid: Grid) -> tuple[Axis, ...]:
         """The axes along which it runs."""

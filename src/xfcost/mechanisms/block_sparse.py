@@ -46,14 +46,15 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
     because: ClassVar[str] = "the first and the last block read all tokens, and all read them"
 
     block: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("b")] = 64
-    """b: tokens of a block."""
+    """Tokens of a block, b."""
     window: Literal[3] = 3
-    """Blocks that a block reads around itself, itself included."""
+    """Blocks of the sliding window, a block itself included."""
     global_blocks: Literal[2] = 2
-    """Blocks that read all and are read by all: the first and the last."""
+    """Number of global blocks, which read all tokens and are read by all: the first and the last."""
     random_blocks: Annotated[int, msgspec.Meta(ge=0, le=2**10), Letter("r")] = 3
-    """r, for every block that is not global."""
+    """Random blocks r that every block reads unless it is global."""
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
+    """Seed of the random blocks; it does not change the cost."""
 
     def label(self) -> str:
         return "Block-sparse attention"

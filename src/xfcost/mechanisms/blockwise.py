@@ -47,15 +47,17 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
     """
 
     block: Annotated[Length, Letter("b")] | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2), Letter("W")]
-    """Tokens of a query block in the sequence; or its rows and columns, on a grid."""
+    """Tokens of a query block in a sequence; or its [rows, columns] on a grid."""
     before: Annotated[Margin, Letter("m")] = 0
-    """Tokens before a block of the sequence that its memory holds."""
+    """Tokens before a query block that it reads, in a sequence."""
     after: Annotated[Margin, Letter("m")] = 0
+    """Tokens after a query block that it reads, in a sequence."""
     above: Annotated[Columns, Letter("W")] = 0
-    """Rows above a block of the grid that its memory holds."""
+    """Rows above a query block that it reads, on a grid."""
     below: Annotated[Columns, Letter("W")] = 0
+    """Rows below a query block that it reads, on a grid."""
     beside: Annotated[Columns, Letter("W")] = 0
-    """Columns left, and as many right, of a block of the grid that its memory holds."""
+    """Columns on either side of a query block that it reads, on a grid."""
 
     def check(self, place: Place) -> None:
         super().check(place)

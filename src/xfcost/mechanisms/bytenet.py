@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.rows import convolution, elementwise, linear, norm
+from xfcost.formulas.taps_mixer import Convolve
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.conv import Convolve
 
 
 class ByteNet(Convolve, frozen=True, kw_only=True, tag="bytenet"):

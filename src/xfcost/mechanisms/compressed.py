@@ -41,13 +41,15 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
     """
 
     compression: Annotated[Span, Letter("c")] = 3
-    """c, the stride: tokens per compressed one."""
+    """Stride c of the convolution: tokens per compressed key."""
     kernel: Annotated[Span | None, Letter("c")] = None
-    """κ, tokens that go into a compressed one; c where it isn't given."""
+    """Kernel size κ of the convolution, in tokens; c by default."""
     groups: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
-    """g, of the convolution's channels."""
+    """Number of channel groups g of the convolution."""
     function: Literal["conv", "mean", "max"] = "conv"
+    """How tokens are compressed: a convolution, or the mean or maximum of each window."""
     null_key: bool = True
+    """Whether one learned key and value stand before the compressed ones."""
 
     def check(self, place: Place) -> None:
         super().check(place)

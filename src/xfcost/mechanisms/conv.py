@@ -2,76 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator
+from typing import Literal
 
-import msgspec
-
-from xfcost.formulas.component import ActKind, Mixer, Place, Side, alone
+from xfcost.formulas.component import ActKind, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import convolution, depthwise, elementwise, linear, move, of_input, window
-from xfcost.formulas.taps import Taps
+from xfcost.formulas.rows import convolution, depthwise, elementwise, linear, of_input
+from xfcost.formulas.taps_mixer import Convolve
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
-
-
-class Convolve(Mixer, frozen=True, kw_only=True):
-    """What mixes by taps along a sequence, or around a token of any grid."""
-
-    size: Annotated[Side, Letter("W")] = 3
-    """W, odd unless it is causal."""
-    dilation: Dilation = 1
-    """δ: how far apart the taps stand."""
-    causal: bool | None = None
-    """Does a token read only tokens up to itself? Where it isn't given: as the stream (a decoder is causal)."""
-
-    def in_stream(self, *, decoder: bool) -> Self:
-        return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
-
-    @property
-    def taps(self) -> Taps:
-        """Where it reads."""
-        return Taps(self.size, self.dilation, bool(self.causal))
-
-    def check(self, place: Place) -> None:
-        self.taps.check(place.grid)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.taps.reads(grid, token)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return self.taps.pairs(grid)
-
-    def label(self) -> str:
-        words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
-        return " ".join(word for word in words if word).capitalize()
-
-    def convolved(self, width: Number) -> Number:
-        """Channels that the taps read."""
-        return width
-
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """One position; the (W - 1)·δ inputs before it are kept, and their zeros before the first token with them."""
-        if not self.causal:
-            yield from super().decoding(place)
-        for row in self.operations(alone(place)):
-            if row.path != "pad":
-                yield row
-            else:
-                yield from window(self.convolved(place.dim), self.size, self.dilation)
-
-    def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
-        """Zeros before the first token, where it is causal."""
-        if padded := self.taps.padded(place.grid):
-            yield move("pad", "Zeros before the tokens", padded * width)
 
 
 class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
@@ -87,8 +28,11 @@ class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
     """
 
     form: Literal["plain", "depthwise", "separable"] = "plain"
+    """`plain`, `depthwise`, or `separable`: depthwise, then pointwise."""
     bias: bool = True
+    """Whether the convolution has a bias."""
     act: ActKind | Literal["glu", "none"] = "none"
+    """Activation function after the convolution; `glu` gates one half of the channels by the other."""
 
     @property
     def widens(self) -> bool:

@@ -39,9 +39,9 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
     because: ClassVar[str] = "a query and a key are made of their neighbours, later ones among them"
 
     size: Annotated[Side, Letter("W")] = 3
-    """W, odd."""
+    """Kernel side W of the depthwise convolutions, odd."""
     kv_stride: Annotated[Side, Letter("R", least=2)] = 2
-    """R."""
+    """Stride R of the key and value convolutions."""
 
     def check(self, place: Place) -> None:
         super().check(place)

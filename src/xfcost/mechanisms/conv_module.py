@@ -34,7 +34,7 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
     """
 
     size: Annotated[Side, Letter("W")] = 32
-    """W."""
+    """Kernel size W of the depthwise convolution, in tokens."""
 
     def check(self, place: Place) -> None:
         if len(place.grid.sides) != 1 or place.grid.extra:

@@ -29,9 +29,9 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     """
 
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """d_v; d_k where it isn't given."""
+    """Width d_v of a head's values; d_k by default."""
     scaled: bool = True
-    """Scores by 1/√d_k; T5's are not."""
+    """Whether scores are multiplied by 1/√d_k; T5's are not."""
 
     @property
     def reads_memory(self) -> bool:

@@ -48,16 +48,17 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
     """
 
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """d_v; d_k where it isn't given."""
+    """Width d_v of a head's values; d_k by default."""
     scaled: bool = True
-    """Scores by 1/√d_k; T5's are not, its initial weights being as much smaller."""
+    """Whether scores are multiplied by 1/√d_k; T5's are not."""
     bias: Buckets | None = None
-    """What is added to the scores by the distance of two tokens."""
+    """Learned relative position bias that is added to the scores; none by default."""
     output_projection: bool = True
-    """W_O; false leaves it out (Set Transformer's public code)."""
+    """Whether there is an output projection W_O; Set Transformer's public code has none."""
     output_bias: bool | None = None
-    """Has W_O a bias? As the other projections where it isn't given (Qwen2's alone has none)."""
+    """Whether W_O has a bias; as the other projections by default."""
     talking_heads: bool = False
+    """Whether heads are mixed before and after the softmax (Shazeer et al. 2020, §2)."""
 
     def check(self, place: Place) -> None:
         super().check(place)

@@ -49,11 +49,11 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
     because: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
 
     radius: Annotated[int, msgspec.Meta(ge=1, le=2**31), Letter("w")]
-    """r."""
+    """Tokens r that a token of the text reads on each side."""
     share_projections: bool = True
-    """One query, key and value projection for all four parts?"""
+    """Whether the four parts share one query, key and value projection."""
     share_output: bool = True
-    """One output projection for both kinds of tokens?"""
+    """Whether both kinds of tokens share one output projection."""
 
     def label(self) -> str:
         return "Global-local attention"

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
-from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
@@ -16,7 +16,6 @@ from xfcost.formulas.rows import depthwise, elementwise, gradients, linear
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.mamba import check_sequence
 
 
 class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
@@ -40,16 +39,17 @@ class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
     """
 
     order: Annotated[int, msgspec.Meta(ge=2, le=64)] = 2
-    """o: gates, of which the last follows the last of o - 1 long convolutions."""
+    """Order o of the operator: the number of gates, with o - 1 long convolutions."""
     conv: Annotated[Side, Letter("W")] = 3
-    """W."""
+    """Kernel size W of the short convolutions, in tokens."""
     features: Annotated[int, msgspec.Meta(ge=3, le=2**16)] = 33
-    """K, odd: the time, and as many cosines as sines."""
+    """Features K of a position, odd: the time, and as many cosines as sines."""
     filter_hidden: Annotated[Width, Letter("k")] = 64
-    """F."""
+    """Hidden width F of the network that computes the filters."""
     filter_layers: Side = 2
-    """L, of hidden maps between the first and the last."""
+    """Hidden linear maps L between the first and the last of that network."""
     positions: Literal["learned", "fixed"] = "learned"
+    """Whether the positions' features are learned or fixed."""
 
     def label(self) -> str:
         return f"Hyena (order {self.order})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -11,6 +11,7 @@ from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Length, Place, alone
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
+from xfcost.formulas.features import EluPlusOne, RandomFeatures
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, fixed, gradients, in_all, linear, move, product, state, through_state
@@ -25,40 +26,6 @@ if TYPE_CHECKING:
 
 Form = Literal["parallel", "chunked", "recurrent"]
 CHUNK = 64
-
-
-class Features(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """A feature map φ, applied to the queries and keys of every head."""
-
-    epsilon: ClassVar[float] = 0.0
-    """Added to the normaliser φ(q)·Σφ(k)."""
-
-    def width(self, head_dim: Number) -> Number:
-        """Features m."""
-        raise NotImplementedError
-
-
-class EluPlusOne(Features, frozen=True, kw_only=True, tag="elu_plus_one"):
-    """φ(x) = elu(x) + 1: m = d_k features, no scaling (Katharopoulos et al. 2020, equation 7)."""
-
-    epsilon: ClassVar[float] = 1e-6  # elu(x) + 1 rounds to 0 for x below -17, and the public implementation adds it too
-
-    def width(self, head_dim: Number) -> Number:
-        return head_dim
-
-
-class RandomFeatures(Features, frozen=True, kw_only=True, tag="random"):
-    """FAVOR+: m orthogonal random features of x/d_k^¼ (Choromanski et al. 2021, §2.3 and §2.4).
-
-    softmax: φ(x) = exp(ωᵢ·x - |x|²/2)/√m, whose products estimate the softmax kernel; relu: max(ωᵢ·x, 0). The m×d_k
-    matrix of the ωᵢ is drawn and not learned: a buffer, no parameters.
-    """
-
-    count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")] = 256
-    function: Literal["softmax", "relu"] = "softmax"
-
-    def width(self, head_dim: Number) -> Number:
-        return self.count
 
 
 class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
@@ -84,10 +51,12 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
     """
 
     features: EluPlusOne | RandomFeatures = EluPlusOne()
+    """Feature map φ of queries and keys."""
     form: Form | None = None
-    """How the causal form is computed; chunked where it isn't given."""
+    """How the causal form is computed: `parallel`, `chunked` (the default) or `recurrent`; all give the same numbers.
+    """
     chunk: Annotated[Length | None, Letter("b")] = None
-    """Tokens of a chunk c; 64 where it isn't given."""
+    """Tokens of a chunk, c, in the chunked form; 64 by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)

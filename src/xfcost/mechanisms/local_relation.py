@@ -39,11 +39,11 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     """
 
     size: Annotated[WindowSide, Letter("W")] = 7
-    """W, odd."""
+    """Side W of the window around a position, odd."""
     share: Annotated[Width, Letter("dₖ")] = 8
-    """m: channels per weight."""
+    """Channels m that share one aggregation weight."""
     stride: Side = 1
-    """s. A residual takes each s-th position of x."""
+    """Stride s along every axis."""
 
     def check(self, place: Place) -> None:
         self.windows(place.grid).check()

@@ -47,14 +47,15 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
     leak: ClassVar[str] = "later tokens are hashed and sorted too, and move the chunks' borders"
 
     rounds: Annotated[int, msgspec.Meta(ge=1, le=1024), Letter("r")] = 4
-    """R, rounds of hashing."""
+    """Rounds of hashing R."""
     bucket: Annotated[Length, Letter("b")] = 64
-    """c, tokens of a chunk."""
+    """Tokens c of a chunk of the sorted sequence."""
     buckets: Annotated[
         Buckets | Annotated[list[Buckets], msgspec.Meta(min_length=2, max_length=8)] | None, Letter("k")
     ] = None
-    """b, or the factors of b; 2N/c where it isn't given."""
+    """Number of hash buckets b, or its factors; 2N/c by default."""
     projection_bias: bool = False
+    """Whether the query-key, value and output projections have biases."""
 
     def check(self, place: Place) -> None:
         super().check(place)

@@ -8,12 +8,11 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import depthwise, elementwise, linear, state, through_state, window
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -37,12 +36,13 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
     """
 
     state: Annotated[Width, Letter("k")] = 16
-    """S."""
+    """State size S per channel."""
     conv: Annotated[Side, Letter("W")] = 4
-    """W."""
+    """Kernel size W of the causal depthwise convolution, in tokens."""
     expand: Side = 2
+    """Inner channels over width, E/d."""
     rank: Width | None = None
-    """R; ⌈d/16⌉ where it isn't given."""
+    """Rank R of the step size Δ; ⌈d/16⌉ by default."""
 
     def label(self) -> str:
         return "Mamba"
@@ -116,12 +116,4 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
         yield (
             f"{place.grid.total:,} sequential steps per scan; all that was read is carried in a state of {kept:,} "
             "numbers, the last inputs of the convolution among them, whatever N is"
-        )
-
-
-def check_sequence(kind: str, place: Place) -> None:
-    """Raise ComponentError where tokens have no order of one axis."""
-    if len(place.grid.sides) != 1 or place.grid.extra:
-        raise ComponentError(
-            "kind", f"{kind!r} walks along a sequence, and {place.grid.shape_text()} tokens stand here"
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
@@ -16,7 +16,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.mamba import check_sequence
 
 
 class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
@@ -39,16 +38,17 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
     """
 
     state: Annotated[Width, Letter("k")] = 128
-    """S."""
+    """State size S per channel."""
     head_dim: Annotated[Width, Letter("dₖ")] = 64
-    """P."""
+    """Channels P of a head."""
     groups: Annotated[Heads, Letter(None)] = 1
-    """G."""
+    """Number of groups of heads G that share B and C."""
     conv: Annotated[Side, Letter("W")] = 4
-    """W."""
+    """Kernel size W of the causal depthwise convolution, in tokens."""
     expand: Side = 2
+    """Inner channels over width, E/d."""
     chunk: Annotated[Length, Letter("b")] = 256
-    """Q."""
+    """Tokens Q of a chunk."""
 
     def label(self) -> str:
         return "Mamba-2"

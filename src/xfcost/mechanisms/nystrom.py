@@ -49,9 +49,11 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
     because: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
 
     landmarks: Annotated[Length, Letter("k")] = 64
+    """Number of landmarks m, each the mean of a segment of tokens."""
     conv: Annotated[Annotated[int, msgspec.Meta(ge=1, le=2**16)] | None, Letter("w")] = 65
-    """Tokens that the convolution over the values reads, odd; none where it is null."""
+    """Kernel size w of the depthwise convolution over the values, in tokens, odd; null leaves it out."""
     iterations: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 6
+    """Steps of the iteration that computes the pseudo-inverse (equation 11)."""
 
     def check(self, place: Place) -> None:
         super().check(place)

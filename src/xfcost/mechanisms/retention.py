@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import ReadsPast
+from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Width, alone, check_heads
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
@@ -31,7 +31,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
-from xfcost.mechanisms.mamba import check_sequence
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -59,13 +58,15 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
     """
 
     heads: Heads
+    """Number of heads h."""
     value_dim: Width | None = None
-    """v, the values of all heads together; 2d where it isn't given."""
+    """Width v of all heads' values together; 2d by default."""
     form: Literal["parallel", "chunkwise", "recurrent"] = "parallel"
+    """How it is computed: `parallel`, `chunkwise` or `recurrent`; all give the same numbers."""
     chunk: Annotated[Length | None, Letter("b")] = None
-    """c; 512 where it isn't given."""
+    """Tokens c of a chunk in the chunkwise form; 512 by default."""
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
-    """The paper's, or the later public code's."""
+    """Norm of every head's output: layer norm (the paper) or RMS norm (the later public code)."""
 
     def label(self) -> str:
         return "Retention" if self.form == "parallel" else f"{self.form.capitalize()} retention"

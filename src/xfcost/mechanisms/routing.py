@@ -62,17 +62,17 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
 
     clusters: Annotated[Length | None, Letter("k")] = None
-    """k; √N where neither it nor `window` is given, N/w where only `window` is."""
+    """Number of clusters k; by default N/w, or √N where `window` is not given either."""
     window: Annotated[Length | None, Letter("w")] = None
-    """w, tokens of a cluster; N/k where it isn't given. Never more than N."""
+    """Tokens w of a cluster, at most N; N/k by default."""
     shared_qk: bool = False
-    """Are the keys the queries, of length 1? A token then reads itself only where there is nothing else to read."""
+    """Whether keys are the queries, of length 1; a token then reads itself only where it can read nothing else."""
     memory_keys: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
-    """Learned keys and values of every cluster, which all its queries read. At least 1 where causality needs it."""
+    """Learned keys and values of every cluster, which all its queries read."""
     local_heads: Annotated[int, msgspec.Meta(ge=0, le=2**16), Letter("h")] = 0
-    """How many of the heads read their neighbourhood in place of clusters."""
+    """Number of heads that read their block and its neighbours in place of clusters."""
     local_window: Annotated[Length | None, Letter("b")] = None
-    """b, tokens of a block of the local heads; `window` where it isn't given."""
+    """Tokens b of a block of the local heads; `window` by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)

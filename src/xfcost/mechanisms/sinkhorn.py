@@ -49,13 +49,13 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
     """
 
     block: Annotated[Length, Letter("b")] = 64
-    """b, tokens of a block."""
+    """Tokens b of a block."""
     iterations: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 5
-    """Of rows and columns; none where it is causal."""
+    """Sinkhorn iterations over rows and columns; the causal form has none."""
     temperature: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 0.75
-    """Of the sorting; lower is closer to a permutation."""
+    """Temperature of the sorting; lower is closer to a permutation."""
     sortcut: Annotated[Length | None, Letter("k")] = None
-    """k, how many sorted blocks all queries read; None: each reads its own and its sorted block."""
+    """Sorted blocks k that all queries read (SortCut); by default each reads its own block and its sorted one."""
 
     def check(self, place: Place) -> None:
         super().check(place)

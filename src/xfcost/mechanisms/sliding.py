@@ -51,15 +51,15 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
     """
 
     position: Literal["none", "rope"] = "none"
-    """`rope` turns queries and keys by their positions."""
+    """`rope` rotates queries and keys by their positions."""
     window: Annotated[int, msgspec.Meta(ge=2, le=2**31), Letter("w")]
-    """w, even."""
+    """Window w, even: w/2 tokens on each side; in the causal form w tokens, the token itself included."""
     dilation: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
-    """δ: the distance between the tokens that are read."""
+    """Dilation δ: the distance between the tokens that are read."""
     global_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**31), Letter("g")] = 0
-    """g, the first ones of the sequence; there are none in the causal form."""
+    """Number of global tokens g, the first of the sequence; none in the causal form."""
     global_projections: bool | None = None
-    """Three projections for global tokens; where it isn't given: where there are any."""
+    """Whether global tokens have projections of their own; by default true where there are global tokens."""
 
     def check(self, place: Place) -> None:
         super().check(place)

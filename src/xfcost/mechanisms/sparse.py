@@ -48,13 +48,16 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
     """
 
     pattern: Literal["strided", "fixed"]
+    """`strided` or `fixed` (Child et al. 2019, §4.3)."""
     stride: Annotated[Length, Letter("l")]
-    """l."""
+    """Stride l, the tokens of a block."""
     summary: Annotated[Length | None, Letter("c")] = None
-    """c, cells at the end of every block that all later tokens read; of the fixed pattern alone."""
+    """Cells c at the end of every block that later tokens read; of the fixed pattern alone."""
     integration: Literal["local", "long", "merged", "heads"] = "merged"
+    """How the two factors are used: one alone (`local`, `long`), one softmax over both (`merged`), or half the heads
+    each."""
     key_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """Width of a head's queries and keys (half its values' in the CIFAR-10 model); d_k where it isn't given."""
+    """Width of a head's queries and keys, where it differs from its values'; d_k by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)

@@ -50,11 +50,13 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
     """
 
     form: Literal["dense", "random", "factorized_dense", "factorized_random"] = "dense"
+    """How the attention matrix is computed (Tay et al. 2021, Table 1)."""
     trainable: bool = True
+    """Whether a random matrix is learned, or drawn once and fixed."""
     factor: Annotated[Length | None, Letter("k")] = None
-    """a, which divides N; the divisor nearest below √N where it isn't given."""
+    """Of `factorized_dense`: a factor a of N; by default the divisor nearest below √N."""
     rank: Annotated[Rank | None, Letter("k")] = None
-    """k of factorized_random; 8 where it isn't given."""
+    """Of `factorized_random`: the rank k; 8 by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)

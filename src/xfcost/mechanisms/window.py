@@ -42,16 +42,21 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     """
 
     heads: Heads
+    """Number of attention heads h."""
     size: Annotated[Side, Letter("W")] = 7
+    """Side W of a window, in tokens."""
     shift: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
+    """Tokens by which windows are shifted along each axis (SW-MSA); 0 for none."""
     score: Literal["dot", "cosine"] = "dot"
-    """QKᵀ/√d_k, or cos(q, k)/τ with a learned temperature per head."""
+    """`dot` QKᵀ/√d_k, or `cosine` cos(q, k)/τ with a learned temperature per head (Swin V2)."""
     bias: Literal["relative", "log_cpb", "none"] = "relative"
+    """Position bias: a `relative` table, `log_cpb` computed by a small network (Swin V2), or none."""
     projection_bias: bool = True
+    """Whether the query, key, value and output projections have biases."""
     key_bias: bool = True
-    """Has K's projection a bias, where the others have one? In Swin V2 it has none."""
+    """Whether the key projection has a bias where the others have one; in Swin V2 it has none."""
     output_bias: bool | None = None
-    """Has W_O a bias? As the other projections where it isn't given."""
+    """Whether W_O has a bias; as the other projections by default."""
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)

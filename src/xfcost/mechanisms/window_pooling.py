@@ -39,7 +39,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
     pool_letter: ClassVar[str] = "K"
 
     window: Side
-    """W."""
+    """Side W of a window, in tokens of the input grid."""
 
     def check(self, place: Place) -> None:
         super().check(place)

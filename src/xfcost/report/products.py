@@ -30,7 +30,7 @@ def products_texts(ledger: Ledger) -> Iterator[Text]:
 
 
 def is_block(rows: Sequence[Operation]) -> bool:
-    """Do sub-layers stand there, and no door or head?"""
+    """Do sub-layers stand there, and no embedding layer or head?"""
     return any(".block" in row.path or ".pattern." in row.path or ".blocks." in row.path for row in rows)
 
 

@@ -67,7 +67,7 @@ class Stage(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """A door and its stages: the whole model, or an encoder, or a decoder."""
+    """Embedding layers and stages: the whole model, or an encoder, or a decoder."""
 
     path: str
     input: AnyInput
@@ -84,7 +84,7 @@ class Stream(NamedTuple):
 
     @property
     def grid(self) -> Grid:
-        """The tokens that N counts, extra ones included: the first stage's, or those that its door pools."""
+        """The tokens that N counts, extra ones included: the first stage's, or those that its entry pools."""
         first = self.stages[0]
         pooled = (part.place.grid for part in first.enter if isinstance(part.component, Enter) and part.component.pools)
         return next(pooled, first.grid)
@@ -117,9 +117,9 @@ class Architecture(NamedTuple):
     def parts(self) -> Iterator[tuple[Part, str, str, int]]:
         """Every part once, in the order it runs: (part, stage label, block label, times)."""
         for stream in self.streams:
-            door = f"{stream.path[:-1]} embed" if stream.path else "embed"
+            embed = f"{stream.path[:-1]} embed" if stream.path else "embed"
             for part in stream.embed:
-                yield part, door, door, 1
+                yield part, embed, embed, 1
             for stage in stream.stages:
                 for part in stage.enter:
                     yield part, stage.label, f"{stage.label} · enter", 1

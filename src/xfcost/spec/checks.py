@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from xfcost.formulas.component import Component, Joining, Logits, Place, Residual, SubLayer, tag_of
-from xfcost.layers import EMBEDS, Classifier, DistillationToken
+from xfcost.formulas.component import Component, Joining, Logits, Mixer, Place, Residual, SubLayer, tag_of
+from xfcost.formulas.layer import Embed
+from xfcost.layers import EMBEDS
 from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.units import number_text
-from xfcost.mechanisms.recurrent import Recurrent
 from xfcost.spec.architecture import PROMPTED, Mode, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
@@ -132,23 +132,27 @@ def check_starts(streams: Sequence[Stream], source: Source) -> None:
 def _recurrent(stream: Stream) -> Iterator[Any]:
     """The parts of its recurrent layers, in the order they run."""
     for stage in stream.stages:
-        found = [[part for part in block.parts if isinstance(part.component, Recurrent)] for block in stage.blocks]
+        found = [[part for part in block.parts if _takes_state(part.component)] for block in stage.blocks]
         for index in stage.order if any(found) else ():
             yield from found[index]
+
+
+def _takes_state(component: Component) -> bool:
+    return isinstance(component, Mixer) and component.takes_state
 
 
 def _state(part: Any) -> str:
     return f"{part.component.label()} of {part.component.units(part.place)}"
 
 
-def check_pooled(spec: Spec, source: Source, doors: Iterable[Component]) -> None:
-    """A head that pools a distillation token, where no door of its stream, `doors`, brings one.
+def check_pooled(spec: Spec, source: Source, layers: Iterable[Component]) -> None:
+    """A head that pools a distillation token, where none of its stream's `layers` brings one.
 
     Raises:
         SpecError: it would take another extra token for it.
     """
-    pools = isinstance(spec.head, Classifier) and spec.head.distilled
-    if pools and not any(isinstance(component, DistillationToken) for component in doors):
+    pools = spec.head is not None and spec.head.distilled
+    if pools and not any(isinstance(layer, Embed) and layer.distillation for layer in layers):
         raise source.error(
             ("head", "pool"), "there is no distillation token to pool; add {kind: distillation_token} to `embed`"
         )
@@ -166,7 +170,7 @@ def check_entrance(path: YamlPath, components: list[Any], entry: AnyInput, sourc
     if first != entry.gives and not over_pixels:
         fits = [
             component
-            for component in EMBEDS
+            for component in EMBEDS.values()
             if entry.gives == component.takes or (component.anywhere and pixels) or (component.videos and video)
         ]
         fit = " or ".join(f"{{kind: {tag_of(component)}, …}}" for component in fits)

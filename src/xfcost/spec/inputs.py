@@ -43,7 +43,7 @@ class Inputs(NamedTuple):
     def _pixels(
         self, path: YamlPath, stream: StreamSpec, entry: ImageInput | VideoInput, tokens: int | None
     ) -> ImageInput | VideoInput:
-        """An image or a video; axes that a door folds into the width stay, and so do a video's frames whatever N."""
+        """An image or a video; axes that a layer folds into the width stay, and so do a video's frames whatever N."""
         sides: tuple[int, ...] = entry.sides
         kept = len(sides) - sum(component.folds for component in stream.embed)
         if tokens is not None:
@@ -60,7 +60,7 @@ class Inputs(NamedTuple):
         if steps is not None and axes > 2:  # noqa: PLR2004 - time, height and width
             return video_sides(tokens, steps)
         if steps is not None:
-            raise UsageError(f"--N {tokens}: a door of {self.name} folds an axis of the video; give --size")
+            raise UsageError(f"--N {tokens}: a layer of {self.name} folds an axis of the video; give --size")
         if axes > 1:
             return image_sides(tokens)
         check_tokens(tokens)
@@ -72,7 +72,7 @@ class Inputs(NamedTuple):
 
     def entering(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The input of which the first stage gets `sides`."""
-        for here, component in reversed(_doors(path, stream)):
+        for here, component in reversed(_before_blocks(path, stream)):
             try:
                 sides = component.entering(sides)
             except ComponentError as error:
@@ -84,7 +84,7 @@ class Inputs(NamedTuple):
         if not isinstance(entry, VideoInput):
             return None
         grid, dim = Grid(entry.sides), entry.width
-        for here, component in _doors(path, stream):
+        for here, component in _before_blocks(path, stream):
             try:
                 spot = Place(grid=grid, dim=dim, out_dim=stream.stages[0].dim)
                 component.check(spot)
@@ -100,10 +100,10 @@ class Inputs(NamedTuple):
         return side * up // down
 
 
-def _doors(path: YamlPath, stream: StreamSpec) -> list[tuple[YamlPath, Component]]:
-    """The doors before the first stage's blocks, in their order."""
-    doors: list[tuple[YamlPath, Component]] = [
+def _before_blocks(path: YamlPath, stream: StreamSpec) -> list[tuple[YamlPath, Component]]:
+    """The layers before the first stage's blocks, in their order."""
+    embed: list[tuple[YamlPath, Component]] = [
         ((*path, "embed", number), component) for number, component in enumerate(stream.embed)
     ]
     first = stream.stages[0].enter
-    return doors + [((*path, "stages", 0, "enter", number), component) for number, component in enumerate(first)]
+    return embed + [((*path, "stages", 0, "enter", number), component) for number, component in enumerate(first)]

@@ -42,7 +42,7 @@ def schedule(path: YamlPath, stage: StageSpec, source: Source) -> tuple[Written,
 
 
 def widens(path: YamlPath, stage: StageSpec, source: Source) -> bool:
-    """Does a sub-layer of the stage bring the width to the stage's, so that its door need not?"""
+    """Does a sub-layer of the stage bring the width to the stage's, so that its `enter` need not?"""
     return any(component.widens for _, block in schedule(path, stage, source)[0] for component in block)
 
 

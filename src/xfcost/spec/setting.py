@@ -1,7 +1,8 @@
 """Keys set one by one: `--set stages.0.depth=4` on the command line, `set: {stages.0.depth: 4}` in a file.
 
-A key is a path of words: `*` is every item of a list (`stages.*.pattern.*.0.size`), and `**` any way down to where
-the rest of the path is written (`**.spatial.size`).
+A key is a path of words: `*` is every item of a list (`stages.*.pattern.*.0.size`), `**` any way down to where the
+rest of the path is written (`**.spatial.size`), and `each` every item with a value of its own (`stages.each.depth:
+[2, 2, 18, 2]`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from xfcost.spec.schema import known_keys
 
 _EVERY: Final = "*"
 _ANYWHERE: Final = "**"
+_EACH: Final = "each"
 _OF_A_FILE: Final = ("extends", "set")
 
 
@@ -88,23 +90,51 @@ class _Target(NamedTuple):
 
 def _words(key: str) -> list[str]:
     """`stages[0].depth` -> stages, 0, depth."""
-    return re.sub(r"\[([0-9]+|\*)\]", r".\1", key.strip()).split(".")
+    return re.sub(r"\[([0-9]+|\*|each)\]", r".\1", key.strip()).split(".")
 
 
 def _assign(data: dict[str, Any], source: Source, key: str, value: Any, line: tuple[str, int]) -> None:
     words = _words(key)
+    if _EACH not in words:
+        _assign_at(data, source, words, value, line)
+        return
+    for one, own in list(_one_by_one(data, words, value)):
+        _assign_at(data, source, one, own, line)
+
+
+def _one_by_one(data: dict[str, Any], words: list[str], values: Any) -> Iterator[tuple[list[str], Any]]:
+    """`stages.each.depth: [2, 6]` as `stages.0.depth: 2` and `stages.1.depth: 6`."""
+    at = words.index(_EACH)
+    before, after = words[:at], words[at + 1 :]
+    if not before or _EACH in after:
+        raise _AstrayError("'each' stands once, behind the list that it counts, as in stages.each.depth")
+    for holder, step, path in _targets(data, data, before, ()):
+        items = _value_at(holder, step)
+        if not isinstance(items, list):
+            raise _AstrayError(f"'each' is every item of a list, and {path_text(path)} is {shown_value(items)}")
+        if not isinstance(values, list) or len(values) != len(items):
+            given = f"a list of {len(values)}" if isinstance(values, list) else shown_value(values)
+            wanted = f"a list of {len(items)}, one value for each item of {path_text(path)}"
+            raise _AstrayError(f"'each' needs {wanted}; got {given}")
+        for number, value in enumerate(values):
+            yield [*map(str, path), str(number), *after], value
+
+
+def _assign_at(data: dict[str, Any], source: Source, words: list[str], value: Any, line: tuple[str, int]) -> None:
     if words.count(_ANYWHERE) > 1 or words[-1] == _ANYWHERE:
         raise _AstrayError("'**' stands once, before the key that it looks for, as in **.heads")
     targets = list(_targets(data, data, words, ()))
     if not targets:
-        raise _AstrayError(f"nothing in the spec is at {printable(key.strip())}")
-    if _size(data) + len(targets) * _size(value) > MOST_VALUES:
+        raise _AstrayError(f"nothing in the spec is at {printable('.'.join(words))}")
+    if _grows(targets, value) and _size(data) + len(targets) * _size(value) > MOST_VALUES:
         raise _AstrayError(f"more than {MOST_VALUES:,} values; write a smaller spec")
     if max(len(target.path) for target in targets) > MOST_DEPTH:
         raise _AstrayError(f"nested deeper than {MOST_DEPTH} levels; write a flatter spec")
     for holder, step, path in targets:
+        replaced = _value_at(holder, step)
         holder[step] = copy.deepcopy(value)
-        source.lines = {known: at for known, at in source.lines.items() if known[: len(path)] != path}
+        if isinstance(replaced, dict | list):  # its lines go with it
+            source.lines = {known: at for known, at in source.lines.items() if known[: len(path)] != path}
         source.lines[path] = line
 
 
@@ -164,8 +194,19 @@ def _steps(here: Any, word: str, path: YamlPath, *, new: bool) -> list[str | int
             raise _AstrayError(f"'*' is every item of a list, and {path_text(path) or 'the spec'} is a mapping")
         if word in here or (new and word):
             return [word]
-        raise _AstrayError(f"{path_text(path) or 'the spec'} has no {shown_value(word)}; {nearest(word, here)}")
+        known = [key for key in here if path or key not in _OF_A_FILE]
+        raise _AstrayError(f"{path_text(path) or 'the spec'} has no {shown_value(word)}; {nearest(word, known)}")
     raise _AstrayError(f"{path_text(path)} is {shown_value(here)} and holds no {shown_value(word)}")
+
+
+def _value_at(holder: Any, step: str | int) -> Any:
+    return holder.get(step) if isinstance(holder, dict) else holder[step]
+
+
+def _grows(targets: list[_Target], value: Any) -> bool:
+    """Whether the spec can become larger: not where one number or word stands in place of another."""
+    new = any(isinstance(holder, dict) and step not in holder for holder, step, _ in targets)
+    return new or isinstance(value, dict | list)
 
 
 def _size(value: Any) -> int:

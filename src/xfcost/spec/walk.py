@@ -169,7 +169,7 @@ class _Walk:
         entry = self._input(path, stream, number)
         vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
         grid, dim = Grid(entry.sides), entry.width
-        embed, grid, dim = self._doors((*path, "embed"), stream.embed, grid, dim, stream.stages[0].dim, vocabulary)
+        embed, grid, dim = self._entry((*path, "embed"), stream.embed, grid, dim, stream.stages[0].dim, vocabulary)
         stages, self.earlier = [], []
         for index, stage in enumerate(stream.stages):
             built, grid, dim = self._stage((*path, "stages", index), stage, grid, dim, len(stream.stages))
@@ -182,7 +182,7 @@ class _Walk:
         tokens = self.run.tokens[number if len(self.run.tokens) > 1 else 0] if self.run.tokens else None
         return self.inputs.sized(path, stream, stream.input or self.spec.input, tokens)
 
-    def _doors(
+    def _entry(
         self, path: YamlPath, components: list[Any], grid: Grid, dim: int, out_dim: int, vocabulary: int | None
     ) -> tuple[list[Part], Grid, int]:
         parts = []
@@ -222,11 +222,11 @@ class _Walk:
         return Part(".".join(str(step) for step in path), component, spot, residual)
 
     def _stage(self, path: YamlPath, stage: StageSpec, grid: Grid, dim: int, count: int) -> tuple[Stage, Grid, int]:
-        enter, grid, dim = self._doors((*path, "enter"), stage.enter, grid, dim, stage.dim, None)
+        enter, grid, dim = self._entry((*path, "enter"), stage.enter, grid, dim, stage.dim, None)
         if dim != stage.dim and not widens(path, stage, self.source):
-            door = "embed" if path[-1] == 0 else "enter"
+            key = "embed" if path[-1] == 0 else "enter"
             raise self.source.error(
-                (*path, "dim"), f"the width is {dim} here and nothing in `{door}` brings it to {stage.dim}"
+                (*path, "dim"), f"the width is {dim} here and nothing in `{key}` brings it to {stage.dim}"
             )
         stream = path[0] if path[0] != "stages" else ""
         label = " ".join(
@@ -325,9 +325,9 @@ class _Walk:
             return None
         grid, dim = self.out
         vocabulary = stream.input.vocabulary if isinstance(stream.input, TokenInput) else None
-        doors = (*stream.embed, *(part for stage in stream.stages for part in stage.enter))
+        layers = (*stream.embed, *(part for stage in stream.stages for part in stage.enter))
         if self.run.extra_tokens:
-            check_pooled(self.spec, self.source, (part.component for part in doors))
+            check_pooled(self.spec, self.source, (part.component for part in layers))
         head: Head = self.spec.head if self.run.extra_tokens else self.spec.head.without_extra_tokens()
         spot = Place(grid=grid, dim=dim, out_dim=dim, vocabulary=vocabulary, logits=logits)
         return self._part(("head",), head, spot)

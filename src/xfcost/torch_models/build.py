@@ -11,21 +11,19 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Component, Mixer, SubLayer, alone
+from xfcost.formulas.component import Mixer, SubLayer, alone
 from xfcost.formulas.layer import Enter
-from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, VectorInput, VideoInput
-from xfcost.torch_models import layers, mechanisms
 from xfcost.torch_models.decoding import STEPS
-from xfcost.torch_models.mechanisms.recurrent import hand_over
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.cache import stand_at
 from xfcost.torch_models.shared.leaves import Add, Scale, Table, Tables
 from xfcost.torch_models.shared.norms import LayerScale, norm
-from xfcost.torch_models.shared.reversible import ReversibleRun, StreamsJoined
+from xfcost.torch_models.shared.recurrent import hand_over
+from xfcost.torch_models.shared.reversible import ReversibleRun
 
-MODULES: dict[type[Component], type[nn.Module]] = mechanisms.MODULES | layers.MODULES | {TwoStreams: StreamsJoined}
 # Blocks of a model that is built: those of the deepest in print are some hundreds.
 MOST_BLOCKS: Final = 10_000
 
@@ -143,7 +141,7 @@ class Model(nn.Module):
 
 
 class StreamModel(nn.Module):
-    """A door, then stages: (B, C, Y, X), (B, C, T, Y, X), (B, N, C) or (B, N) -> (B, N, D)."""
+    """Embedding layers, then stages: (B, C, Y, X), (B, C, T, Y, X), (B, N, C) or (B, N) -> (B, N, D)."""
 
     def __init__(self, stream: Stream, make: Maker, rows: dict[str, str], path: str) -> None:
         super().__init__()
@@ -155,8 +153,8 @@ class StreamModel(nn.Module):
         self.skips = any(stage.reads for stage in self.stages)  # else no stage's output is kept
 
     def forward(self, x: Tensor, memory_BMD: Tensor | None) -> Tensor:
-        for door in self.embed:
-            x = door(x)
+        for layer in self.embed:
+            x = layer(x)
         earlier: list[Tensor] = []
         for stage in self.stages:
             x = stage(x, memory_BMD, earlier)
@@ -165,7 +163,7 @@ class StreamModel(nn.Module):
 
 
 class StageModel(nn.Module):
-    """A door, then blocks in their order: (B, N, D) -> (B, N', D')."""
+    """Its entry, then blocks in their order: (B, N, D) -> (B, N', D')."""
 
     def __init__(self, stage: Stage, make: Maker, rows: dict[str, str], path: str) -> None:
         super().__init__()
@@ -187,8 +185,8 @@ class StageModel(nn.Module):
                 rows[f"{path}.run.{number}.{position}"] = part.path
 
     def forward(self, x_BND: Tensor, memory_BMD: Tensor | None, earlier: Sequence[Tensor] = ()) -> Tensor:
-        for number, door in enumerate(self.enter):
-            x_BND = door(x_BND, earlier[self.reads[number]]) if number in self.reads else door(x_BND)
+        for number, layer in enumerate(self.enter):
+            x_BND = layer(x_BND, earlier[self.reads[number]]) if number in self.reads else layer(x_BND)
         if self.exit is not None:
             return self.exit(*self.run(x_BND, x_BND, memory_BMD))
         for block in self.run:

@@ -5,24 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from xfcost.formulas.component import Component
-from xfcost.layers import Context, Position, Shift
+from xfcost.layers.context import Context
+from xfcost.layers.position import Position
+from xfcost.layers.shift import Shift
 from xfcost.mechanisms.bytenet import ByteNet
 from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.lstm import Lstm
 from xfcost.mechanisms.mamba import Mamba
 from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.mechanisms.mla import Mla
-from xfcost.mechanisms.recurrent import Gru, Lstm, Rnn
 from xfcost.mechanisms.retention import Retention
-from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
+from xfcost.mechanisms.rnn import Rnn
+from xfcost.mechanisms.rwkv_channel import RwkvChannel
+from xfcost.mechanisms.rwkv_time import RwkvTime
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.decoding.attention import CrossStep, FullStep, SlidingStep
 from xfcost.torch_models.decoding.conv import ByteNetStep, ConvolutionStep
-from xfcost.torch_models.decoding.doors import ContextStep, PositionStep, ShiftStep
 from xfcost.torch_models.decoding.kernel import KernelStep
 from xfcost.torch_models.decoding.latent import LatentStep
+from xfcost.torch_models.decoding.layers import ContextStep, PositionStep, ShiftStep
 from xfcost.torch_models.decoding.recurrent import RecurrentStep
 from xfcost.torch_models.decoding.retention import RetentionStep
 from xfcost.torch_models.decoding.rwkv import ChannelMixingStep, TimeMixingStep

@@ -11,7 +11,8 @@ from xfcost.formulas.component import Place, alone
 from xfcost.mechanisms.bytenet import ByteNet
 from xfcost.mechanisms.conv import Conv
 from xfcost.torch_models.decoding.state_spaces import of_taps
-from xfcost.torch_models.mechanisms.conv import ByteNetBlock, ConvolutionLayer
+from xfcost.torch_models.mechanisms.bytenet import ByteNetBlock
+from xfcost.torch_models.mechanisms.conv import ConvolutionLayer
 from xfcost.torch_models.shared.cache import window
 from xfcost.torch_models.shared.leaves import Tables
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from xfcost.formulas.component import Place, alone
-from xfcost.mechanisms.recurrent import Recurrent
-from xfcost.torch_models.mechanisms.recurrent import Attending, RecurrentLayer
+from xfcost.formulas.recurrent import Recurrent
 from xfcost.torch_models.shared.cache import Remembered, State
 from xfcost.torch_models.shared.leaves import Tables
+from xfcost.torch_models.shared.recurrent import Attending, RecurrentLayer
 
 
 class RecurrentStep(RecurrentLayer):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from xfcost.formulas.component import Place, alone
-from xfcost.mechanisms.rwkv import RwkvChannel, RwkvTime
-from xfcost.torch_models.mechanisms.rwkv import ChannelMixing, TimeMixing, Wkv
+from xfcost.mechanisms.rwkv_channel import RwkvChannel
+from xfcost.mechanisms.rwkv_time import RwkvTime
+from xfcost.torch_models.mechanisms.rwkv_channel import ChannelMixing
+from xfcost.torch_models.mechanisms.rwkv_time import TimeMixing, Wkv
 from xfcost.torch_models.shared.cache import State
 from xfcost.torch_models.shared.leaves import Tables
 from xfcost.torch_models.shared.scans import NOTHING_SEEN, wkv_step

@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers import AxisPosition
+from xfcost.layers.axis_position import AxisPosition
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
 
 
-class AxisPositionDoor(nn.Module):
+class AxisPositionEmbedding(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
     def __init__(self, config: AxisPosition, place: Place, tables: Tables = NO_TABLES) -> None:

@@ -1,62 +1,21 @@
-"""Modules of `layers/{class_token,memory_tokens}.py`: learned tokens outside the grid. B batch, N tokens, D width."""
+"""Module of `layers/class_token.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers import ClassToken, DistillationToken, MemoryTokens
-from xfcost.torch_models.shared.leaves import NO_TABLES, Table, Tables
+from xfcost.layers.class_token import ClassToken
+from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
+from xfcost.torch_models.shared.prepend import Prepend
 
 
-class Prepend(Table):
-    """Learned tokens before the others: (B, N, D) -> (B, m+N, D)."""
-
-    def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
-        return torch.cat([self.weight.expand(x_BND.shape[0], -1, -1), x_BND], dim=1)
-
-
-class ClassTokenDoor(nn.Module):
+class ClassTokenEmbedding(nn.Module):
     """(B, N, D) -> (B, N+1, D)."""
 
     def __init__(self, config: ClassToken, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
         self.prepend = Prepend(1, 1, place.dim)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.prepend(x_BND)
-
-
-class Insert(Table):
-    """A learned token behind the first `before` tokens: (B, N, D) -> (B, N+1, D)."""
-
-    def __init__(self, before: int, width: int) -> None:
-        super().__init__(1, 1, width)
-        self.before = before
-
-    def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
-        token_B1D = self.weight.expand(x_BND.shape[0], -1, -1)
-        return torch.cat([x_BND[:, : self.before], token_B1D, x_BND[:, self.before :]], dim=1)
-
-
-class DistillationTokenDoor(nn.Module):
-    """(B, N, D) -> (B, N+1, D)."""
-
-    def __init__(self, config: DistillationToken, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__()
-        self.insert = Insert(place.grid.extra, place.dim)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        return self.insert(x_BND)
-
-
-class MemoryTokensDoor(nn.Module):
-    """(B, N, D) -> (B, m+N, D)."""
-
-    def __init__(self, config: MemoryTokens, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__()
-        self.prepend = Prepend(1, config.count, place.dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.prepend(x_BND)

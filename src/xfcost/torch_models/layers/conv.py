@@ -1,17 +1,17 @@
-"""Modules of `layers/conv.py`. B batch, N tokens, D width, C channels, Y and X the grid's sides."""
+"""Module of `layers/conv.py`. B batch, N tokens, D width, C channels, Y and X the grid's sides."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers import Conv, Pool
-from xfcost.torch_models.shared.convolution import Convolution, Pooling, in_rows, on_grid
+from xfcost.layers.conv import Conv
+from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Tables
 from xfcost.torch_models.shared.norms import norm
 
 
-class ConvDoor(nn.Module):
+class ConvolutionStem(nn.Module):
     """(B, C, Y, X) or (B, N, C) -> (B, N', D)."""
 
     def __init__(self, config: Conv, place: Place, tables: Tables = NO_TABLES) -> None:
@@ -26,15 +26,3 @@ class ConvDoor(nn.Module):
         y_BND = in_rows(self.conv(on_grid(x, self.sides)))
         y_BND = y_BND if self.norm is None else self.norm(y_BND)
         return y_BND if self.act is None else self.act(y_BND)
-
-
-class PoolDoor(nn.Module):
-    """(B, C, Y, X) or (B, N, D) -> (B, N', D)."""
-
-    def __init__(self, config: Pool, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__()
-        self.sides = place.grid.sides
-        self.pool = Pooling(config.form, config.kernel(place))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return in_rows(self.pool(on_grid(x, self.sides)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers import Dense
+from xfcost.layers.dense import Dense
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
 from xfcost.torch_models.shared.norms import norm
 

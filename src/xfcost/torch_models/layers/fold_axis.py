@@ -5,11 +5,11 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers import FoldAxis
+from xfcost.layers.fold_axis import FoldAxis
 from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
-class FoldAxisDoor(nn.Module):
+class FoldAxisLayer(nn.Module):
     """(B, N·X, D) -> (B, N, X·D)."""
 
     def __init__(self, config: FoldAxis, place: Place, tables: Tables = NO_TABLES) -> None:

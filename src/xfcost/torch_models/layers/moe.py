@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers import Moe
 from xfcost.layers.mlp import Mlp
-from xfcost.layers.moe import Groups
-from xfcost.torch_models.layers.glu import GatedFeedForward
+from xfcost.layers.moe import Groups, Moe
 from xfcost.torch_models.layers.mlp import FeedForward
 from xfcost.torch_models.shared.experts import ExpertLinear, SlotLinear
+from xfcost.torch_models.shared.gated import GatedFeedForward
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers import PoolingAttention
+from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.reading import Reading
 
 
-class PoolingAttentionDoor(nn.Module):
+class PoolingByAttention(nn.Module):
     """(B, N, D) -> (B, S, E)."""
 
     def __init__(self, config: PoolingAttention, place: Place, tables: Tables = NO_TABLES) -> None:

@@ -1,18 +1,18 @@
-"""Modules of `layers/shift.py`. B batch, N tokens, D width."""
+"""Module of `layers/shift.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xfcost.formulas.axes import Axis, number_of
 from xfcost.formulas.component import Place
-from xfcost.layers import Context, Shift
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
+from xfcost.layers.shift import Shift
+from xfcost.torch_models.shared.leaves import NO_TABLES, Table, Tables
+from xfcost.torch_models.shared.shift import ByOne
 
 
-class ShiftDoor(nn.Module):
+class ShiftLayer(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
     def __init__(self, config: Shift, place: Place, tables: Tables = NO_TABLES) -> None:
@@ -21,32 +21,6 @@ class ShiftDoor(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.shift(x_BND)
-
-
-class ContextLayer(nn.Module):
-    """(B, N, D), memory (B, N, D) -> (B, N, D)."""
-
-    def __init__(self, config: Context, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__()
-        self.shift = ByOne(config.shift, place) if config.shift else None
-        self.add = Add()
-
-    def forward(self, x_BND: Tensor, memory_BND: Tensor) -> Tensor:
-        return self.add(x_BND, memory_BND if self.shift is None else self.shift(memory_BND))
-
-
-class ByOne(nn.Module):
-    """Zeros, then all tokens of a line but its last: (B, N, D) -> (B, N, D)."""
-
-    def __init__(self, axis: Axis, place: Place) -> None:
-        super().__init__()
-        self.sides, self.axis = place.grid.sides, 1 + number_of(axis, place.grid)
-        # F.pad takes (before, after) of every axis, the last one first: the width and the sides behind this one stay.
-        self.pad = [0, 0] * (1 + len(self.sides) - self.axis) + [1, 0]
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        x = x_BND.unflatten(1, self.sides).narrow(self.axis, 0, self.sides[self.axis - 1] - 1)
-        return F.pad(x, self.pad).flatten(1, -2)
 
 
 class Behind(Table):

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers import Upsample
+from xfcost.layers.upsample import Upsample
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
 
 
-class UpsampleDoor(nn.Module):
+class UpsampleLayer(nn.Module):
     """(B, P, D), the earlier stage's output (B, N, D) -> (B, N, D)."""
 
     def __init__(self, config: Upsample, place: Place, tables: Tables = NO_TABLES) -> None:

@@ -1,17 +1,14 @@
-"""Modules of `mechanisms/conv.py` and `mechanisms/bytenet.py`. B batch, N tokens, D width, E width that leaves."""
+"""Module of `mechanisms/conv.py`. B batch, N tokens, D width, E width that leaves."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.bytenet import ByteNet
-from xfcost.mechanisms.conv import Conv, Convolve
-from xfcost.torch_models.mechanisms.conv_module import Glu
-from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
-from xfcost.torch_models.shared.norms import norm
+from xfcost.mechanisms.conv import Conv
+from xfcost.torch_models.shared.convolution import in_rows, on_grid
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Glu, Linear, Tables
+from xfcost.torch_models.shared.taps import convolution, padded, zeros_before
 
 
 class ConvolutionLayer(nn.Module):
@@ -44,55 +41,3 @@ class ConvolutionLayer(nn.Module):
         for leaf in (self.pointwise, self.glu, self.act):
             y = y if leaf is None else leaf(y)
         return y
-
-
-class ByteNetBlock(nn.Module):
-    """(B, N, D) -> (B, N, D); H, half of D, inside."""
-
-    def __init__(self, config: ByteNet, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__()
-        half = place.dim // 2
-        self.sides = place.grid.sides
-        self.act1 = nn.ReLU()
-        self.pointwise1 = Linear(place.dim, half)
-        self.norm1 = norm("layer_norm", half)
-        self.act2 = nn.ReLU()
-        self.pad = zeros_before(config, place)
-        self.conv = convolution(config, place, half, half)
-        self.norm2 = norm("layer_norm", half)
-        self.act3 = nn.ReLU()
-        self.pointwise2 = Linear(half, place.dim)
-
-    def forward(self, x_BND: Tensor) -> Tensor:
-        y_BNH = self.act2(self.norm1(self.pointwise1(self.act1(x_BND))))  # type: ignore[misc]
-        y_BNH = in_rows(self.conv(padded(self.pad, on_grid(y_BNH, self.sides))))
-        return self.pointwise2(self.act3(self.norm2(y_BNH)))  # type: ignore[misc]
-
-
-def convolution(
-    config: Convolve, place: Place, dim: int, width: int, *, groups: int = 1, bias: bool = True
-) -> Convolution:
-    """The config's kernel, dilated."""
-    kernel = config.taps.kernel(place.grid)
-    return Convolution(dim, width, kernel, groups=groups, bias=bias, dilation=config.dilation)
-
-
-def zeros_before(config: Convolve, place: Place) -> ZerosBefore | None:
-    """What a causal config puts before the first token, where it does."""
-    return ZerosBefore(config.taps.back) if config.taps.padded(place.grid) else None
-
-
-def padded(pad: ZerosBefore | None, x: Tensor) -> Tensor:
-    """`x` behind its zeros, where there are some."""
-    return x if pad is None else pad(x)
-
-
-class ZerosBefore(nn.Module):
-    """(B, D, N) -> (B, D, more + N)."""
-
-    def __init__(self, more: int) -> None:
-        super().__init__()
-        self.more = more
-
-    def forward(self, x_BDN: Tensor) -> Tensor:
-        return F.pad(x_BDN, (self.more, 0))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import NO_TABLES, Glu, Linear, Tables
 from xfcost.torch_models.shared.norms import BatchNorm
 
 
@@ -29,11 +29,3 @@ class ConvolutionModule(nn.Module):
         y_BND = self.glu(self.pointwise1(x_BND))
         y_BND = in_rows(self.depthwise(on_grid(y_BND, self.sides)))[:, : self.tokens]
         return self.pointwise2(self.act(self.norm(y_BND)))
-
-
-class Glu(nn.Module):
-    """The first half of the width times the sigmoid of the second: (B, N, 2D) -> (B, N, D) (Dauphin et al. 2017)."""
-
-    def forward(self, x_BNE: Tensor) -> Tensor:
-        value_BND, gate_BND = x_BNE.chunk(2, dim=-1)
-        return value_BND * gate_BND.sigmoid()

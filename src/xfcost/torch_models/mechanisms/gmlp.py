@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.gmlp import Gmlp
-from xfcost.torch_models.mechanisms.token_mlp import OverTokens
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
 from xfcost.torch_models.shared.norms import norm
+from xfcost.torch_models.shared.over_tokens import OverTokens
 
 
 class GmlpBlock(nn.Module):

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.mechanisms.kernel import Kernel, RandomFeatures
+from xfcost.formulas.features import RandomFeatures
+from xfcost.mechanisms.kernel import Kernel
 from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features
 from xfcost.torch_models.shared.leaves import (
     NO_TABLES,

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/additive.py`: what a recurrent decoder asks the encoder's tokens, and what it reads out.
+"""Module of `formulas/additive.py`: what a recurrent decoder asks the encoder's tokens, and what it reads out.
 
 B batch, T steps side by side, M tokens of the memory of width E, H hidden units, K of the alignment, D width.
 """

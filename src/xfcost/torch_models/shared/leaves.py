@@ -250,3 +250,11 @@ def join_heads(x_BHNK: Tensor) -> Tensor:
 def split_groups(x_BGTD: Tensor, heads: int) -> Tensor:
     """(B, G, T, D) -> (B, G, H, T, K)."""
     return x_BGTD.unflatten(-1, (heads, -1)).transpose(2, 3)
+
+
+class Glu(nn.Module):
+    """The first half of the width times the sigmoid of the second: (B, N, 2D) -> (B, N, D) (Dauphin et al. 2017)."""
+
+    def forward(self, x_BNE: Tensor) -> Tensor:
+        value_BND, gate_BND = x_BNE.chunk(2, dim=-1)
+        return value_BND * gate_BND.sigmoid()

@@ -29,21 +29,25 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     2·h wide, twice the cost. Every token reads all before it (or all) through a state of constant size.
     """
 
+    takes_state: ClassVar[bool] = True
+
     gates: ClassVar[int]
     states: ClassVar[str] = "h"
     """What walks along: the hidden state, and an LSTM's cells."""
 
     hidden: Width | None = None
-    """h; where it isn't given, what brings the width to the stage's."""
+    """Hidden units h; by default what makes the output as wide as the stage."""
     bidirectional: bool = False
+    """Whether a second network reads the tokens from the last to the first."""
     bias: bool = True
+    """Whether both linear maps have biases."""
     start: Start = "zeros"
-    """The first state. `encoder`: the last one of the encoder's recurrent layer of the same number (Sutskever et al.
-    2014); `backwards` and `mean`: a map of what it attends to (mechanisms/additive.py)."""
+    """First state: zeros, the encoder's last (`encoder`), or a map of its backward state (`backwards`) or of its mean
+    (`mean`)."""
     attend: Additive | None = None
-    """Asks the encoder's tokens in every step: a context joins the input's gates (mechanisms/additive.py)."""
+    """Attention over the encoder's tokens in every step, whose context joins the input; none by default."""
     readout: Readout | None = None
-    """What leaves in place of the states, where it attends: states, inputs and contexts together."""
+    """Output computed from state, input and context, with `attend`; the state by default."""
 
     @property
     def widens(self) -> bool:
@@ -179,42 +183,3 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             f"{n:,} sequential steps per recurrent layer; all that was read is carried in a state of {numbers:,} "
             f"numbers, whatever N is{also}"
         )
-
-
-class Rnn(Recurrent, frozen=True, kw_only=True, tag="rnn"):
-    """h_t = act(W x_t + b + U h_{t-1} + b') (Elman 1990), as torch.nn.RNN: one gate."""
-
-    gates: ClassVar[int] = 1
-
-    act: Literal["tanh", "relu"] = "tanh"
-
-    def work(self) -> int:
-        return FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[self.act]
-
-
-class Lstm(Recurrent, frozen=True, kw_only=True, tag="lstm"):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997; forget gates: Gers et al. 2000), as torch.nn.LSTM.
-
-    i, f, o = σ(W x_t + b + U h_{t-1} + b'), g likewise with tanh; c_t = f∘c_{t-1} + i∘g, h_t = o∘tanh(c_t). The state
-    is h and c; 27 FLOPs per hidden unit and step beside the maps.
-    """
-
-    gates: ClassVar[int] = 4
-    states: ClassVar[str] = "hc"
-
-
-class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
-    """Gated recurrent unit (Cho et al. 2014), as torch.nn.GRU: h_t = (1 - z)∘n + z∘h_{t-1}.
-
-    r, z = σ(W x_t + b + U h_{t-1} + b'). `reset: after` the state's map: n = tanh(W x_t + b + r∘(U h_{t-1} + b')), one
-    product per step; `before` it: n = tanh(W x_t + b + U (r∘h_{t-1}) + b'), as in both papers of 2014, two that wait
-    for each other. The same work: 18 FLOPs per hidden unit and step beside the maps.
-    """
-
-    gates: ClassVar[int] = 3
-
-    reset: Literal["after", "before"] = "after"
-
-    def _without_gradient(self, units: Number) -> Number:
-        """Reset before its map, the third gate's product is of r∘h, and r learns."""
-        return super()._without_gradient(units) * (2 if self.reset == "before" else 3) // 3

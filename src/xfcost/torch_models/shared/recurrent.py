@@ -1,15 +1,21 @@
-"""Module of `mechanisms/recurrent.py`. B batch, N tokens, D width, G gates' numbers together, H hidden units."""
+"""Modules of `formulas/recurrent.py`. B batch, N tokens, D width, G gates' numbers together, H hidden units."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Place
-from xfcost.mechanisms.recurrent import Gru, Lstm, Recurrent, Rnn
+from xfcost.formulas.component import Place, tag_of
+from xfcost.formulas.recurrent import Recurrent
 from xfcost.torch_models.shared.additive import AdditiveAttention, FirstState, JoinSteps, readout
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
 from xfcost.torch_models.shared.recurrence import asks_shapes_alone
+
+if TYPE_CHECKING:
+    from xfcost.mechanisms.gru import Gru
+    from xfcost.mechanisms.rnn import Rnn
 
 # The last state of a direction: h, and an LSTM's cells, (B, H) each.
 State = tuple[Tensor, ...]
@@ -65,7 +71,7 @@ class Direction(nn.Module):
         super().__init__()
         units = config.units(place)
         self.input = Linear(place.dim, config.gates * units, bias=config.bias)
-        self.recurrence = CELLS[type(config)](config, units, reverse=reverse)
+        self.recurrence = CELLS[tag_of(type(config))](config, units, reverse=reverse)
 
     def forward(self, x_BND: Tensor, start: State = ()) -> tuple[Tensor, State]:
         return self.recurrence(self.input(x_BND), start)
@@ -91,7 +97,7 @@ class Attending(nn.Module):
         self.inner = AdditiveAttention(config.attend, units, width)
         self.context = Linear(width, gates, bias=False)
         self.add_context = Add()
-        self.recurrence = CELLS[type(config)](config, units, reverse=False)
+        self.recurrence = CELLS[tag_of(type(config))](config, units, reverse=False)
         self.join = JoinSteps(config.readout)
         self.readout = readout(config.readout, (place.dim, units, width), bias=config.bias)
 
@@ -171,7 +177,7 @@ class GruRecurrence(Recurrence):
         return y_BNH, (self.last(y_BNH),)
 
 
-CELLS: dict[type[Recurrent], type[Recurrence]] = {Rnn: RnnRecurrence, Lstm: LstmRecurrence, Gru: GruRecurrence}
+CELLS: dict[str, type[Recurrence]] = {"rnn": RnnRecurrence, "lstm": LstmRecurrence, "gru": GruRecurrence}
 
 
 class Join(nn.Module):

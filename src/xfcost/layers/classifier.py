@@ -1,13 +1,13 @@
-"""The exits: classification of one vector or of every token, scores over a vocabulary, one vector for all tokens."""
+"""A classification head: of one vector, or of every token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from xfcost.formulas.component import ActKind, NormKind, Place, Rows, Share, Width
+from xfcost.formulas.component import NormKind, Place, Rows
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import Head
 from xfcost.formulas.letters import Letter
@@ -31,10 +31,16 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     """
 
     pool: Literal["class_token", "mean", "none"] | TwoTokens = "mean"
+    """What is classified: the class token, the mean of all tokens, two named special tokens, or every token (`none`).
+    """
     norm: NormKind = "layer_norm"
+    """Norm before the linear map."""
     norm_after_pool: bool = False
+    """Whether the pooled vector is normalised, in place of all N tokens."""
     classes: Annotated[Rows, Letter("K")] = 1000
+    """Number of classes K."""
     bias: bool = True
+    """Whether the linear map has a bias."""
 
     def without_extra_tokens(self) -> Classifier:
         return self if self.pool == "none" else msgspec.structs.replace(self, pool="mean")
@@ -59,7 +65,6 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 
     @property
     def distilled(self) -> bool:
-        """Are there two classifiers, one of them taught by a teacher?"""
         return not isinstance(self.pool, str)
 
     def operations(self, place: Place) -> Iterator[Operation]:
@@ -77,70 +82,3 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
             yield linear("distillation_linear", "Classifier (distillation)", 1, d, self.classes, bias=self.bias)
             work = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["multiply"]
             yield Operation(path="average", title="Average of both classifiers", flops=self.classes * work)
-
-
-class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
-    """norm, perhaps a scale, then scores over the vocabulary at every token: N·d·V MACs.
-
-    Of a prompt only the last position's logits are computed (`generate` and `prefill`): d·V MACs. The norm and the
-    scale are of all N tokens there too, as in transformers, which slices right before `lm_head`.
-
-    With `share: name` the table is the token embedding's (Press and Wolf 2017): no parameters of its own, but for the
-    V of a bias.
-    """
-
-    token_wise: ClassVar[bool] = True
-    predicts_next: ClassVar[bool] = True
-
-    norm: NormKind = "layer_norm"
-    share: Share | None = None
-    bias: bool = False
-    scale: Literal["none", "rsqrt_dim"] = "none"
-    """Multiply by 1/√d before a tied table (T5's public code)."""
-
-    def check(self, place: Place) -> None:
-        if place.vocabulary is None:
-            raise ComponentError(
-                "kind", "'language_model' scores a vocabulary, and the input here has none; use 'classifier'"
-            )
-
-    def tables(self, place: Place) -> dict[str, tuple[int, int]]:
-        return {self.share: (place.vocabulary, place.dim)} if self.share else {}
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        n, d, last = place.grid.total, place.dim, place.logits == "last"
-        yield from norm(self.norm, "norm", n, d)
-        if self.scale == "rsqrt_dim":
-            yield elementwise("scale", "Scale 1/√d", "multiply", n * d)
-        if last:
-            yield move("last", "Take the last position")
-        head = linear("linear", "Vocabulary scores", 1 if last else n, d, place.vocabulary, bias=self.bias)
-        table = d * place.vocabulary if self.share else 0
-        yield msgspec.structs.replace(
-            head, params=head.params - table, read=head.params, read_most=head.params, shared=self.share
-        )
-
-
-class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
-    """act(W x₀ + b) of the first token, a class token where there is one (BERT's public code; Devlin et al. 2019).
-
-    norm      N·d elements, if any (ViT's in transformers)
-    linear    d·d' MACs, d·d' + d' parameters
-    act       d' elements
-    classify  d'·classes MACs, d'·classes + classes parameters, where `classes` are asked for (fine-tuned BERT)
-    """
-
-    norm: NormKind = "none"
-    width: Width | None = None
-    """d'; d where it isn't given."""
-    act: ActKind | Literal["tanh"] = "tanh"
-    classes: Annotated[Rows | None, Letter("K")] = None
-
-    def operations(self, place: Place) -> Iterator[Operation]:
-        width = place.dim if self.width is None else self.width
-        yield from norm(self.norm, "norm", place.grid.total, place.dim)
-        yield move("pool", "Take the first token")
-        yield linear("linear", "Pooler", 1, place.dim, width)
-        yield elementwise("act", "Activation of the pooler", self.act, width)
-        if self.classes is not None:
-            yield linear("classify", "Classifier", 1, width, self.classes)

@@ -1,4 +1,4 @@
-"""Doors, and what adds token by token, for one token more. B batch, N tokens with the new one, D width."""
+"""Embedding layers, and what adds token by token, for one token more. B batch, N tokens with the new one, D width."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place, alone
-from xfcost.layers import Context, Position, Shift
-from xfcost.torch_models.layers.doors import PositionDoor
-from xfcost.torch_models.layers.shift import ContextLayer
+from xfcost.layers.context import Context
+from xfcost.layers.position import Position
+from xfcost.layers.shift import Shift
+from xfcost.torch_models.layers.context import ContextLayer
+from xfcost.torch_models.layers.position import PositionEmbedding
 from xfcost.torch_models.shared.cache import Kept, Positioned
 from xfcost.torch_models.shared.leaves import Table, Tables
 
 
-class PositionStep(PositionDoor, Positioned):
+class PositionStep(PositionEmbedding, Positioned):
     """(B, 1, D) -> (B, 1, D): the row of its position."""
 
     def __init__(self, config: Position, place: Place, batch: int, tables: Tables) -> None:

@@ -1,9 +1,8 @@
-"""Gated feed-forward networks: one linear map of a token decides how much of another one passes."""
+"""Gated feed-forward networks (GLU variants)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from xfcost.formulas.component import ActKind, Place, Width
 from xfcost.formulas.layer import PerToken
@@ -27,8 +26,9 @@ class Gated(PerToken, frozen=True, kw_only=True):
     """
 
     hidden: Width | None = None
-    """H; 8d/3 where it isn't given."""
+    """Hidden width H; 8d/3 by default."""
     bias: bool = False
+    """Whether the three linear maps have biases."""
 
     @property
     def activation(self) -> ActKind:
@@ -54,21 +54,3 @@ class Gated(PerToken, frozen=True, kw_only=True):
         yield linear("up", "Up-projection", n, d, hidden, bias=self.bias)
         yield elementwise("glu", "Gate times up-projection", "multiply", n * hidden)
         yield linear("down", "Down-projection", n, hidden, d, bias=self.bias)
-
-
-class Swiglu(Gated, frozen=True, kw_only=True, tag="swiglu"):
-    """SwiGLU, gated by SiLU: (silu(xW) ⊗ xV)W₂; LLaMA's and PaLM's."""
-
-    @property
-    def activation(self) -> ActKind:
-        return "silu"
-
-
-class Geglu(Gated, frozen=True, kw_only=True, tag="geglu"):
-    """GEGLU, gated by GELU: (gelu(xW) ⊗ xV)W₂; T5 v1.1's, by GELU's tanh formula."""
-
-    act: Literal["gelu", "gelu_tanh"] = "gelu"
-
-    @property
-    def activation(self) -> ActKind:
-        return self.act

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from textwrap import wrap
 from typing import Any, Final
+
+from xfcost.ledger.visible import visible
 
 WIDTH: Final = 120
 # What a reader looks for stands on lines of its own, however short it is.
@@ -15,6 +18,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
 # Outside of brackets commas are text too, and so are a colon before a letter and a space between words.
 _PLAIN_LINE: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./(),;&'+-]|:(?=[A-Za-z0-9])| (?=[^ #]))*\Z")
 _WRAPPED: Final = re.compile(r"[^\s](?:[^\s]| (?=[^ ]))*\Z")
+_MILLION: Final = 1e6
 # What YAML, of this version or the last, reads as something other than text.
 _WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 
@@ -28,7 +32,7 @@ def spec_text(data: dict[str, Any], comments: Sequence[str] = ()) -> str:
 def _mapping(data: dict[str, Any], indent: str) -> Iterator[str]:
     for key, value in data.items():
         head = f"{indent}{key}:"
-        if isinstance(value, str) and len(value) > WIDTH and _WRAPPED.match(value):
+        if isinstance(value, str) and len(value) > WIDTH and _WRAPPED.match(value) and visible(value) == value:
             yield f"{head} >-"
             yield from (f"{indent}  {line}" for line in _wrapped(value, WIDTH - 2 - len(indent)))
         elif isinstance(value, str):
@@ -48,7 +52,7 @@ def _items(values: list[Any], indent: str) -> Iterator[str]:
     for value in values:
         line = f"{indent}- {_flow(value)}"
         short = isinstance(value, list) and _fits(line, "", value)
-        if not isinstance(value, dict | list) or _is_leaf(value) or short:
+        if not isinstance(value, dict | list) or _is_leaf(value) or short or (_is_group(value) and len(line) <= WIDTH):
             yield line
             continue
         inner = _mapping(value, f"{indent}  ") if isinstance(value, dict) else _items(value, f"{indent}  ")
@@ -68,6 +72,11 @@ def _fits(line: str, key: str, value: Any) -> bool:
 def _is_leaf(value: Any) -> bool:
     """A component: one thing, on one line."""
     return isinstance(value, dict) and "kind" in value
+
+
+def _is_group(value: Any) -> bool:
+    """Blocks, several times over."""
+    return isinstance(value, dict) and "repeat" in value
 
 
 def _holds_open(value: Any) -> bool:
@@ -90,12 +99,15 @@ def _flow(value: Any) -> str:
 def _text(text: str, plain: re.Pattern[str]) -> str:
     if plain.match(text) and text.lower() not in _WORDS:
         return text
-    return json.dumps(text, ensure_ascii=False)
+    return visible(json.dumps(text, ensure_ascii=False))  # what a terminal would obey, as YAML's own escapes
 
 
 def _number(value: float) -> str:
-    """As YAML of any version reads it: 1.0e-6, not 1e-06."""
+    """As YAML of any version reads it: 1.0e-6, not 1e-06; and as the papers print it: 7.6e+9, not 7600000000.0."""
     text = repr(value)
+    if isinstance(value, float) and abs(value) >= _MILLION:
+        short = Decimal(text).normalize().to_eng_string().lower()
+        text = short if "e" in short else text
     digits, e, power = text.partition("e")
     if not e:
         return text

@@ -1,4 +1,4 @@
-"""Module of `layers/glu.py`. B batch, N tokens, D width."""
+"""Module of `formulas/gated.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.layers.glu import Gated
+from xfcost.formulas.gated import Gated
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
 
 

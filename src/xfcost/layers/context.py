@@ -1,0 +1,57 @@
+"""The encoder's output, added to the decoder token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from xfcost.formulas.axes import Axis, check_shift
+from xfcost.formulas.component import Joining, Place, alone
+from xfcost.formulas.layer import PerToken
+from xfcost.formulas.rows import elementwise, move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.operation import Operation
+
+
+class Context(PerToken, frozen=True, kw_only=True, tag="context"):
+    """x + c: the encoder's output, token by token, `shift`ed along an axis where that is given (Ho et al. 2019, §4.2).
+
+    N·d additions; a shift writes N·d elements. It joins the stream by itself: no norm, no second shortcut.
+    """
+
+    token_wise: ClassVar[bool] = False
+
+    shift: Axis | None = None
+    """Axis along which the encoder's output is shifted by one token; none by default."""
+    residual: Joining | None = "none"
+    """How the result joins the residual stream; `none` by default, because the layer itself adds x."""
+
+    @property
+    def reads_memory(self) -> bool:
+        return True
+
+    def check(self, place: Place) -> None:
+        if place.memory is None:
+            raise ComponentError("kind", "'context' adds an encoder's output, and there is no `encoder:` here")
+        here, there = (place.grid, place.dim), (place.memory, place.memory_dim)
+        if here != there:
+            shapes = [f"{grid.shape_text()} tokens of width {width}" for grid, width in (there, here)]
+            raise ComponentError(
+                "kind", f"'context' adds token by token: the encoder gives {shapes[0]}, here are {shapes[1]}"
+            )
+        if self.shift is not None:
+            check_shift("shift", self.shift, place.grid)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        if self.shift is not None:
+            yield move("shift", f"Shift the context along {self.shift}s", n * d)
+        yield elementwise("add", "Add the encoder's output", "add", n * d)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """The memory's token of the same number is added: M·d numbers are kept."""
+        if self.shift is not None:
+            raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
+        kept = place.grid.total * place.dim
+        yield Operation(path="cache", title="The encoder's output", cached=kept)
+        yield from self.operations(alone(place))

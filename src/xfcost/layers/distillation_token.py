@@ -1,0 +1,33 @@
+"""DeiT's distillation token: a learned token outside the grid that learns from a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Embed
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+
+class DistillationToken(Embed, frozen=True, kw_only=True, tag="distillation_token"):
+    """One more learned token, which learns from a teacher (Touvron et al. 2021, DeiT, §4). d parameters.
+
+    It stands behind the class token and before the grid; a head pools it by `pool: [class_token, distillation_token]`.
+    """
+
+    distillation: ClassVar[bool] = True
+
+    def check(self, place: Place) -> None:
+        if not place.grid.extra:
+            raise ComponentError("kind", "there is no class token to stand behind; put {kind: class_token} before it")
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return place.grid._replace(extra=place.grid.extra + 1), place.dim
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        moved = (place.grid.total + 1) * place.dim
+        yield Operation(path="insert", title="Distillation token", params=place.dim, moved=moved)

@@ -1,0 +1,24 @@
+"""Pixels as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from xfcost.formulas.component import Place
+from xfcost.formulas.layer import Embed, Takes
+from xfcost.formulas.rows import move
+from xfcost.ledger.operation import Operation
+
+
+class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
+    """Every pixel is a token as wide as the image has channels (Jaegle et al. 2021, §3.1): another layout, no work.
+
+    Of a video, every pixel of every frame.
+    """
+
+    takes: ClassVar[Takes] = "image"
+    videos: ClassVar[bool] = True
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        yield move("flatten", "Pixels as tokens")

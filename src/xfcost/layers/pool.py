@@ -1,0 +1,72 @@
+"""A pool as a stem or a stage transition: fewer tokens, no parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+import msgspec
+
+from xfcost.formulas.component import Place
+from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
+from xfcost.formulas.layer import Embed
+from xfcost.formulas.lettering import patches_in_letters
+from xfcost.formulas.letters import Letter
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
+    """The maximum or the mean of `size` neighbours, every `stride` of them: static local mixing, no parameters.
+
+    Per position that leaves, k comparisons (max) or additions (mean), k the kernel's positions, padding included.
+    """
+
+    anywhere: ClassVar[bool] = True
+
+    form: Literal["max", "mean"] = "max"
+    """Whether the maximum or the mean of a window is taken."""
+    size: Annotated[Sides, Letter("W", least=2)] = 2
+    """Window size W, one number for all axes or one per axis."""
+    stride: Sides = 2
+    """Stride, one number for all axes or one per axis."""
+    padding: Paddings | None = None
+    """Padding on both sides of every axis; by default half the window, and none where windows do not overlap."""
+
+    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)
+
+    def kernel(self, place: Place) -> Kernel:
+        """The kernel on the place's grid."""
+        return kernel_of(place.grid, self.size, self.stride, self.padding)
+
+    def check(self, place: Place) -> None:
+        kernel = self.kernel(place)
+        kernel.check(place.grid)
+        if any(2 * more > side for side, more in zip(kernel.sides, kernel.padding, strict=True)):
+            raise ComponentError("padding", f"expected at most half the kernel {sides_text(kernel.sides)}")
+        if self.form == "mean":
+            check_mean(kernel, place.grid)
+
+    def out(self, place: Place) -> tuple[Grid, Number]:
+        return Grid(self.kernel(place).out(place.grid.sides)), place.dim
+
+    def in_letters(self, place: Place) -> tuple[Self, Place]:
+        """Kernels that don't overlap are N patches of side P."""
+        component, spot = super().in_letters(place)
+        if self.kernel(place).overlaps:
+            return component, spot
+        patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
+        sizes = msgspec.structs.replace(component, size=patches.sides, stride=patches.stride)
+        return sizes, msgspec.structs.replace(spot, grid=patches.grid)
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from left_out(self.kernel(place), place.grid)

@@ -1,0 +1,76 @@
+"""RWKV-4's time mixing: a decaying weighted mean, walked along the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from xfcost.formulas.causality import check_sequence
+from xfcost.formulas.component import Place
+from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.formulas.rows import linear, state
+from xfcost.formulas.token_shift import Shifted
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+
+class RwkvTime(Shifted, frozen=True, kw_only=True, tag="rwkv_time"):
+    """Time mixing (Peng et al. 2023, equations 11 to 17): keys and values in a mean that decays with distance.
+
+    N tokens of width d; no biases.
+
+        shift, mix               the token before, three mixtures
+        key, value, receptance   N·d² MACs each
+        decay                    w = -exp(·), d numbers, once
+        wkv                      Σ_j exp((t-1-j)w + k_j) v_j + exp(u + k_t) v_t over the sum of its weights, scaled by
+                                 the largest of them: by convention 21 FLOPs and 2 comparisons per channel and
+                                 step, which counters of products see nothing of, in N steps
+        gate, output             N·d² MACs
+    """
+
+    def label(self) -> str:
+        return "RWKV time mixing"
+
+    def check(self, place: Place) -> None:
+        check_sequence("rwkv_time", place)
+
+    def steps(self, place: Place) -> Number:
+        return place.grid.total
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        yield from self.shift(place, uses=3)
+        for name in ("key", "value", "receptance"):
+            yield linear(name, f"{name.capitalize()} projection", n, d, d, bias=False)
+        work = FLOPS_PER_ELEMENT["exp"] + FLOPS_PER_ELEMENT["multiply"]
+        yield Operation(path="decay", title="Decay w = -exp(·)", params=d, flops=d * work, once=True)
+        yield Operation(
+            path="wkv",
+            title="WKV recurrence",
+            params=d,
+            flops=n * d * FLOPS_PER_ELEMENT["wkv"],
+            comparisons=2 * n * d,
+            moved=n * d,
+            mixing="global",
+            reads="N",
+            reads_tokens=n,
+            content_dependent=True,
+        )
+        yield self.gated(place)
+        yield linear("output", "Output projection", n, d, d, bias=False)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One step from numerator, denominator and largest exponent, a number each per channel."""
+        for row in super().decoding(place):
+            if row.path == "wkv":
+                yield msgspec.structs.replace(row, moved=0)  # nothing to put side by side
+                yield state("State for the next token", 3 * place.dim)
+            else:
+                yield row
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield (
+            f"{place.grid.total:,} sequential steps per time mixing; all that was read is carried in a state of "
+            f"{4 * place.dim:,} numbers, the last token among them, whatever N is"
+        )

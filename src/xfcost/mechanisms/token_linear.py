@@ -1,0 +1,29 @@
+"""ResMLP's token mixing: one linear map over the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xfcost.formulas.component import Place
+from xfcost.formulas.rows import over_tokens
+from xfcost.formulas.static_global import StaticGlobal
+from xfcost.ledger.operation import Operation
+
+
+class TokenLinear(StaticGlobal, frozen=True, kw_only=True, tag="token_linear"):
+    """ResMLP's cross-patch sub-layer: one N×N map over the tokens, alike in all channels (Touvron et al. 2021, §2).
+
+        linear   d·N² MACs, N² + N parameters
+
+    As attention it mixes N² pairs, with weights that are learned and fixed; another N needs new ones.
+    """
+
+    bias: bool = True
+    """Whether the linear map has a bias."""
+
+    def label(self) -> str:
+        return "Token-mixing linear"
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n = place.grid.total
+        yield over_tokens("linear", "Linear over tokens", place.dim, n, n, bias=self.bias)

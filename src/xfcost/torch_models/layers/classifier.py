@@ -1,0 +1,44 @@
+"""Module of `layers/classifier.py`. B batch, N tokens, D width, V classes."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers.classifier import Classifier
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.norms import norm
+from xfcost.torch_models.shared.token_pool import Pool
+
+
+class Average(nn.Module):
+    """(x + y) / 2."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return (x + y) / 2
+
+
+class ClassifierHead(nn.Module):
+    """(B, N, D) -> (B, classes), or (B, N, classes) where every token is classified."""
+
+    def __init__(self, config: Classifier, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.norm = norm(config.norm, place.dim)
+        self.norm_after_pool = config.norm_after_pool
+        form = "mean" if config.pool == "mean" else "class_token"
+        self.pool = None if config.pool == "none" else Pool(form)
+        self.linear = Linear(place.dim, config.classes, bias=config.bias)
+        self.average = None
+        if config.distilled:
+            self.distillation_pool = Pool("distillation_token", place.grid.extra - 1)
+            self.distillation_linear = Linear(place.dim, config.classes, bias=config.bias)
+            self.average = Average()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        if self.pool is not None and self.norm_after_pool and self.norm is not None:
+            return self.linear(self.norm(self.pool(x_BND)))
+        x_BND = x_BND if self.norm is None else self.norm(x_BND)
+        answer_BV = self.linear(x_BND if self.pool is None else self.pool(x_BND))
+        if self.average is None:
+            return answer_BV
+        return self.average(answer_BV, self.distillation_linear(self.distillation_pool(x_BND)))

@@ -1,0 +1,33 @@
+"""Module of `layers/distillation_token.py`. B batch, N tokens, D width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers.distillation_token import DistillationToken
+from xfcost.torch_models.shared.leaves import NO_TABLES, Table, Tables
+
+
+class Insert(Table):
+    """A learned token behind the first `before` tokens: (B, N, D) -> (B, N+1, D)."""
+
+    def __init__(self, before: int, width: int) -> None:
+        super().__init__(1, 1, width)
+        self.before = before
+
+    def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
+        token_B1D = self.weight.expand(x_BND.shape[0], -1, -1)
+        return torch.cat([x_BND[:, : self.before], token_B1D, x_BND[:, self.before :]], dim=1)
+
+
+class DistillationTokenEmbedding(nn.Module):
+    """(B, N, D) -> (B, N+1, D)."""
+
+    def __init__(self, config: DistillationToken, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.insert = Insert(place.grid.extra, place.dim)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.insert(x_BND)

@@ -1,0 +1,43 @@
+"""Module of `layers/fourier.py`. B batch, N tokens, D width, F features, R axes of the grid."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers.fourier import Fourier
+from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
+
+
+class Concatenate(nn.Module):
+    """Constant features beside the tokens: (B, N, D) -> (B, N, D+F)."""
+
+    features_NF: Tensor
+
+    def __init__(self, features_NF: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("features_NF", features_NF, persistent=False)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return torch.cat([x_BND, self.features_NF.expand(x_BND.shape[0], -1, -1)], dim=-1)
+
+
+class FourierEmbedding(nn.Module):
+    """(B, N, D) -> (B, N, D+F)."""
+
+    def __init__(self, config: Fourier, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.concatenate = Concatenate(fourier_features(place.grid.sides, config.bands))
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.concatenate(x_BND)
+
+
+def fourier_features(sides: tuple[int, ...], bands: int) -> Tensor:
+    """(N, F): places from -1 to 1, sines, then cosines of π·f·place, f from 1 to half the side (Jaegle et al. 2021)."""
+    axes = torch.meshgrid(*(torch.linspace(-1, 1, side) for side in sides), indexing="ij")
+    places_NR = torch.stack([axis.flatten() for axis in axes], dim=-1)
+    frequencies_RF = torch.stack([torch.linspace(1, side / 2, bands) for side in sides])
+    angles_NF = torch.pi * (places_NR[..., None] * frequencies_RF).flatten(1)
+    return torch.cat([places_NR, angles_NF.sin(), angles_NF.cos()], dim=-1)

@@ -1,0 +1,34 @@
+"""Module of `layers/patch.py`. B batch, N tokens, D width, C channels, Y and X the grid's sides."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers.patch import Patch
+from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
+from xfcost.torch_models.shared.norms import norm
+
+
+class PatchProjection(nn.Conv2d):
+    """nn.Conv2d that leaves `meta` weights as they are, with tokens for output: (B, C, Y, X) -> (B, N, D)."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+    def forward(self, image_BCYX: Tensor) -> Tensor:
+        return super().forward(image_BCYX).flatten(2).transpose(1, 2)
+
+
+class PatchEmbedding(nn.Module):
+    """(B, C, Y, X) -> (B, N, D)."""
+
+    def __init__(self, config: Patch, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.projection = PatchProjection(place.dim, place.out_dim, config.size, config.size, bias=config.bias)
+        self.norm = norm(config.norm, place.out_dim)
+
+    def forward(self, image_BCYX: Tensor) -> Tensor:
+        x_BND = self.projection(image_BCYX)
+        return x_BND if self.norm is None else self.norm(x_BND)

@@ -1,0 +1,27 @@
+"""Module of `layers/pixels.py`. B batch, N tokens, C channels, Y and X the grid's sides."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers.pixels import Pixels
+from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
+
+
+class Flatten(nn.Module):
+    """(B, C, Y, X) -> (B, N, C): a view, in raster order."""
+
+    def forward(self, image_BCYX: Tensor) -> Tensor:
+        return image_BCYX.flatten(2).transpose(1, 2)
+
+
+class PixelEmbedding(nn.Module):
+    """(B, C, Y, X), or (B, C, T, Y, X) of a video, -> (B, N, C)."""
+
+    def __init__(self, config: Pixels, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.flatten = Flatten()
+
+    def forward(self, image_BCYX: Tensor) -> Tensor:
+        return self.flatten(image_BCYX)

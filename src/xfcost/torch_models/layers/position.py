@@ -1,0 +1,80 @@
+"""Module of `layers/position.py`. B batch, N tokens, D width."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers.position import Position
+from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
+
+
+class PositionEmbedding(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    sinusoids_ND: Tensor
+
+    def __init__(self, config: Position, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        tokens = place.grid.total
+        self.tokens = tokens
+        self.table = Table(config.rows(place), place.dim) if config.form == "learned" else None
+        if config.form == "sinusoidal":
+            self.register_buffer("sinusoids_ND", sinusoids(tokens, place.dim), persistent=False)
+        if config.shape and config.widths:
+            self.axes = nn.ModuleList(Table(*size) for size in zip(config.shape, config.widths, strict=True))
+        self.spread = Spread(config.spread(place)) if config.shape else None
+        self.tables = SeparateTables(place) if config.form == "separate" else None
+        self.add = Add()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.add(x_BND, self._positions()[: self.tokens])
+
+    def _positions(self) -> Tensor:
+        if self.spread is not None:
+            return self.spread(*(axis() for axis in self.axes))
+        if self.tables is not None:
+            return self.tables()
+        return self.sinusoids_ND if self.table is None else self.table()
+
+
+class SeparateTables(nn.Module):
+    """-> (e+N, D): a row per extra token; then the vector of a time step plus that of a place in it."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        steps, *others = place.grid.sides
+        self.steps = Table(steps, place.dim).weight
+        self.places = Table(prod(others), place.dim).weight
+        self.extra = Table(place.grid.extra, place.dim).weight if place.grid.extra else None
+
+    def forward(self) -> Tensor:
+        grid_ND = (self.steps.unsqueeze(1) + self.places).flatten(0, 1)
+        return grid_ND if self.extra is None else torch.cat([self.extra, grid_ND])
+
+
+class Spread(nn.Module):
+    """A table (side, width) per axis -> (N, D), the last axis running fastest, an axis's columns beside the others'."""
+
+    def __init__(self, sides: list[int]) -> None:
+        super().__init__()
+        self.sides = sides
+
+    def forward(self, *tables: Tensor) -> Tensor:
+        laid_out = []
+        for axis, table in enumerate(tables):
+            shape = [1] * len(self.sides)
+            shape[axis] = self.sides[axis]
+            laid_out.append(table[: self.sides[axis]].reshape(*shape, -1).expand(*self.sides, -1))
+        return torch.cat(laid_out, dim=-1).flatten(0, -2)
+
+
+def sinusoids(tokens: int, width: int) -> Tensor:
+    """sin and cos of pos/10000^(2i/d), even and odd columns (Vaswani et al. 2017, §3.5)."""
+    position_N1 = torch.arange(tokens)[:, None]
+    column_D = torch.arange(width)
+    angle_ND = position_N1 / 10000 ** (column_D // 2 * 2 / width)
+    return torch.where(column_D % 2 == 0, angle_ND.sin(), angle_ND.cos())

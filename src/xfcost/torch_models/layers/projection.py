@@ -1,0 +1,20 @@
+"""Module of `layers/projection.py`. B batch, N tokens, C channels, D width."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers.projection import Projection
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+
+
+class ProjectionLayer(nn.Module):
+    """(B, N, C) -> (B, N, D)."""
+
+    def __init__(self, config: Projection, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.projection = Linear(place.dim, place.out_dim, bias=config.bias)
+
+    def forward(self, x_BNC: Tensor) -> Tensor:
+        return self.projection(x_BNC)

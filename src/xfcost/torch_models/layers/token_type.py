@@ -1,0 +1,23 @@
+"""Module of `layers/token_type.py`. B batch, N tokens, D width."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.layers.token_type import TokenType
+from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Lookup, Tables
+
+
+class TokenTypeEmbedding(nn.Module):
+    """(B, N, D) -> (B, N, D), every token being of type 0."""
+
+    def __init__(self, config: TokenType, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        self.lookup = Lookup(config.types, place.dim)
+        self.add = Add()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        types_BN = x_BND.new_zeros(x_BND.shape[:2], dtype=torch.long)
+        return self.add(x_BND, self.lookup(types_BN))

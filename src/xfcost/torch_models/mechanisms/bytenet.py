@@ -1,0 +1,35 @@
+"""Module of `mechanisms/bytenet.py`. B batch, N tokens, D width, H half of it."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.bytenet import ByteNet
+from xfcost.torch_models.shared.convolution import in_rows, on_grid
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.norms import norm
+from xfcost.torch_models.shared.taps import convolution, padded, zeros_before
+
+
+class ByteNetBlock(nn.Module):
+    """(B, N, D) -> (B, N, D); H, half of D, inside."""
+
+    def __init__(self, config: ByteNet, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        half = place.dim // 2
+        self.sides = place.grid.sides
+        self.act1 = nn.ReLU()
+        self.pointwise1 = Linear(place.dim, half)
+        self.norm1 = norm("layer_norm", half)
+        self.act2 = nn.ReLU()
+        self.pad = zeros_before(config, place)
+        self.conv = convolution(config, place, half, half)
+        self.norm2 = norm("layer_norm", half)
+        self.act3 = nn.ReLU()
+        self.pointwise2 = Linear(half, place.dim)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        y_BNH = self.act2(self.norm1(self.pointwise1(self.act1(x_BND))))  # type: ignore[misc]
+        y_BNH = in_rows(self.conv(padded(self.pad, on_grid(y_BNH, self.sides))))
+        return self.pointwise2(self.act3(self.norm2(y_BNH)))  # type: ignore[misc]

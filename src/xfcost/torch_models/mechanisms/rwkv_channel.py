@@ -1,0 +1,37 @@
+"""Module of `mechanisms/rwkv_channel.py`. B batch, N tokens, D width, H hidden units."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.rwkv_channel import RwkvChannel
+from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.token_shift import Gate, Mixtures, TokenShift
+
+
+class ChannelMixing(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: RwkvChannel, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        dim, hidden = place.dim, config.inner(place.dim)
+        self.shift = TokenShift()
+        self.mix = Mixtures(2, dim)
+        self.key = Linear(dim, hidden, bias=False)
+        self.act = nn.ReLU()
+        self.square = Square()
+        self.value = Linear(hidden, dim, bias=False)
+        self.receptance = Linear(dim, dim, bias=False)
+        self.gate = Gate()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        for_k, for_r = self.mix(x_BND, self.shift(x_BND))
+        return self.gate(self.receptance(for_r), self.value(self.square(self.act(self.key(for_k)))))
+
+
+class Square(nn.Module):
+    """x²."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.square()

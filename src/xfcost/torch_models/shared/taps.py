@@ -1,0 +1,39 @@
+"""Dilated convolutions of `formulas/taps_mixer.py`, and the zeros before a causal one. B batch, N tokens, D width."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.component import Place
+from xfcost.formulas.taps_mixer import Convolve
+from xfcost.torch_models.shared.convolution import Convolution
+
+
+def convolution(
+    config: Convolve, place: Place, dim: int, width: int, *, groups: int = 1, bias: bool = True
+) -> Convolution:
+    """The config's kernel, dilated."""
+    kernel = config.taps.kernel(place.grid)
+    return Convolution(dim, width, kernel, groups=groups, bias=bias, dilation=config.dilation)
+
+
+def zeros_before(config: Convolve, place: Place) -> ZerosBefore | None:
+    """What a causal config puts before the first token, where it does."""
+    return ZerosBefore(config.taps.back) if config.taps.padded(place.grid) else None
+
+
+def padded(pad: ZerosBefore | None, x: Tensor) -> Tensor:
+    """`x` behind its zeros, where there are some."""
+    return x if pad is None else pad(x)
+
+
+class ZerosBefore(nn.Module):
+    """(B, D, N) -> (B, D, more + N)."""
+
+    def __init__(self, more: int) -> None:
+        super().__init__()
+        self.more = more
+
+    def forward(self, x_BDN: Tensor) -> Tensor:
+        return F.pad(x_BDN, (self.more, 0))
