@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 import xfcost
-from xfcost.counting.run_options import token_numbers
 from xfcost.ledger.errors import UsageError, XfcostError
+from xfcost.ledger.option_readers import token_numbers
 from xfcost.report.table import ledger_plain
 
 
@@ -68,7 +68,7 @@ def test_trace_takes_any_module():
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [(None, None), (784, (784,)), (np.int64(784), (784,)), ("784", (784,)), ("25,40", (25, 40)), ((25, 40), (25, 40))],
+    [(784, (784,)), (np.int64(784), (784,)), ("784", (784,)), ("25,40", (25, 40)), ((25, 40), (25, 40))],
 )
 def test_token_numbers(given, expected):
     assert token_numbers(given) == expected

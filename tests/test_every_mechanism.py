@@ -28,6 +28,7 @@ from compared import answers_of, scattered
 from growth import exponent, orders_at
 from modules import Holder
 from strategies import answers, as_yaml, cases, examples, place_for, spec_of
+from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.formulas.residual import wrapped
@@ -41,6 +42,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.window import Window
@@ -50,7 +52,6 @@ from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Modules, SubLayerModel, build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.probing.probe import Probed, kind_of, probe
 from xfcost.torch_models.tracing.rows import row_path
 
 PAGES_SMALL = [component for component, _ in examples(fused=(False,))]
@@ -534,12 +535,17 @@ def test_no_tensor_grows_faster_than_the_mechanism_claims(component: Mixer) -> N
 # No token learns of the future ───────────────────────────────────────────────────────────────────────────────────────
 
 
+def turn(component: Mixer, grid: Grid, token: int) -> int:
+    """When a token's turn comes where they are generated one by one: as they are numbered, or block after block."""
+    return component.blocks(grid).turn(token) if isinstance(component, Blockwise) else token
+
+
 def leaks(component: Mixer, grid: Grid) -> set[tuple[int, int]]:
     """(token, tokens before the change): where the output changes when later tokens change places or content."""
     place = place_for(component, grid)
     module, inputs = make(Case(component, place)), example(place, 1)
     noise = torch.Generator().manual_seed(3)
-    in_turn = torch.tensor(sorted(range(grid.total), key=lambda token: component.turn(grid, token)))
+    in_turn = torch.tensor(sorted(range(grid.total), key=lambda token: turn(component, grid, token)))
     found = set()
     with torch.no_grad():
         before = module(*inputs)
@@ -572,7 +578,7 @@ def test_causal_means_that_later_tokens_change_nothing(component: Mixer) -> None
 @pytest.mark.parametrize("component", CAUSAL, ids=str)
 def test_causal_pages_read_no_later_token(component: Mixer) -> None:
     for grid in CASES[type(component)].grids:
-        turns = [component.turn(grid, token) for token in range(grid.total)]
+        turns = [turn(component, grid, token) for token in range(grid.total)]
         assert sorted(turns) == sorted(set(turns))
         for token, mine in enumerate(turns):
             assert all(turns[other] <= mine for other in component.reads(grid, token))

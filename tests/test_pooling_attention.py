@@ -19,6 +19,7 @@ from references.inducing import multihead
 from references.plain import normed
 from strategies import as_yaml
 from test_every_mechanism import LargestTensor
+from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Place, Residual
@@ -35,7 +36,6 @@ from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.tracing.rows import row_path
 
 WIDTH, OUT = 5, 6

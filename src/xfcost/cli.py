@@ -79,7 +79,6 @@ app = typer.Typer(
     cls=LazyGroup,
     name="xfcost",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

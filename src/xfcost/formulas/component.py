@@ -13,6 +13,7 @@ from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.options import Logits
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -56,9 +57,6 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 # "approximate": no later token is read, yet later tokens sway what is read (they are hashed, clustered, sorted too).
 Causality = Literal["none", "exact", "approximate"]
-
-# Positions whose logits a language model computes: all of them, or the last alone, which the next token needs.
-Logits = Literal["all", "last"]
 
 # How a sub-layer joins the stream: f(x) alone where it is "none".
 Joining = Residual | Literal["none"]
@@ -199,10 +197,6 @@ class Mixer(SubLayer, frozen=True):
         """
         return range(grid.total) if self.causality == "none" else range(token + 1)
 
-    def steps(self, place: Place) -> Number:
-        """Sequential operations: how many of its steps can only run one after the other (a recurrence's N)."""
-        return 1
-
     def decoding(self, place: Place) -> Iterator[Operation]:
         kind = tag_of(type(self))
         if self.causality == "none":
@@ -216,10 +210,6 @@ class Mixer(SubLayer, frozen=True):
             f"--mode decode: {kind!r} has no form that takes one token more; --mode generate tells what it costs "
             "without a cache",
         )
-
-    def turn(self, grid: Grid, token: int) -> int:
-        """When a token's turn comes where they are generated one by one: as they are numbered, or block after block."""
-        return token
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """Query-key pairs per head that the pattern allows, in closed form: the sum of len(reads) over all tokens."""

@@ -12,12 +12,8 @@ Takes = Literal["image", "video", "tokens", "embedded"]
 class Embed(Component, frozen=True):
     """An embedding layer, a step of `embed:`: pixels or token numbers become tokens of width d."""
 
-    takes: ClassVar[Takes] = "embedded"
-    """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
-    anywhere: ClassVar[bool] = False
-    """Can it stand first, on the pixels of an image or of a video, as well as behind other layers?"""
-    videos: ClassVar[bool] = False
-    """Does what takes an image take a video too?"""
+    takes: ClassVar[tuple[Takes, ...]] = ("embedded",)
+    """What it can be given: the input itself, where it is the first step, or `embedded`, tokens of width d."""
     axes: ClassVar[int] = 1
     """Axes of the grid that it lays a sequence out on."""
     distillation: ClassVar[bool] = False

@@ -17,6 +17,7 @@ from xfcost.report.aligned import Aligned, Row
 from xfcost.report.console import plain_text, rich_html, show
 from xfcost.report.inputs import circumstances
 from xfcost.report.modes import mode_parts
+from xfcost.report.probe import probe_parts
 from xfcost.report.products import products_texts
 from xfcost.report.remarks import agreement_texts, mask_texts, memory_text, other_work_texts, timing_texts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
@@ -76,12 +77,12 @@ COLUMNS: Final = (
     Column("active", 7, 8, lambda row, whole: _nonzero(row.active_params)),
     Column("MACs", 7, 9, lambda row, whole: _nonzero(row.macs)),
     Column("backward", 8, 8, lambda row, whole: _nonzero(row.backward_macs or 0)),
-    Column("kept", 8, 4, lambda row, whole: _bytes(row.kept_bytes or 0)),
+    Column("kept", 8, 4, lambda row, whole: _bytes(row.figure("kept_bytes") or 0)),
     Column("FLOPs", 7, 1, lambda row, whole: _nonzero(row.flops)),
     Column("compares", 8, 3, lambda row, whole: _nonzero(row.comparisons)),
     Column("moved", 8, 0, lambda row, whole: _bytes(row.moved * whole.bytes_per_element)),
-    Column("traffic", 8, 8, lambda row, whole: units.size(row.plain_traffic_bytes, 3)),
-    Column("tiled", 8, 8, lambda row, whole: units.size(row.tiled_traffic_bytes, 3)),
+    Column("traffic", 8, 8, lambda row, whole: units.size(row.figure("plain_traffic_bytes"), 3)),
+    Column("tiled", 8, 8, lambda row, whole: units.size(row.figure("tiled_traffic_bytes"), 3)),
     Column("share", 6, 6, _share),
     Column("time", 7, 5, lambda row, whole: units.seconds(row.seconds)),
     Column("trace", 5, 4, _agrees),
@@ -114,6 +115,7 @@ def report(ledger: Ledger, by: View | None, width: int) -> Group:
     parts += [*mask_texts(ledger), *products_texts(ledger)]
     parts += mode_parts(ledger)
     parts += training_parts(ledger)
+    parts += probe_parts(ledger)
     if published := ledger.published_beside_ours():
         parts += [Text(), published_table(published)]
     parts += [Text(), *endnotes(ledger, listed=by is None, width=width)]
@@ -181,7 +183,7 @@ def _speaking(ledger: Ledger) -> list[Column]:
         silent.add("time")
     if ledger.training is None:
         silent.add("backward")
-    if not any(row.kept_bytes for row in ledger.rows):
+    if not ledger.total("kept_bytes"):
         silent.add("kept")
     if ledger.agreement is None:
         silent.add("trace")
@@ -252,7 +254,7 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
         yield from _not_shown(ledger, width)
         shown = [text for row in ledger.rows for text in (_order(row), row.reads) if text]
         yield Text(f"letters: {letters_text(shown)}", style="dim")
-    kept = "kept is of all blocks, " if any(row.kept_bytes for row in ledger.rows) else ""
+    kept = "kept is of all blocks, " if ledger.total("kept_bytes") else ""
     each = f"operations are per block, {kept}share is of the model's MACs; " if listed else ""
     yield Text(f"{each}{CONVENTION}", style="dim")
 

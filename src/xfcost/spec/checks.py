@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from xfcost.formulas.component import Component, Joining, Logits, Mixer, Place, Residual, SubLayer, tag_of
+from xfcost.formulas.component import Component, Joining, Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.formulas.layer import Embed
 from xfcost.layers import EMBEDS
 from xfcost.ledger.errors import ComponentError, UsageError
+from xfcost.ledger.options import Logits, Mode
 from xfcost.ledger.units import number_text
-from xfcost.spec.architecture import PROMPTED, Mode, Part, Stream
+from xfcost.spec.architecture import PROMPTED, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
 from xfcost.spec.schedule import MOST_BLOCKS
@@ -164,15 +165,9 @@ def check_entrance(path: YamlPath, components: list[Any], entry: AnyInput, sourc
     Raises:
         SpecError: another component stands first, or such a component stands later.
     """
-    first = components[0].takes if components else "embedded"
-    pixels, video = entry.gives in ("image", "video"), entry.gives == "video"
-    over_pixels = bool(components) and ((components[0].anywhere and pixels) or (components[0].videos and video))
-    if first != entry.gives and not over_pixels:
-        fits = [
-            component
-            for component in EMBEDS.values()
-            if entry.gives == component.takes or (component.anywhere and pixels) or (component.videos and video)
-        ]
+    first = components[0].takes if components else ("embedded",)
+    if entry.gives not in first:
+        fits = [component for component in EMBEDS.values() if entry.gives in component.takes]
         fit = " or ".join(f"{{kind: {tag_of(component)}, …}}" for component in fits)
         if entry.gives == "embedded":
             fit = "{kind: projection}, or another step that takes vectors,"
@@ -180,5 +175,5 @@ def check_entrance(path: YamlPath, components: list[Any], entry: AnyInput, sourc
         kind = tag_of(type(entry))
         raise source.error((*path, 0), f"the input is of kind {kind!r}{here}; expected {fit} as the first step")
     for number, component in enumerate(components):
-        if number and component.takes != "embedded":
+        if number and "embedded" not in component.takes:
             raise source.error((*path, number), f"{tag_of(type(component))!r} can only be the first step of `embed`")
