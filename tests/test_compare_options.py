@@ -14,8 +14,8 @@ from rich.console import Console
 import xfcost
 from strategies import as_yaml
 from xfcost.cli import command
-from xfcost.counting.comparison import MOST_PAIRED
 from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.overtaking import MOST_PAIRED
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.core import Core
 from xfcost.report.compare import report

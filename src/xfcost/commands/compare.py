@@ -52,6 +52,7 @@ def run(  # noqa: PLR0913 - options
         trace=trace,
         device=device,
         progress=progress,
+        thorough=verbose or form == "json",
         **options,
     )
     if form == "table" and output is None:

@@ -17,7 +17,6 @@ from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
 from xfcost.spec.outside import check_inside
 from xfcost.spec.overlay import laid_over
-from xfcost.spec.problems import problems
 from xfcost.spec.reader import Expected, Source, YamlPath, read, read_file, shown_value
 from xfcost.spec.setting import apply_all, apply_own
 
@@ -125,6 +124,8 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
 
 def _faults(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:
     """All that the grammar refuses, and all that can't stand where it does."""
+    from xfcost.spec.problems import problems  # bad input alone needs the schema
+
     found: list[SpecError] = []
     spec: Spec | None
     try:
