@@ -11,6 +11,7 @@ from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Length, Place, Side
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.query_blocks import Blocks
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.errors import ComponentError
@@ -133,7 +134,9 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
         if more:
             tokens = f"{blocks.sides[1]} tokens" if is_sequence else f"grid {sides_text(blocks.sides)}"
             block = str(blocks.queries) if is_sequence else sides_text(blocks.block)
-            yield f"{tokens} padded to whole blocks of {block}: {more} positions more are attended over, and counted"
+            yield PaddingNote(
+                f"{tokens} padded to whole blocks of {block}: {more} positions more are attended over, and counted"
+            )
         if is_sequence and blocks.groups == 1:
             yield "one block holds all tokens: the public Reformer would run full attention here, without a memory"
         if not (any(blocks.before) or any(blocks.after)):

@@ -13,6 +13,7 @@ from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
@@ -175,6 +176,8 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
     def notes(self, place: Place) -> Iterator[str]:
         first, padding = self.first_end(place.grid), self.padding(place.grid)
         if padding:
-            yield f"keys and values of the {place.grid.total} tokens are padded by {padding} at the front, and counted"
+            yield PaddingNote(
+                f"keys and values of the {place.grid.total} tokens are padded by {padding} at the front, and counted"
+            )
         if self.causal and first:
             yield f"the first block ends at token {first}, counted from 0: the tokens before it read the null key alone"

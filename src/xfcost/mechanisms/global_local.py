@@ -14,6 +14,7 @@ from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Place
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, on_raw_input
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -149,7 +150,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         if not place.grid.extra:
             yield "no global tokens, only a band; {kind: memory_tokens} in `embed` adds them"
         if p != n:
-            yield (
+            yield PaddingNote(
                 f"the queries of {n} tokens are padded to {p} for blocks of {self.block}: {p - n} more are attended "
                 "for, and counted"
             )

@@ -14,6 +14,7 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     chunk_mixing,
     decode_step,
@@ -131,7 +132,7 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         m = self.features.width(head_dim)
         chunks, chunk = self.chunks(place.grid)
         if self.scheme == "chunked" and chunks * chunk != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to {chunks} chunks of {chunk}: "
                 f"{chunks * chunk - n} padding tokens are attended over, and counted"
             )

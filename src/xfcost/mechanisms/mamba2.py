@@ -10,6 +10,7 @@ from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     causal_depthwise_convolution,
     chunk_mixing,
@@ -151,7 +152,7 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     def notes(self, place: Place) -> Iterator[str]:
         n, chunks = place.grid.total, self.chunks(place.grid)
         if chunks * self.chunk != n:
-            yield (
+            yield PaddingNote(
                 f"{n:,} tokens padded to {chunks:,} chunks of {self.chunk}: "
                 f"{chunks * self.chunk - n:,} padding tokens are computed, and counted"
             )

@@ -12,6 +12,7 @@ from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -106,14 +107,8 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         yield from _weights(
             "landmark", "Q̃K̃ᵀ", landmark_entries, m * m * inner, landmark_mixing, other_entries=token_entries
         )
-        yield from _weights(
-            "key",
-            "Q̃Kᵀ",
-            token_entries,
-            m * tokens * inner,
-            token_mixing,
-            other_entries=token_entries + landmark_entries,
-        )
+        earlier = token_entries + landmark_entries
+        yield from _weights("key", "Q̃Kᵀ", token_entries, m * tokens * inner, token_mixing, other_entries=earlier)
         yield self._inverse(landmark_mixing | {"matrix": matrix(landmark_entries, earlier, kept=True)})
         product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, kept=True)
         yield matmul(
@@ -153,7 +148,7 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
         if self.exact(place.grid):
             yield f"{n} tokens are no more than {self.landmarks} landmarks: attention is exact, quadratic in N"
         elif padded != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded at the front to {padded}, {self.landmarks} segments of {padded // self.landmarks}: "
                 f"{padded - n} padding tokens are projected and attended over, and counted"
             )

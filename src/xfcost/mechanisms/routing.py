@@ -14,6 +14,7 @@ from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_input, sort, with_gradient_operands
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -250,4 +251,6 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             yield f"{self.memories()} memory key(s) and value(s) per cluster: parameters depend on how many there are"
         padded = round_up(n, self.block())
         if self.local_heads and padded != n:
-            yield f"local heads pad {n} tokens to {padded}, whole blocks of {self.block()}; the padding is counted"
+            yield PaddingNote(
+                f"local heads pad {n} tokens to {padded}, whole blocks of {self.block()}; the padding is counted"
+            )

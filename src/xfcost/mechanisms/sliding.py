@@ -13,6 +13,7 @@ from xfcost.formulas.banded_attention import BandedAttention, band_pairs
 from xfcost.formulas.component import Place
 from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import cache_write, linear, move, on_raw_input, without_work
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
@@ -230,7 +231,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         yield from super().notes(place)
         if p != n:
             windows = f"windows of {self.window}" + (f", {self.dilation} apart" if self.dilation > 1 else "")
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to {p} for {windows}: {p - n} padding tokens are projected and attended over "
                 "(masked), and counted"
             )

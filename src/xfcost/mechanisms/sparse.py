@@ -11,6 +11,7 @@ from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Length, Place, Width
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.query_blocks import Blocks, squares
 from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.ledger.core import Core
@@ -272,7 +273,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         yield from super().notes(place)
         n, blocks = place.grid.total, self.blocks(place.grid)
         if blocks.padded != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to whole blocks of {self.stride}: "
                 f"{blocks.padded - n} positions more are attended over, and counted"
             )

@@ -57,7 +57,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         super().check(place)
         field = "reduction" if self.pooled is None else "pooled"
         if self.pooled is not None and self.reduction > 1:
-            raise ComponentError("pooled", f"`pooled` and `reduction` exclude each other; leave one out")
+            raise ComponentError("pooled", "`pooled` and `reduction` exclude each other; leave one out")
         if not self._reduces:
             return
         check_no_special_tokens(

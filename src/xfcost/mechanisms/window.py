@@ -14,6 +14,7 @@ from xfcost.formulas.attention import attention_core
 from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads, check_no_special_tokens
 from xfcost.formulas.cosine_attention import scaled_cosine
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.position_bias import log_cpb_rows, relative_bias_table
 from xfcost.formulas.rows import letter_power, linear, move, on_raw_input
 from xfcost.ledger.errors import ComponentError
@@ -173,7 +174,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             yield self._clipping(place.grid)
         if padded.sides != place.grid.sides:
             padding = padded.tokens - place.grid.tokens
-            yield (
+            yield PaddingNote(
                 f"grid {sides_text(place.grid.sides)} padded to {sides_text(padded.sides)} "
                 f"for windows of {sides_text(window)}: "
                 f"{padding} padding tokens are projected and attended over, and counted"
