@@ -44,20 +44,20 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def operations(self, place: Place, units: Number, *, learned: bool) -> Iterator[Operation]:
         """What every step costs, all steps together; the keys apart. Is the first state `learned`, or zeros?"""
-        n, m, width = place.grid.total, _memory(place), place.memory_dim
+        n, m, width = place.grid.total, _memory_tokens(place), place.memory_dim
         pairs = n * m
-        read: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m, "content_dependent": True}
+        mixing: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m, "content_dependent": True}
         yield _of_states(linear("query", "Alignment: map of the state", n, units, self.hidden, bias=False), n, learned)
-        yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, **read)
-        yield elementwise("tanh", "Alignment: tanh", "tanh", pairs * self.hidden, **read)
+        yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, **mixing)
+        yield elementwise("tanh", "Alignment: tanh", "tanh", pairs * self.hidden, **mixing)
         energies = linear("energies", "Alignment energies", pairs, self.hidden, 1, bias=self.bias)
         # one step's are alive at once; training keeps those of all
-        whole = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
-        yield msgspec.structs.replace(energies, **whole, **static_weights(read))
+        energy_facts = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
+        yield msgspec.structs.replace(energies, **energy_facts, **static_weights(mixing))
         yield elementwise(
-            "softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), symbol="softmax", **read
+            "softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), symbol="softmax", **mixing
         )
-        yield matmul("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", **read)
+        yield matmul("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", **mixing)
         if self.gate:
             yield _of_states(linear("gate_linear", "Gate: map of the state", n, units, 1), n, learned)
             yield elementwise("gate_sigmoid", "Gate: sigmoid", "sigmoid", n)
@@ -65,12 +65,12 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def keys(self, place: Place) -> Operation:
         """U h_j."""
-        return linear("keys", "Alignment: keys", _memory(place), place.memory_dim, self.hidden, bias=self.bias)
+        return linear("keys", "Alignment: keys", _memory_tokens(place), place.memory_dim, self.hidden, bias=self.bias)
 
-    def remembered(self, place: Place) -> Operation:
+    def cached_memory(self, place: Place) -> Operation:
         """U h_j and h_j, which every step reads."""
-        kept = _memory(place) * (self.hidden + place.memory_dim)
-        return Operation(path="cache", title="Cached keys and tokens of the memory", cache=Cached(kept))
+        cached = _memory_tokens(place) * (self.hidden + place.memory_dim)
+        return Operation(path="cache", title="Cached keys and tokens of the memory", cache=Cached(cached))
 
 
 def _of_states(row: Operation, steps: Number, learned: bool) -> Operation:
@@ -92,12 +92,12 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def operations(self, place: Place, units: Number, *, bias: bool) -> Iterator[Operation]:
         """N·(h + d + E)·2l MACs, 2·2·l·N additions, 2·l·N comparisons."""
-        n, wide = place.grid.total, 2 * self.hidden
-        yield linear("readout_state", "Readout: map of the state", n, units, wide, bias=bias)
-        yield on_raw_input(linear("readout_input", "Readout: map of the input", n, place.dim, wide, bias=False))
-        yield linear("readout_context", "Readout: map of the context", n, place.memory_dim, wide, bias=False)
-        yield _sum(n * wide)
-        yield maximum("readout_maxout", "Readout: maxout", n * wide)
+        n, outputs = place.grid.total, 2 * self.hidden
+        yield linear("readout_state", "Readout: map of the state", n, units, outputs, bias=bias)
+        yield on_raw_input(linear("readout_input", "Readout: map of the input", n, place.dim, outputs, bias=False))
+        yield linear("readout_context", "Readout: map of the context", n, place.memory_dim, outputs, bias=False)
+        yield _sum(n * outputs)
+        yield maximum("readout_maxout", "Readout: maxout", n * outputs)
 
 
 class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sum"):
@@ -126,7 +126,7 @@ def _sum(elements: Number) -> Operation:
     return Operation(path="readout_add", title="Readout: sum", flops=elements * 2 * FLOPS_PER_ELEMENT["add"])
 
 
-def _memory(place: Place) -> Number:
+def _memory_tokens(place: Place) -> Number:
     return 0 if place.memory is None else place.memory.total
 
 
@@ -141,10 +141,10 @@ def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> I
     """
     if start not in {"backwards", "mean"}:
         return
-    width, m = place.memory_dim, _memory(place)
-    read: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m}
+    width, m = place.memory_dim, _memory_tokens(place)
+    mixing: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m}
     if start == "mean":
-        yield elementwise("start_mean", "First state: mean of the memory", "mean", m * width, **read)
+        yield elementwise("start_mean", "First state: mean of the memory", "mean", m * width, **mixing)
     else:
         width //= 2
         yield move("start_take", "First state: backward half of the first token")

@@ -26,19 +26,19 @@ class BandedAttention(NamedTuple):
     """
 
     queries: Number
-    side: Number
-    beside: Number
+    block: Number
+    global_keys: Number
     heads: Number
     inner: Number
     pairs: Number
     """Of the band alone."""
-    pairs_beside: Number
+    global_pairs: Number
     reads: str
-    """Of the band alone; with the keys beside it, `reads_both`."""
+    """Of the band alone; with the keys beside it, `reads_with_global`."""
     reads_tokens: Number
-    shifted: Number
+    gathered: Number
     """Elements of the keys with their padding, and of the values."""
-    reads_both: str
+    reads_with_global: str
     score_macs: Number | None = None
     score_moved: Number | None = None
     score_title: str = "Attention scores QKᵀ in blocks"
@@ -46,18 +46,18 @@ class BandedAttention(NamedTuple):
 
     def rows(self) -> Iterator[Operation]:
         """The rows from scaled queries to weighted sums."""
-        p, s, g, h, inner = self.queries, self.side, self.beside, self.heads, self.inner
-        kind: dict[str, Any] = {"mixing": "local", "reads": self.reads, "reads_tokens": self.reads_tokens, "heads": h}
-        content = kind | {"content_dependent": True}
-        of_beside = content | {"reads": "g", "reads_tokens": g}
-        joined = p * h * (3 * s + g)
-        both = {"reads": self.reads_both, "reads_tokens": self.reads_tokens + g}
+        p, s, g, h, inner = self.queries, self.block, self.global_keys, self.heads, self.inner
+        mixing: dict[str, Any] = {"mixing": "local", "reads": self.reads, "reads_tokens": self.reads_tokens, "heads": h}
+        content = mixing | {"content_dependent": True}
+        global_content = content | {"reads": "g", "reads_tokens": g}
+        all_entries = p * h * (3 * s + g)
+        with_global = {"reads": self.reads_with_global, "reads_tokens": self.reads_tokens + g}
         yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner, symbol="")
         yield matmul(
             "scores",
             self.score_title,
             p * 3 * s * inner if self.score_macs is None else self.score_macs,
-            moved=self.shifted if self.score_moved is None else self.score_moved,
+            moved=self.gathered if self.score_moved is None else self.score_moved,
             attention_entries=p * h * 3 * s,
             matrix=matrix(p * h * 3 * s),  # the mask is in its place
             core=Core(p // s * h // self.shared, s * self.shared, 3 * s + g, inner // h),
@@ -65,26 +65,34 @@ class BandedAttention(NamedTuple):
             symbol="QKᵀ",
             **content,
         )
-        yield move("mask", "Mask", symbol="mask", **kind)
+        yield move("mask", "Mask", symbol="mask", **mixing)
         if g:
-            few = matrix(p * h * g, p * h * 3 * s)
-            whole = {"attention_entries": p * h * g, "matrix": few, "pairs": self.pairs_beside}
-            yield matmul("global_key_scores", "Scores of global tokens as keys", p * g * inner, **whole, **of_beside)
-            yield move("join", "Join both kinds of scores", joined, matrix=matrix(joined, joined), **kind | both)
-        weights = matrix(joined, joined + p * h * g, kept=True)
-        softmax = joined * FLOPS_PER_ELEMENT["softmax"]
+            global_matrix = matrix(p * h * g, p * h * 3 * s)
+            global_facts = {"attention_entries": p * h * g, "matrix": global_matrix, "pairs": self.global_pairs}
+            yield matmul(
+                "global_key_scores", "Scores of global tokens as keys", p * g * inner, **global_facts, **global_content
+            )
+            yield move(
+                "join",
+                "Join both kinds of scores",
+                all_entries,
+                matrix=matrix(all_entries, all_entries),
+                **mixing | with_global,
+            )
+        weights = matrix(all_entries, all_entries + p * h * g, kept=True)
+        softmax = all_entries * FLOPS_PER_ELEMENT["softmax"]
         yield Operation(
-            path="softmax", title="Softmax", flops=softmax, matrix=weights, symbol="softmax", **content | both
+            path="softmax", title="Softmax", flops=softmax, matrix=weights, symbol="softmax", **content | with_global
         )
         yield matmul(
-            "weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, moved=self.shifted, symbol="AV", **content
+            "weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, moved=self.gathered, symbol="AV", **content
         )
         if g:
-            yield matmul("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **of_beside)
+            yield matmul("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **global_content)
             yield elementwise("add", "Add both sums", "add", p * inner)
 
 
-def band_pairs(tokens: Number, side: Number) -> Number:
+def band_pairs(tokens: Number, block: Number) -> Number:
     """Pairs of a row of `tokens` where each reads `side` tokens on both sides and itself, less where the row ends."""
-    most = lesser(side, tokens - 1)
-    return tokens * (2 * most + 1) - most * (most + 1)
+    longest = lesser(block, tokens - 1)
+    return tokens * (2 * longest + 1) - longest * (longest + 1)

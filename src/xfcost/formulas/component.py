@@ -126,8 +126,8 @@ class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         memory = None if place.memory is None else grid_in_letters(place.memory, place.memory_letter)
         widths = {"dim": units.number(place.dim, "d"), "out_dim": units.number(place.out_dim, "d")}
         widths |= {"memory_dim": units.number(place.memory_dim, "d"), "vocabulary": units.number(place.vocabulary, "V")}
-        spot = msgspec.structs.replace(place, grid=grid_in_letters(place.grid), memory=memory, **widths)
-        return units.struct(self), spot
+        lettered_place = msgspec.structs.replace(place, grid=grid_in_letters(place.grid), memory=memory, **widths)
+        return units.struct(self), lettered_place
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
         """Shared tables that the component uses: name -> (rows, columns)."""

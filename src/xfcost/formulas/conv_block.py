@@ -51,13 +51,13 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return receptive_field(self.kernels(grid), grid, [token])
 
-    def joined(self, place: Place, last: str) -> Iterator[Operation]:
+    def residual_end(self, place: Place, last: str) -> Iterator[Operation]:
         """The block's end: the shortcut's convolution and norm, where there is one; the sum; an activation."""
         grid, width = self.out(place)
         if self.projects(place):
             names = ("shortcut_conv", "shortcut_norm")
             yield from convolution_and_norm(
-                names, "Shortcut convolution", pointwise_kernel(grid), grid, place.dim, width, of_input=True
+                names, "Shortcut convolution", pointwise_kernel(grid), grid, place.dim, width, raw_input=True
             )
         yield elementwise("add", "Residual add", "add", grid.tokens * width, role="add")
         yield elementwise(last, "Activation", "relu", grid.tokens * width)
@@ -77,7 +77,7 @@ def convolution_and_norm(  # noqa: PLR0913 - one formula, in its letters
     out_width: Number,
     groups: Number = 1,
     *,
-    of_input: bool | None = None,
+    raw_input: bool | None = None,
 ) -> Iterator[Operation]:
     """A convolution without bias that leaves `grid`, and its batch norm."""
     path, norm_path = paths
@@ -91,5 +91,5 @@ def convolution_and_norm(  # noqa: PLR0913 - one formula, in its letters
         groups=groups,
         bias=False,
     )
-    yield msgspec.structs.replace(row, takes_input=of_input)
+    yield msgspec.structs.replace(row, takes_input=raw_input)
     yield from norm("batch_norm", norm_path, grid.tokens, out_width)

@@ -44,8 +44,8 @@ class Kernel(msgspec.Struct, frozen=True):
     def out(self, sides: tuple[Number, ...]) -> tuple[Number, ...]:
         """⌊(side + 2·padding - kernel) / stride⌋ + 1 along each axis."""
         return tuple(
-            (side + 2 * more - kernel) // step + 1
-            for side, kernel, step, more in zip(sides, self.sides, self.stride, self.padding, strict=True)
+            (side + 2 * padding - kernel) // step + 1
+            for side, kernel, step, padding in zip(sides, self.sides, self.stride, self.padding, strict=True)
         )
 
     def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
@@ -55,16 +55,18 @@ class Kernel(msgspec.Struct, frozen=True):
             ComponentError: none do, for padding alone gives more.
         """
         least = self.out((1,) * len(sides))
-        if any(side < few for side, few in zip(sides, least, strict=True)):
-            few = sides_text(max(1, side) for side in least)
-            raise ComponentError("padding", f"no input gives a grid of {sides_text(sides)} here; the smallest is {few}")
-        whole = tuple(side * step for side, step in zip(sides, self.stride, strict=True))
+        if any(side < smallest for side, smallest in zip(sides, least, strict=True)):
+            smallest = sides_text(max(1, side) for side in least)
+            raise ComponentError(
+                "padding", f"no input gives a grid of {sides_text(sides)} here; the smallest is {smallest}"
+            )
+        multiples = tuple(side * step for side, step in zip(sides, self.stride, strict=True))
         fewest = (
-            max(1, (side - 1) * step + kernel - 2 * more)
-            for side, kernel, step, more in zip(sides, self.sides, self.stride, self.padding, strict=True)
+            max(1, (side - 1) * step + kernel - 2 * padding)
+            for side, kernel, step, padding in zip(sides, self.sides, self.stride, self.padding, strict=True)
         )
-        given = zip(sides, self.out(whole), whole, fewest, strict=True)
-        return tuple(strides if out == side else few for side, out, strides, few in given)
+        candidates = zip(sides, self.out(multiples), multiples, fewest, strict=True)
+        return tuple(strides if out == side else smallest for side, out, strides, smallest in candidates)
 
     @property
     def overlaps(self) -> bool:
@@ -74,7 +76,7 @@ class Kernel(msgspec.Struct, frozen=True):
     def reads(self, sides: tuple[int, ...], output: int) -> Sequence[int]:
         """The positions of a grid of `sides`, in raster order, that go into the output of that number; no padding."""
         runs = []
-        for side, out, kernel, step, more in zip(
+        for side, out, kernel, step, padding in zip(
             reversed(sides),
             reversed(self.out(sides)),
             reversed(self.sides),
@@ -83,7 +85,7 @@ class Kernel(msgspec.Struct, frozen=True):
             strict=True,
         ):
             output, place = divmod(output, out)
-            first = place * step - more
+            first = place * step - padding
             runs.append(range(max(0, first), min(side, first + kernel)))
         tokens = [0]
         for run, side in zip(reversed(runs), sides, strict=True):
@@ -98,8 +100,8 @@ class Kernel(msgspec.Struct, frozen=True):
         """The factors of `pairs`, one per axis."""
         return tuple(
             out * kernel
-            - sum(_outside(most, out, step, kernel) for most in (more, (out - 1) * step - more + kernel - side))
-            for side, out, kernel, step, more in zip(
+            - sum(_outside(most, out, step, kernel) for most in (padding, (out - 1) * step - padding + kernel - side))
+            for side, out, kernel, step, padding in zip(
                 sides, self.out(sides), self.sides, self.stride, self.padding, strict=True
             )
         )
@@ -107,8 +109,8 @@ class Kernel(msgspec.Struct, frozen=True):
     def check(self, grid: Grid) -> None:
         """Raise ComponentError where it can't stand on `grid`."""
         check_no_special_tokens(grid, "a kernel slides over a grid")
-        for side, kernel, more in zip(grid.sides, self.sides, self.padding, strict=True):
-            if side + 2 * more < kernel:
+        for side, kernel, padding in zip(grid.sides, self.sides, self.padding, strict=True):
+            if side + 2 * padding < kernel:
                 raise ComponentError(
                     "size",
                     f"a kernel of {sides_text(self.sides)} with padding {sides_text(self.padding)} does not fit the "
@@ -184,19 +186,19 @@ def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: N
 
 def unread_note(kernel: Kernel, grid: Grid) -> Iterator[str]:
     """A note where positions go into no output: between the steps of a kernel, or the last rows or columns."""
-    rest = tuple(
-        max(0, (side + 2 * more - size) % step - more)
-        for side, size, step, more in zip(grid.sides, kernel.sides, kernel.stride, kernel.padding, strict=True)
+    remainder = tuple(
+        max(0, (side + 2 * padding - size) % step - padding)
+        for side, size, step, padding in zip(grid.sides, kernel.sides, kernel.stride, kernel.padding, strict=True)
     )
-    disjoint = zip(grid.sides, kernel.pairs_along(grid.sides), rest, kernel.sides, kernel.stride, strict=True)
-    between = [side - read - behind for side, read, behind, size, step in disjoint if step > size]
-    if any(gap > 0 for gap in between):
+    disjoint = zip(grid.sides, kernel.pairs_along(grid.sides), remainder, kernel.sides, kernel.stride, strict=True)
+    gaps = [side - read - after for side, read, after, size, step in disjoint if step > size]
+    if any(gap > 0 for gap in gaps):
         yield (
             f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} leaves positions out between "
             "its steps: they go into no output"
         )
-    elif any(rest):
+    elif any(remainder):
         yield (
             f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} does not tile the grid "
-            f"{sides_text(grid.sides)}: the last {sides_text(rest)} positions along its axes go into no output"
+            f"{sides_text(grid.sides)}: the last {sides_text(remainder)} positions along its axes go into no output"
         )

@@ -36,18 +36,18 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
 
     @property
-    def taps(self) -> DilatedKernel:
+    def dilated_kernel(self) -> DilatedKernel:
         """Where it reads."""
         return DilatedKernel(self.size, self.dilation, bool(self.causal))
 
     def check(self, place: Place) -> None:
-        self.taps.check(place.grid)
+        self.dilated_kernel.check(place.grid)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.taps.reads(grid, token)
+        return self.dilated_kernel.reads(grid, token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return self.taps.pairs(grid)
+        return self.dilated_kernel.pairs(grid)
 
     def label(self) -> str:
         words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
@@ -61,6 +61,6 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
 
     def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
         """Zeros before the first token, where it is causal."""
-        if padded := self.taps.padded(place.grid):
-            kept = tuple(convolution_cache_write(width, self.size, self.dilation))
-            yield move("pad", "Zeros before the tokens", padded * width, in_decode=kept)
+        if padded := self.dilated_kernel.padded(place.grid):
+            cached_inputs = tuple(convolution_cache_write(width, self.size, self.dilation))
+            yield move("pad", "Zeros before the tokens", padded * width, in_decode=cached_inputs)

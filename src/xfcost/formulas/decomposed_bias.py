@@ -49,7 +49,7 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
     The tables' rows are as many as the grid's sides make them, so that another resolution needs others (which the
     public code interpolates linearly).
     """
-    each = prod(queries)
+    query_count = prod(queries)
     looked_up = sum(q * k for q, k in zip(queries, keys, strict=True)) * head_dim
     params = sum(distances(queries, keys)) * head_dim
     yield Operation(
@@ -60,18 +60,18 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         once=True,
         bound=bound,
     )
-    macs = groups * heads * each * head_dim * sum(keys)
-    along = groups * heads * each * sum(keys)
+    macs = groups * heads * query_count * head_dim * sum(keys)
+    axis_entries = groups * heads * query_count * sum(keys)
     spreads = len(keys) > 1 or bool(extra)  # else what it gives is a view of them
-    more = {"content_dependent": True, "matrix": matrix(along, kept=fused and not spreads)} | mixing
-    yield matmul("position_scores", "Position scores QRᵀ, axis by axis", macs, **more)
-    sums = sum(list(accumulate(reversed(keys), mul))[1:])
-    pairs = groups * heads * (each + extra) * (prod(keys) + extra)
+    facts = {"content_dependent": True, "matrix": matrix(axis_entries, kept=fused and not spreads)} | mixing
+    yield matmul("position_scores", "Position scores QRᵀ, axis by axis", macs, **facts)
+    additions = sum(list(accumulate(reversed(keys), mul))[1:])
+    pairs = groups * heads * (query_count + extra) * (prod(keys) + extra)
     yield Operation(
         path="spread",
         title="Add up the axes' scores for all pairs",
-        flops=groups * heads * each * sums * FLOPS_PER_ELEMENT["add"],
+        flops=groups * heads * query_count * additions * FLOPS_PER_ELEMENT["add"],
         moved=pairs if extra else 0,
-        matrix=matrix(pairs, along, kept=fused) if spreads else None,
+        matrix=matrix(pairs, axis_entries, kept=fused) if spreads else None,
         **mixing,
     )

@@ -52,22 +52,22 @@ class DilatedKernel(msgspec.Struct, frozen=True):
 
     def reads(self, grid: Grid, token: int) -> Sequence[int]:
         """The tokens that go into the answer at `token`, in raster order."""
-        first = -self.back
-        offsets = [first + tap * self.dilation for tap in range(self.size)]
-        spots = []
+        first_offset = -self.back
+        offsets = [first_offset + tap * self.dilation for tap in range(self.size)]
+        lines = []
         for side in reversed(grid.sides):
-            token, spot = divmod(token, side)
-            spots.append([spot + offset for offset in offsets if 0 <= spot + offset < side])
+            token, position = divmod(token, side)
+            lines.append([position + offset for offset in offsets if 0 <= position + offset < side])
         tokens = [0]
-        for run, side in zip(reversed(spots), grid.sides, strict=True):
-            tokens = [before * side + spot for before, spot in product(tokens, run)]
+        for line, side in zip(reversed(lines), grid.sides, strict=True):
+            tokens = [before * side + position for before, position in product(tokens, line)]
         return tokens
 
     def pairs(self, grid: Grid) -> Number:
         """∏ over the axes of n + Σ (n - jδ), over the taps on either side (causal: before) for which n > jδ."""
-        return prod(self._along(side) for side in grid.sides)
+        return prod(self._pairs_along(side) for side in grid.sides)
 
-    def _along(self, side: Number) -> Number:
+    def _pairs_along(self, side: Number) -> Number:
         taps = self.size - 1 if self.causal else self.size // 2
         taps = lesser(taps, (side - 1) // self.dilation)
         one_way = taps * side - self.dilation * (taps * (taps + 1) // 2)

@@ -73,8 +73,8 @@ class GroupedQueryMixer(CausalMixer, frozen=True, kw_only=True):
 
     def projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
         """Queries, keys and values of `tokens` tokens, turned by their positions where those are rotary."""
-        wide = self.inner(width) + self.kv_width(width)
-        yield on_raw_input(linear("qkv", "Q, K, V projections", tokens, width, wide, bias=self.projection_bias))
+        outputs = self.inner(width) + self.kv_width(width)
+        yield on_raw_input(linear("qkv", "Q, K, V projections", tokens, width, outputs, bias=self.projection_bias))
         if self.position == "rope":
             yield rotary(tokens, self.inner(width) + self.kv_inner(width))
 

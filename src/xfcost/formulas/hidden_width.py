@@ -19,9 +19,9 @@ def hidden_width(hidden: int | None, ratio: float, width: Number) -> Number:
     """
     if hidden is not None:
         return hidden
-    whole = int(ratio)
-    if whole == ratio:
-        return whole * width
+    integer = int(ratio)
+    if integer == ratio:
+        return integer * width
     from fractions import Fraction
 
     exact = Fraction(str(ratio))

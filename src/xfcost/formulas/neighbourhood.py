@@ -68,18 +68,18 @@ class Neighbourhood(msgspec.Struct, frozen=True):
 
     def tokens(self, token: int, *, cell: bool = False) -> list[int]:
         """What the window of output `token` holds; with `cell`, all windows of the s^r positions from there on."""
-        more = self.stride - 1 if cell else 0
-        found = [0]
-        for side, at in zip(self.grid.sides, _unravel(token, self.out.sides), strict=True):
-            first, last = at * self.stride - self.reach, at * self.stride + more + self.reach
+        extent = self.stride - 1 if cell else 0
+        tokens_found = [0]
+        for side, position in zip(self.grid.sides, _unravel(token, self.out.sides), strict=True):
+            first, last = position * self.stride - self.reach, position * self.stride + extent + self.reach
             inside = range(max(first, 0), min(last + 1, side))
-            found = [before * side + place for before in found for place in inside]
-        return found
+            tokens_found = [before * side + place for before in tokens_found for place in inside]
+        return tokens_found
 
     def pairs(self, *, cell: bool = False) -> Number:
         """Σ len(tokens) over all outputs: a product over the axes."""
-        more = self.stride - 1 if cell else 0
-        return prod(_reached(side, self.stride, self.reach, self.reach + more) for side in self.grid.sides)
+        extent = self.stride - 1 if cell else 0
+        return prod(_reached(side, self.stride, self.reach, self.reach + extent) for side in self.grid.sides)
 
     def gather(self, path: str, title: str, width: Number) -> Operation:
         """Every window's vectors of `width` beside each other: the grid with its border of zeros, then the windows."""
@@ -88,10 +88,10 @@ class Neighbourhood(msgspec.Struct, frozen=True):
 
     def notes(self, what: str) -> Iterator[str]:
         """How many places of windows hold no token; `what` becomes of them."""
-        places, held = self.out.tokens * self.places, self.pairs()
-        if held != places:
+        places, tokens_read = self.out.tokens * self.places, self.pairs()
+        if tokens_read != places:
             yield (
-                f"windows of {sides_text((self.size,) * self.rank)} cross the border: {places - held:,} of "
+                f"windows of {sides_text((self.size,) * self.rank)} cross the border: {places - tokens_read:,} of "
                 f"{places:,} keys are padding, {what}, and counted"
             )
 
@@ -115,6 +115,6 @@ def _over(outputs: Number, step: Number, start: Number) -> Number:
     """Σ over i < outputs of max(0, start + i·step): the terms above zero are the last ones, or (step < 0) the first."""
     if step < 0:
         return _over(outputs, -step, start + (outputs - 1) * step)
-    count = greater(0, outputs - greater(0, -start // step + 1))
+    terms = greater(0, outputs - greater(0, -start // step + 1))
     last = outputs - 1
-    return count * start + step * (count * (2 * last - count + 1) // 2)
+    return terms * start + step * (terms * (2 * last - terms + 1) // 2)

@@ -69,12 +69,12 @@ class PooledKeys(msgspec.Struct, frozen=True):
         """Their numbers."""
         if not self.pools:
             return range(grid.total)
-        whole = (out * side for out, side in zip(self.kernel.out(grid.sides), self.kernel.sides, strict=True))
+        pooled_sides = (out * side for out, side in zip(self.kernel.out(grid.sides), self.kernel.sides, strict=True))
         tokens = []
-        for place in product(*(range(end) for end in whole)):
+        for positions in product(*(range(end) for end in pooled_sides)):
             number = 0
-            for at, side in zip(place, grid.sides, strict=True):
-                number = number * side + at
+            for position, side in zip(positions, grid.sides, strict=True):
+                number = number * side + position
             tokens.append(number)
         return tokens
 

@@ -58,14 +58,14 @@ def log_cpb_rows(window: Sequence[Number], heads: Number) -> Iterator[Operation]
     the sigmoid of the h·T² answers looked up; here it is that of the R·h, the same numbers.
     """
     rows = offset_count(window)
-    answers = rows * heads
+    entries = rows * heads
     first = linear("cpb_fc1", "Position bias network, first layer", rows, len(window), HIDDEN)
     second = linear("cpb_fc2", "Position bias network, second layer", rows, HIDDEN, heads, bias=False)
-    bounded = answers * (FLOPS_PER_ELEMENT["sigmoid"] + FLOPS_PER_ELEMENT["multiply"])
+    sigmoid_flops = entries * (FLOPS_PER_ELEMENT["sigmoid"] + FLOPS_PER_ELEMENT["multiply"])
     yield with_gradient_operands(msgspec.structs.replace(first, once=True), 1)  # the offsets are fixed
     yield elementwise("cpb_act", "Position bias network, ReLU", "relu", rows * HIDDEN, once=True, symbol="")
     yield msgspec.structs.replace(second, once=True)
-    yield Operation(path="cpb_sigmoid", title="Position bias 16·sigmoid", flops=bounded, once=True, symbol="")
+    yield Operation(path="cpb_sigmoid", title="Position bias 16·sigmoid", flops=sigmoid_flops, once=True, symbol="")
     yield move(
         "cpb_lookup", "Relative position bias", prod(window) ** 2 * heads, once=True, symbol="", **_local(window)
     )

@@ -53,12 +53,12 @@ class Blocks(NamedTuple):
         return self.groups * self.queries
 
     @property
-    def filled(self) -> Number:
+    def query_padding(self) -> Number:
         """Elements per channel that padding queries writes: none where nothing is padded."""
         return self.padded if self.padded != prod(self.sides) else 0
 
     @property
-    def surrounded(self) -> Number:
+    def memory_elements(self) -> Number:
         """The same for keys and values, padded around by the memory too."""
         around = zip(self.counts, self.block, self.before, self.after, strict=True)
         written = prod(tuple(count * block + before + after for count, block, before, after in around))
@@ -72,13 +72,13 @@ class Blocks(NamedTuple):
         )
         return rows, columns
 
-    def turn(self, token: int) -> int:
+    def generation_order(self, token: int) -> int:
         """When its turn comes: block after block in raster order, in raster order inside a block."""
-        (down, row), (across, column) = (
+        (block_row, row), (block_column, column) = (
             divmod(place, block) for place, block in zip(divmod(token, self.sides[1]), self.block, strict=True)
         )
         height, width = self.block
-        return int(((down * self.counts[1] + across) * height + row) * width + column)
+        return int(((block_row * self.counts[1] + block_column) * height + row) * width + column)
 
     def reads(self, token: int, *, causal: bool) -> Sequence[int]:
         """The tokens of the memory block of `token`; causal, those whose turn is not after its own."""
@@ -86,8 +86,8 @@ class Blocks(NamedTuple):
         if self.sides[0] == 1:
             return range(columns.start, token + 1) if causal else columns
         tokens = [row * self.sides[1] + column for row in rows for column in columns]
-        mine = self.turn(token)
-        return [other for other in tokens if self.turn(other) <= mine] if causal else tokens
+        own_order = self.generation_order(token)
+        return [other for other in tokens if self.generation_order(other) <= own_order] if causal else tokens
 
     def pairs(self, *, causal: bool) -> Number:
         """Σ len(reads) in closed form, `after` being none where causal.
@@ -98,27 +98,27 @@ class Blocks(NamedTuple):
         axes = list(zip(*self, strict=True))
         if not causal:
             return prod(tuple(_runs(*axis) for axis in axes))
-        (height, band, above, _), (width, block, left, _) = axes
-        rows_above = _starts(height, band, 0) - _starts(height, band, above)
+        (height, block_rows, above, _), (width, block, left, _) = axes
+        rows_above = _starts(height, block_rows, 0) - _starts(height, block_rows, above)
         columns_left = _starts(width, block, 0) - _starts(width, block, left)
-        inside = (squares(height, band) * squares(width, block) + height * width) // 2
-        return rows_above * _runs(*axes[1]) + squares(height, band) * columns_left + inside
+        inside = (squares(height, block_rows) * squares(width, block) + height * width) // 2
+        return rows_above * _runs(*axes[1]) + squares(height, block_rows) * columns_left + inside
 
 
 def squares(side: Number, block: Number) -> Number:
     """Σ size² of the blocks of one side, the last of which may be a rest."""
-    whole = side // block
-    rest = side - whole * block
-    return whole * block * block + rest * rest
+    full_blocks = side // block
+    remainder = side - full_blocks * block
+    return full_blocks * block * block + remainder * remainder
 
 
 def _starts(side: Number, block: Number, margin: Number) -> Number:
     """Σ over places of max(0, start of the place's block - margin)."""
-    whole = side // block
+    full_blocks = side // block
     first = margin // block + 1  # the first block that starts beyond the margin
-    full = greater(0, whole - first)
+    full = greater(0, full_blocks - first)
     starts = block * (first * full + full * (full - 1) // 2) - margin * full
-    return block * starts + (side - whole * block) * greater(0, whole * block - margin)
+    return block * starts + (side - full_blocks * block) * greater(0, full_blocks * block - margin)
 
 
 def _runs(side: Number, block: Number, before: Number, after: Number) -> Number:

@@ -56,6 +56,6 @@ def pairs_of_two_kernels(side: Number, stride: int) -> Number:
     """
     outputs = ceil_div(side, stride)
     first = lesser(side, 2)
-    at_last = (outputs - 1) * stride
-    last = lesser(at_last, 1) + 1 + lesser(side - 1 - at_last, 1)  # before it, itself, behind it
+    last_centre = (outputs - 1) * stride
+    last = lesser(last_centre, 1) + 1 + lesser(side - 1 - last_centre, 1)  # before it, itself, behind it
     return 3 * pairs_of_one_kernel(side, stride) - first - last - 2 * (outputs - 1) * (3 - lesser(stride, 3))

@@ -135,23 +135,23 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         yield from decode_step(self.operations(single_token(place)), place.grid.total)
         yield state_write("State for the next token", len(self.states) * self.units(place))
 
-    def _one_way(self, place: Place, prefix: str = "", what: str = "") -> Iterator[Operation]:
+    def _one_way(self, place: Place, prefix: str = "", title_suffix: str = "") -> Iterator[Operation]:
         n, units = place.grid.total, self.units(place)
         gates = self.gates * units
-        yield on_raw_input(linear(f"{prefix}input", f"Input map{what}", n, place.dim, gates, bias=self.bias))
-        state = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
+        yield on_raw_input(linear(f"{prefix}input", f"Input map{title_suffix}", n, place.dim, gates, bias=self.bias))
+        recurrent_map = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
         yield Operation(
-            path=state.path,
-            title=f"Recurrence over tokens{what}",
-            params=state.params,
-            macs=state.macs,
-            flops=state.flops + n * units * self.work(),
+            path=recurrent_map.path,
+            title=f"Recurrence over tokens{title_suffix}",
+            params=recurrent_map.params,
+            macs=recurrent_map.macs,
+            flops=recurrent_map.flops + n * units * self.work(),
             moved=n * units,
             mixing="global",
             reads="N",
             reads_tokens=n,
             content_dependent=True,
-            backward_macs=2 * state.macs - self._without_gradient(units),
+            backward_macs=2 * recurrent_map.macs - self._without_gradient(units),
             sequential=n,
         )
 
@@ -162,7 +162,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def _attending(self, place: Place, attend: Additive) -> Iterator[Operation]:
         """The keys, the first state and the input's map once; then every step; then what leaves of all steps."""
         n, units = place.grid.total, self.units(place)
-        yield precomputed_in_decode(attend.keys(place), attend.remembered(place))
+        yield precomputed_in_decode(attend.keys(place), attend.cached_memory(place))
         yield from map(precomputed_in_decode, first_state(self.start, place, len(self.states) * units, bias=self.bias))
         mapped, recurrence = self._one_way(place)
         yield mapped
@@ -181,8 +181,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def notes(self, place: Place) -> Iterator[str]:
         n, units = place.grid.total, self.units(place)
         numbers = len(self.states) * self.directions * units
-        also = ", beside which every step reads the encoder's tokens" if self.attend else ""
+        encoder_note = ", beside which every step reads the encoder's tokens" if self.attend else ""
         yield (
             f"{n:,} sequential steps per recurrent layer; what was read is carried in a state of {numbers:,} "
-            f"numbers, whatever N is{also}"
+            f"numbers, whatever N is{encoder_note}"
         )

@@ -45,15 +45,21 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     mixing: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
     yield with_gradient_operands(msgspec.structs.replace(project, once=True), 1)  # sinusoids are fixed
-    made, entries = heads * queries * encodings, heads * queries * keys
-    own = matrix(made, kept=fused and not masked and not terms)  # a fused kernel keeps its bias
-    kept = {"heads": heads, "attention_entries": 0 if by_distance else made, "matrix": own}
-    yield from _position_scores(queries, encodings, inner, share, mixing, kept)
+    position_entries, entries = heads * queries * encodings, heads * queries * keys
+    position_matrix = matrix(position_entries, kept=fused and not masked and not terms)  # a fused kernel keeps its bias
+    score_facts = {
+        "heads": heads,
+        "attention_entries": 0 if by_distance else position_entries,
+        "matrix": position_matrix,
+    }
+    yield from _position_scores(queries, encodings, inner, share, mixing, score_facts)
     yield from terms
-    beside = entries if terms else made
+    other_entries = entries if terms else position_entries
     if masked and fused:
-        yield Operation(path="mask", title="Mask", matrix=matrix(entries, beside, kept=True), symbol="mask", **mixing)
-        beside += entries
+        yield Operation(
+            path="mask", title="Mask", matrix=matrix(entries, other_entries, kept=True), symbol="mask", **mixing
+        )
+        other_entries += entries
     yield from attention_core(
         queries=queries,
         keys=keys,
@@ -65,12 +71,17 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
         fused=fused,
         biased=True,
         masked=masked,
-        beside=beside,
+        other_entries=other_entries,
     )
 
 
 def _position_scores(
-    queries: Number, encodings: Number, inner: Number, share: str | None, mixing: dict[str, Any], kept: dict[str, Any]
+    queries: Number,
+    encodings: Number,
+    inner: Number,
+    share: str | None,
+    mixing: dict[str, Any],
+    score_facts: dict[str, Any],
 ) -> Iterator[Operation]:
     """Q+u, Q+v, and (Q+v)(R·W_R)ᵀ brought to the places of its keys."""
     bias = {"params": 0 if share else inner, "shared": share}
@@ -83,6 +94,6 @@ def _position_scores(
         queries * encodings * inner,
         content_dependent=True,
         **mixing,
-        **kept,
+        **score_facts,
     )
     yield move("position_shift", "Relative shift", **mixing)

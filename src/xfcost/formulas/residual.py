@@ -42,8 +42,8 @@ def residual_rows(
         normed = list(_norm(residual, tokens, width))
     yield from rows
     yield from component.shortcut(place)
-    after = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
-    yield from [*after[residual.place], *rejoined]
+    order = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
+    yield from [*order[residual.place], *rejoined]
 
 
 def _norm(residual: Residual, tokens: Number, width: Number) -> Iterator[Operation]:
@@ -85,10 +85,10 @@ class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
             yield Operation(path="join", title="Mean of the two streams", flops=elements * work)
 
     def notes(self, place: Place) -> Iterator[str]:
-        kept = 2 * place.grid.total * place.dim
+        saved = 2 * place.grid.total * place.dim
         yield (
-            f"reversible: for the backward pass training keeps both streams at the end, 2·N·d = {kept:,} elements per "
+            f"reversible: for the backward pass training keeps both streams at the end, 2·N·d = {saved:,} elements per "
             f"sample whatever the depth, and works the {self.blocks} blocks out again one by one, a forward more; "
             f"ordinary residuals keep at least the inputs of all sub-layers, {self.blocks}·2·N·d = "
-            f"{self.blocks * kept:,}, and all that is inside them, attention matrices too"
+            f"{self.blocks * saved:,}, and all that is inside them, attention matrices too"
         )

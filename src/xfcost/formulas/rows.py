@@ -77,10 +77,12 @@ def norm(kind: NormKind, path: str, tokens: Number, width: Number) -> Iterator[O
     """
     if kind == "none":
         return
-    known = _NORMS[kind]
-    read = {"reads_tokens": tokens} if known.mixing else {}
+    norm_row = _NORMS[kind]
+    reads = {"reads_tokens": tokens} if norm_row.mixing else {}
     flops = tokens * width * FLOPS_PER_ELEMENT[kind]
-    yield Operation(path=path, title=known.title, params=known.tables * width, flops=flops, **known.mixing, **read)
+    yield Operation(
+        path=path, title=norm_row.title, params=norm_row.tables * width, flops=flops, **norm_row.mixing, **reads
+    )
 
 
 def convolution(  # noqa: PLR0913 - one formula, in its letters
@@ -102,8 +104,8 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
     It mixes locally with static weights, but where the kernel is one position, or where kernels don't overlap (the
     stride is the kernel: disjoint groups become new tokens).
     """
-    reach = prod(kernel)
-    weights = reach * (width // groups) * out_width
+    positions = prod(kernel)
+    weights = positions * (width // groups) * out_width
     row = linear(path, title, outputs, weights, 1, bias=False)
     row = msgspec.structs.replace(
         row,
@@ -112,7 +114,7 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
     )
     if not overlaps or all(side == 1 for side in kernel):
         return row
-    return msgspec.structs.replace(row, mixing="local", reads=letter_power("W", len(kernel)), reads_tokens=reach)
+    return msgspec.structs.replace(row, mixing="local", reads=letter_power("W", len(kernel)), reads_tokens=positions)
 
 
 def depthwise_convolution(
@@ -129,9 +131,9 @@ def causal_depthwise_convolution(tokens: Number, taps: Number, channels: Number)
     A decode step computes one, on the cached last inputs.
     """
     kernel, title = (taps,), "Causal depthwise convolution"
-    one = depthwise_convolution("conv", title, 1, kernel, channels)
+    step = depthwise_convolution("conv", title, 1, kernel, channels)
     row = depthwise_convolution("conv", title, tokens + taps - 1, kernel, channels)
-    return msgspec.structs.replace(row, in_decode=(*convolution_cache_write(channels, taps), one))
+    return msgspec.structs.replace(row, in_decode=(*convolution_cache_write(channels, taps), step))
 
 
 def with_gradient_operands(row: Operation, operands: int) -> Operation:
@@ -159,8 +161,8 @@ def elementwise(path: str, title: str, work: str, elements: Number, **more: Any)
 
 def l2_normalize(path: str, title: str, vectors: Number, width: Number, **more: Any) -> Operation:
     """`vectors` of `width` brought to length 1: x / max(|x|, ε); the length, then a bound, then a division."""
-    each = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
-    return Operation(path=path, title=title, flops=vectors * (width * each + FLOPS_PER_ELEMENT["clamp"]), **more)
+    step_row = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
+    return Operation(path=path, title=title, flops=vectors * (width * step_row + FLOPS_PER_ELEMENT["clamp"]), **more)
 
 
 def rotary(tokens: Number, width: Number) -> Operation:
@@ -181,8 +183,8 @@ def maximum(path: str, title: str, elements: Number, **more: Any) -> Operation:
 
 def cache_write(title: str, elements: Number, tokens: Number, *, path: str = "cache") -> Operation:
     """`elements` of one token more, written beside those that `tokens` tokens (it too) leave to be read."""
-    kept = elements * tokens
-    return move(path, title, elements, cache=Cached(kept, elements))
+    elements_cached = elements * tokens
+    return move(path, title, elements, cache=Cached(elements_cached, elements))
 
 
 def state_write(title: str, elements: Number, *, path: str = "state") -> Operation:
@@ -196,8 +198,8 @@ def convolution_cache_write(channels: Number, taps: Number, dilation: Number = 1
     W - 1 of them are gathered and written beside the new one, which then takes the place of the oldest.
     """
     if taps > 1:
-        kept, moved = (taps - 1) * dilation * channels, 2 * taps * channels
-        yield move("window", "Last inputs of the convolution, and the new one", moved, cache=Cached(kept))
+        elements_cached, moved = (taps - 1) * dilation * channels, 2 * taps * channels
+        yield move("window", "Last inputs of the convolution, and the new one", moved, cache=Cached(elements_cached))
 
 
 def global_mixing(tokens: Number) -> dict[str, Any]:
@@ -210,24 +212,24 @@ def chunk_mixing(tokens: Number) -> dict[str, Any]:
     return {"mixing": "local", "reads": "b", "reads_tokens": tokens, "content_dependent": True}
 
 
-def static_weights(reach: dict[str, Any]) -> dict[str, Any]:
+def static_weights(positions: dict[str, Any]) -> dict[str, Any]:
     """`reach` where what is read is combined with fixed weights: a sum, a mask, learned or constant factors."""
-    return reach | {"content_dependent": False}
+    return positions | {"content_dependent": False}
 
 
 def decode_step(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation]:
     """A decode step from the rows of one token alone: those which read all N tokens read `tokens`, through a state."""
     for row in rows:
-        for each in (row,) if row.in_decode is None else row.in_decode:
-            reads = each.mixing == "global" and each.reads == "N"
-            yield msgspec.structs.replace(each, reads_tokens=tokens, in_decode=None) if reads else each
+        for step_row in (row,) if row.in_decode is None else row.in_decode:
+            reads = step_row.mixing == "global" and step_row.reads == "N"
+            yield msgspec.structs.replace(step_row, reads_tokens=tokens, in_decode=None) if reads else step_row
 
 
 def recurrence(row: Operation, tokens: Number, elements: Number) -> Operation:
     """`row`, which walks a state of `elements` numbers along the tokens; a decode step writes it for the next token."""
-    one = msgspec.structs.replace(row, moved=0)  # nothing to put side by side
-    step = (one, state_write("State for the next token", elements))
-    return msgspec.structs.replace(row, sequential=tokens, in_decode=step)
+    step = msgspec.structs.replace(row, moved=0)  # one token, nothing to concatenate
+    next_state = state_write("State for the next token", elements)
+    return msgspec.structs.replace(row, sequential=tokens, in_decode=(step, next_state))
 
 
 def precomputed_in_decode(row: Operation, cached: Operation | None = None) -> Operation:

@@ -23,10 +23,12 @@ class TokenShiftMixer(Mixer, frozen=True, kw_only=True):
     def shift(self, place: Place, uses: int) -> Iterator[Operation]:
         """The token before each, N·d elements written; and the mixtures, uses·d parameters, (1 + 2·uses)·N·d FLOPs."""
         elements = place.grid.total * place.dim
-        kept = state_write("Token shift", place.dim, path="shift")
-        yield move("shift", "Token shift", elements, in_decode=(kept,))
-        each = uses * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]) + FLOPS_PER_ELEMENT["add"]
-        mix = Operation(path="mix", title="Mix with the token before", params=uses * place.dim, flops=elements * each)
+        cached = state_write("Token shift", place.dim, path="shift")
+        yield move("shift", "Token shift", elements, in_decode=(cached,))
+        flops_per_element = uses * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]) + FLOPS_PER_ELEMENT["add"]
+        mix = Operation(
+            path="mix", title="Mix with the token before", params=uses * place.dim, flops=elements * flops_per_element
+        )
         yield msgspec.structs.replace(mix, mixing="local", reads="2", reads_tokens=2)
 
     def decoding(self, place: Place) -> Iterator[Operation]:

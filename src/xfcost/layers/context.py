@@ -34,9 +34,9 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     def check(self, place: Place) -> None:
         if place.memory is None:
             raise ComponentError("kind", "'context' adds an encoder's output, and the spec has no `encoder:`")
-        here, there = (place.grid, place.dim), (place.memory, place.memory_dim)
-        if here != there:
-            shapes = [f"{grid.shape_text()} tokens of width {width}" for grid, width in (there, here)]
+        received, expected = (place.grid, place.dim), (place.memory, place.memory_dim)
+        if received != expected:
+            shapes = [f"{grid.shape_text()} tokens of width {width}" for grid, width in (expected, received)]
             raise ComponentError(
                 "kind", f"'context' adds token by token: the encoder gives {shapes[0]}, here are {shapes[1]}"
             )
@@ -53,6 +53,6 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
         """The memory's token of the same number is added: M·d numbers are kept."""
         if self.shift is not None:
             raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
-        kept = place.grid.total * place.dim
-        yield Operation(path="cache", title="The encoder's output", cache=Cached(kept))
+        cached = place.grid.total * place.dim
+        yield Operation(path="cache", title="The encoder's output", cache=Cached(cached))
         yield from self.operations(single_token(place))

@@ -37,8 +37,8 @@ class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
             raise ComponentError("kind", f"the {place.grid.total} tokens are a sequence already; leave it out")
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        *kept, folded = place.grid.sides
-        return Grid(tuple(kept)), folded * place.dim
+        *sides, folded = place.grid.sides
+        return Grid(tuple(sides)), folded * place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield move("fold", "Fold the last axis into the width")

@@ -54,7 +54,7 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     def check(self, place: Place) -> None:
         kernel = self.kernel(place)
         kernel.check(place.grid)
-        if any(2 * more > side for side, more in zip(kernel.sides, kernel.padding, strict=True)):
+        if any(2 * padding > side for side, padding in zip(kernel.sides, kernel.padding, strict=True)):
             raise ComponentError("padding", f"expected at most half the kernel {sides_text(kernel.sides)}")
         if self.form == "mean":
             check_mean_pool(kernel, place.grid)

@@ -90,7 +90,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
             fused=place.fused,
             output=self.output_projection,
             learned=True,
-            of_input="neither" if normed else "memory",
+            raw_input="neither" if normed else "memory",
         )
         if joining == "none":
             return

@@ -55,8 +55,8 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
         return place.memory or place.grid, place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        there, d = (place.memory or place.grid).total, place.dim
-        apart = 1 if self.separate_cls else 0
-        repeated = (place.grid.total - apart) * self.factor * d
-        yield move("repeat", f"Repeat tokens {self.factor} times", repeated + apart * there * d)
-        yield elementwise("add", f"Add stage {self.skip}", "add", there * d)
+        skip_tokens, d = (place.memory or place.grid).total, place.dim
+        separate = 1 if self.separate_cls else 0
+        repeated = (place.grid.total - separate) * self.factor * d
+        yield move("repeat", f"Repeat tokens {self.factor} times", repeated + separate * skip_tokens * d)
+        yield elementwise("add", f"Add stage {self.skip}", "add", skip_tokens * d)

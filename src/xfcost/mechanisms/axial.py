@@ -65,8 +65,8 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
         return f"Masked {name[0].lower()}{name[1:]}" if self.causal else name
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        there = {other for axis in self.axes(grid) for other in line_through(axis, grid, token)}
-        return sorted(other for other in there if other <= token or not self.causal)
+        tokens = {other_token for axis in self.axes(grid) for other_token in line_through(axis, grid, token)}
+        return sorted(other_token for other_token in tokens if other_token <= token or not self.causal)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """The pairs of every axis; where there are several, a token meets itself on each of them, and counts once."""
@@ -79,23 +79,23 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """All axes of a volume are lines alike: ∛N."""
-        component, spot = super().in_letters(place)
-        return component, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, even=True))
+        component, lettered_place = super().in_letters(place)
+        return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, even=True))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         axes = self.axes(place.grid)
         if len(axes) == 1:
-            yield from self._along(axes[0], place)
+            yield from self._axis_rows(axes[0], place)
             return
         for axis in axes:
-            for row in self._along(axis, place):
+            for row in self._axis_rows(axis, place):
                 yield msgspec.structs.replace(
                     row, path=f"{axis}_{row.path}", title=f"{row.title} ({axis})", symbol=None
                 )
         n, d = place.grid.tokens, place.dim
         yield elementwise("sum", "Sum over the axes", "add", (len(axes) - 1) * n * d)
 
-    def _along(self, axis: Axis, place: Place) -> Iterator[Operation]:
+    def _axis_rows(self, axis: Axis, place: Place) -> Iterator[Operation]:
         n, d, side = place.grid.tokens, place.dim, axis_length(axis, place.grid)
         inner = self.inner(d)
         core: dict[str, Any] = {"queries": side, "keys": side, "groups": n // side, "heads": self.heads, "inner": inner}

@@ -153,7 +153,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
             fused=place.fused,
             masked=padded,
             prefix=prefix,
-            what=note,
+            label=note,
         )
 
     def as_full(self) -> Full:

@@ -104,8 +104,8 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
         mixing: Mixing = "local"
         reads = "W²" if isinstance(self.block, list) else "b + m" if self.before or self.after else "b"
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        yield move("query_blocks", "Pad queries, cut into blocks", blocks.filled * inner)
-        yield move("memory_blocks", "Pad keys and values, cut memory blocks", blocks.surrounded * 2 * inner)
+        yield move("query_blocks", "Pad queries, cut into blocks", blocks.query_padding * inner)
+        yield move("memory_blocks", "Pad keys and values, cut memory blocks", blocks.memory_elements * 2 * inner)
         if place.fused:
             yield Operation(
                 path="mask", title="Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys, symbol="mask"

@@ -171,7 +171,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         kernel = pointwise_kernel(grid)
         yield from convolution_and_norm(
-            ("conv1", "norm1"), "1×1 convolution", kernel, inner_place.grid, place.dim, width, of_input=True
+            ("conv1", "norm1"), "1×1 convolution", kernel, inner_place.grid, place.dim, width, raw_input=True
         )
         yield elementwise("act1", "Activation", "relu", inner_place.grid.tokens * width)
         yield from self._mixing(place)
@@ -179,7 +179,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         if self.squeeze is not None:
             yield from squeeze_rows(grid, width, self.squeezed(place))
         yield from convolution_and_norm(("conv3", "norm3"), "1×1 convolution", kernel, grid, width, place.out_dim)
-        yield from self.joined(place, "act3")
+        yield from self.residual_end(place, "act3")
 
     def _mixing(self, place: Place) -> Iterator[Operation]:
         """The 3×3 convolution or what stands in its place, and the norm behind it."""

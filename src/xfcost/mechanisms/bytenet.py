@@ -38,7 +38,7 @@ class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
         yield from norm("layer_norm", "norm1", n, half)
         yield elementwise("act2", "Activation", "relu", n * half)
         yield from self.zeros(place, half)
-        kernel = self.taps.kernel(place.grid).sides
+        kernel = self.dilated_kernel.kernel(place.grid).sides
         yield convolution("conv", "Convolution", outputs=n, kernel=kernel, width=half, out_width=half)
         yield from norm("layer_norm", "norm2", n, half)
         yield elementwise("act3", "Activation", "relu", n * half)

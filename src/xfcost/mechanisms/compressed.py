@@ -149,7 +149,7 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
             fused=place.fused,
             masked=bool(self.causal),
             prefix="compressed_",
-            what="compressed",
+            label="compressed",
             **mixing,
         )
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)

@@ -56,7 +56,7 @@ class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]
         wide = 2 * width if self.act == "glu" else width
-        kernel = self.taps.kernel(place.grid).sides
+        kernel = self.dilated_kernel.kernel(place.grid).sides
         yield from self.zeros(place, d)
         if self.form == "plain":
             sizes = {"width": d, "out_width": wide, "bias": self.bias}

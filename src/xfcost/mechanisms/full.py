@@ -87,8 +87,8 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
             raise ComponentError("bias", f"{self.bias.count} buckets cover more than `distance`, {self.bias.distance}")
 
     def label(self) -> str:
-        what = (self.heads_label() or "self-") + "attention"
-        return f"Causal {what}" if self.causal else what.capitalize()
+        name = (self.heads_label() or "self-") + "attention"
+        return f"Causal {name}" if self.causal else name.capitalize()
 
     def value_inner(self, width: Number) -> Number:
         return self.inner(width) if self.value_dim is None else self.heads * self.value_dim
@@ -152,18 +152,18 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
 
     def _talking(self, rows: Iterable[Operation], n: Number) -> Iterator[Operation]:
         """`rows` of an eager core, and between them how the heads talk."""
-        before = linear("proj_l", "Talking heads before the softmax", n * n, self.heads, self.heads)
-        after = linear("proj_w", "Talking heads after the softmax", n * n, self.heads, self.heads)
-        like = {"mixing": "global", "reads": "N", "reads_tokens": n, "heads": self.heads}
+        before_softmax = linear("proj_l", "Talking heads before the softmax", n * n, self.heads, self.heads)
+        after_softmax = linear("proj_w", "Talking heads after the softmax", n * n, self.heads, self.heads)
+        mixing = {"mixing": "global", "reads": "N", "reads_tokens": n, "heads": self.heads}
         entries = n * n * self.heads
         for row in rows:
             if row.core is not None:  # the scores, which proj_l keeps; every head waits for all: no traffic of one tile
                 yield msgspec.structs.replace(row, core=None, matrix=matrix(entries, kept=True))
-                yield msgspec.structs.replace(before, **like, matrix=matrix(entries, entries))
+                yield msgspec.structs.replace(before_softmax, **mixing, matrix=matrix(entries, entries))
             else:
                 yield row
             if row.matrix_kept:  # the softmax
-                yield msgspec.structs.replace(after, **like, matrix=matrix(entries, entries, kept=True))
+                yield msgspec.structs.replace(after_softmax, **mixing, matrix=matrix(entries, entries, kept=True))
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:

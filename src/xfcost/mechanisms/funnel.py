@@ -139,14 +139,16 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     def _pooling(self, path: str, title: str, place: Place) -> Iterator[Operation]:
         if self.stride == 1:
             return
-        pools, entering = self.pools(place.grid), 2 * self.queries(place.grid) * place.dim
+        pools, pooled_elements = self.pools(place.grid), 2 * self.queries(place.grid) * place.dim
         copied = 0 if self.truncate_seq else 1
         moved = (place.grid.total + copied) * place.dim if self.separate_cls else 0
-        more = {"moved": pools * moved, "mixing": "local", "reads": "2", "reads_tokens": 2}
+        facts = {"moved": pools * moved, "mixing": "local", "reads": "2", "reads_tokens": 2}
         if self.pool == "mean":
-            yield elementwise(path, title, "mean", pools * entering, **more)
+            yield elementwise(path, title, "mean", pools * pooled_elements, **facts)
         else:
-            yield Operation(path=path, title=title, comparisons=pools * entering, content_dependent=True, **more)
+            yield Operation(
+                path=path, title=title, comparisons=pools * pooled_elements, content_dependent=True, **facts
+            )
 
     def _terms(self, place: Place, queries: Number, keys: Number, inner: Number) -> Iterator[Operation]:
         """What is done to the position scores: token types are added, and [CLS] has neither."""
@@ -167,12 +169,12 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
                 content_dependent=True,
                 **mixing,
             )
-            last = matrix(entries, by_distance + entries, kept=fused and not self.separate_cls)
-            yield elementwise("type_add", "Add token types", "add", entries, matrix=last, **mixing)
+            bias_matrix = matrix(entries, by_distance + entries, kept=fused and not self.separate_cls)
+            yield elementwise("type_add", "Add token types", "add", entries, matrix=bias_matrix, **mixing)
         if self.separate_cls:
-            before = entries if self.token_types else by_distance
-            last = matrix(entries, before, kept=fused)
-            yield Operation(path="cls_mask", title="No position for [CLS]", matrix=last, **mixing)
+            live_entries = entries if self.token_types else by_distance
+            bias_matrix = matrix(entries, live_entries, kept=fused)
+            yield Operation(path="cls_mask", title="No position for [CLS]", matrix=bias_matrix, **mixing)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         yield from self._pooling("residual_pool", "Pool the residual stream", place)

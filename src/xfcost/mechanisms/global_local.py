@@ -78,8 +78,8 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         return grid.extra * grid.total + grid.tokens * grid.extra + band_pairs(grid.tokens, self.radius)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        component, spot = super().in_letters(place)
-        return component, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, extra="g"))
+        component, lettered_place = super().in_letters(place)
+        return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, extra="g"))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
@@ -88,24 +88,24 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         yield move("pad", "Pad queries to whole blocks", 0 if p == n else p * inner)
         band = BandedAttention(
             queries=p,
-            side=b,
-            beside=g,
+            block=b,
+            global_keys=g,
             heads=self.heads,
             inner=inner,
             pairs=band_pairs(n, self.radius),
-            pairs_beside=n * g,
+            global_pairs=n * g,
             reads="2r+1",
             reads_tokens=2 * self.radius + 1,
-            reads_both="2r+g+1" if g else "2r+1",
-            shifted=(p + 2 * b) * inner,
+            reads_with_global="2r+g+1" if g else "2r+1",
+            gathered=(p + 2 * b) * inner,
         )
         yield from band.rows()
         if g:
             yield from self._global(place, inner)
         if g and self.share_output:
             yield move("concat", "Join both kinds of tokens", (g + n) * inner)
-        both = n + g if self.share_output else n
-        yield linear("out", "Output projection W_O", both, inner, d, bias=self.projection_bias)
+        tokens = n + g if self.share_output else n
+        yield linear("out", "Output projection W_O", tokens, inner, d, bias=self.projection_bias)
         if g and not self.share_output:
             title = "Output projection W_O of global tokens"
             yield linear("global_out", title, g, inner, d, bias=self.projection_bias)
@@ -140,7 +140,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
             pairs=place.grid.extra * place.grid.total,
             fused=False,
             prefix="global_",
-            what="global tokens",
+            label="global tokens",
         )
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -84,14 +84,14 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
             keys=n,
             reads="N",
             learned=True,
-            of_input="memory",
+            raw_input="memory",
             prefix="induced_",
-            what="points read tokens",
+            label="points read tokens",
             **shared,
         )
         if self.induce == "mab":
             yield from self._rest_of_mab(d)
-        yield from cross_attention(queries=n, keys=k, reads="k", what="tokens read points", **shared)
+        yield from cross_attention(queries=n, keys=k, reads="k", label="tokens read points", **shared)
 
     def _rest_of_mab(self, d: Number) -> Iterator[Operation]:
         """LN(Z + rFF(Z)), Z = LN(I + …), on k points."""

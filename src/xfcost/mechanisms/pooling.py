@@ -145,16 +145,16 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         return Kernel(sizes, strides, tuple(size // 2 for size in sizes))
 
     @property
-    def reach(self) -> int | None:
+    def window_side(self) -> int | None:
         """W, where queries read the keys of their window alone."""
         return None
 
     def _read(self, grid: Grid) -> PooledReads:
         rank = len(grid.sides)
         query, key = ((per_axis(size, rank), per_axis(stride, rank)) for size, stride in self._pools)
-        alone = self.windows(grid)[1].total == 1
-        axes = pooled_axes(grid, query, key, self.reach)
-        return PooledReads(axes, grid.extra, weighed=not alone or self.residual_pooling != "none")
+        single_key = self.windows(grid)[1].total == 1
+        axes = pooled_axes(grid, query, key, self.window_side)
+        return PooledReads(axes, grid.extra, weighed=not single_key or self.residual_pooling != "none")
 
     @property
     def _pools(self) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
@@ -162,7 +162,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """The tokens of its keys and of its query; strides beyond the kernel leave some that go into no key."""
-        return self._read(grid).of(token)
+        return self._read(grid).reads(token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return self._read(grid).pairs()
@@ -174,7 +174,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         yield linear("qkv", "Q, K, V projections", grid.total, place.dim, 3 * inner, bias=self.projection_bias)
         for name, which in (("q", "q"), ("k", "kv"), ("v", "kv")):
             yield from self._pool(name, self.kernel(grid, which), grid, inner)  # type: ignore[arg-type]
-        yield from self.before(grid, inner)
+        yield from self.partition(grid, inner)
         mixing = self.mixing(grid)
         if self.bias == "decomposed":
             yield from decomposed_rows(
@@ -184,7 +184,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
                 heads=self.heads,
                 head_dim=inner // self.heads,
                 extra=grid.extra,
-                bound=self.reach is None,
+                bound=self.window_side is None,
                 fused=place.fused,
                 mixing=mixing | {"reads_tokens": keys.total},
             )
@@ -198,19 +198,19 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
             pairs=None,
             fused=place.fused,
             biased=self.bias == "decomposed",
-            beside=prod(counts) * self.heads * queries.total * keys.total if self.bias == "decomposed" else 0,
+            other_entries=prod(counts) * self.heads * queries.total * keys.total if self.bias == "decomposed" else 0,
             **mixing,
         )
-        yield from self.after()
+        yield from self.merge()
         outputs = self.out(place)[0]
         yield from self._add_queries(outputs, inner)
         yield linear("out", "Output projection W_O", outputs.total, inner, width, bias=self.projection_bias)
 
-    def before(self, grid: Grid, inner: Number) -> Iterator[Operation]:
+    def partition(self, grid: Grid, inner: Number) -> Iterator[Operation]:
         """What is done to queries, keys and values before they meet."""
         return iter(())
 
-    def after(self) -> Iterator[Operation]:
+    def merge(self) -> Iterator[Operation]:
         """What is done to what comes out."""
         return iter(())
 
@@ -226,36 +226,38 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     def _pool(self, name: str, kernel: Kernel | None, grid: Grid, inner: Number) -> Iterator[Operation]:
         if kernel is None:
             return
-        made, width = prod(kernel.out(grid.sides)), inner // self.heads
+        outputs_per_head, width = prod(kernel.out(grid.sides)), inner // self.heads
         path, title = f"pool_{name}", f"Pool {name.upper()} ({self.function})"
-        letters, reach = letter_power(self.pool_letter, len(kernel.sides)), prod(kernel.sides)
+        letters, window_side = letter_power(self.pool_letter, len(kernel.sides)), prod(kernel.sides)
         # a window of one token takes some of the tokens, and mixes none
-        read = {} if reach == 1 else {"mixing": "local", "reads": letters, "reads_tokens": reach}
-        joined = {"moved": (made + grid.extra) * inner} if grid.extra else {}
+        mixing = {} if window_side == 1 else {"mixing": "local", "reads": letters, "reads_tokens": window_side}
+        concatenated = {"moved": (outputs_per_head + grid.extra) * inner} if grid.extra else {}
         if self.function != "conv":
-            row = pooling(path, self.function, kernel, made * inner)
-            chosen = {"content_dependent": self.function == "max" and bool(read)}
-            yield msgspec.structs.replace(row, title=title, **read, **joined, **chosen)
+            row = pooling(path, self.function, kernel, outputs_per_head * inner)
+            max_facts = {"content_dependent": self.function == "max" and bool(mixing)}
+            yield msgspec.structs.replace(row, title=title, **mixing, **concatenated, **max_facts)
             return
         row = convolution(
             path,
             title,
-            outputs=made * self.heads,
+            outputs=outputs_per_head * self.heads,
             kernel=kernel.sides,
             width=width,
             out_width=width,
             groups=width,
             bias=False,
         )
-        yield msgspec.structs.replace(row, **read, **joined)
-        yield from norm("layer_norm", f"norm_{name}", (made + grid.extra) * self.heads, width)
+        yield msgspec.structs.replace(row, **mixing, **concatenated)
+        yield from norm("layer_norm", f"norm_{name}", (outputs_per_head + grid.extra) * self.heads, width)
 
     def _add_queries(self, outputs: Grid, inner: Number) -> Iterator[Operation]:
         if self.residual_pooling == "none":
             return
-        apart = outputs.extra if self.residual_pooling == "grid" else 0
-        moved = outputs.total * inner if apart else 0
-        yield elementwise("add_queries", "Add the pooled queries", "add", (outputs.total - apart) * inner, moved=moved)
+        special_tokens = outputs.extra if self.residual_pooling == "grid" else 0
+        moved = outputs.total * inner if special_tokens else 0
+        yield elementwise(
+            "add_queries", "Add the pooled queries", "add", (outputs.total - special_tokens) * inner, moved=moved
+        )
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         grid, width = place.grid, self.width(place)
@@ -265,9 +267,9 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
             )
         kernel = self.skip(grid)
         if kernel is not None:
-            made = prod(kernel.out(grid.sides))
-            row = pooling("residual_pool", "max", kernel, made * width)
-            moved = (made + grid.extra) * width if grid.extra else 0
+            outputs_per_head = prod(kernel.out(grid.sides))
+            row = pooling("residual_pool", "max", kernel, outputs_per_head * width)
+            moved = (outputs_per_head + grid.extra) * width if grid.extra else 0
             pooled = sum(1 for side in kernel.sides if side > 1)
             yield msgspec.structs.replace(
                 row,
@@ -280,14 +282,14 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
         grid = place.grid
-        covered = prod(len(axis.covered(0)) for axis in self._read(grid).axes)
-        if self.reach is None and covered < grid.tokens:
+        tokens_in_keys = prod(len(axis.covered_tokens(0)) for axis in self._read(grid).axes)
+        if self.window_side is None and tokens_in_keys < grid.tokens:
             sizes, steps = (sides_text(per_axis(value, len(grid.sides))) for value in (self.kv_size, self.kv_stride))
             yield (
-                f"keys of {sizes} tokens at every {steps}: {covered:,} of {grid.tokens:,} tokens go into one, the rest "
+                f"keys of {sizes} tokens at every {steps}: {tokens_in_keys:,} of {grid.tokens:,} tokens go into one, the rest "
                 "into none"
             )
-        if self.bias == "decomposed" and self.reach is None:
+        if self.bias == "decomposed" and self.window_side is None:
             yield (
                 "tables of relative positions have 2·max(q, k) - 1 rows along an axis of q queries and k keys, bound "
                 "to the resolution; those for another one can be interpolated from them, once, on the weights"

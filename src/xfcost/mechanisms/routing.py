@@ -175,7 +175,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             pairs=self._cluster_pairs(clusters),
             fused=place.fused,
             masked=masked,
-            beside=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
+            other_entries=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
         ):
             yield msgspec.structs.replace(row, **mixing) if row.mixes else row
         add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
@@ -221,7 +221,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             fused=place.fused,
             masked=True,
             prefix="local_",
-            what="local",
+            label="local",
             **mixing,
         )
 

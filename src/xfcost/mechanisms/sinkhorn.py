@@ -162,7 +162,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
             pairs=None,
             fused=place.fused,
             masked=masked,
-            beside=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
+            other_entries=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
             **mixing,
         )
 

@@ -189,16 +189,16 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         n, g, s, dilation = place.grid.total, self.global_tokens, self.half, self.dilation
         band = BandedAttention(
             queries=p,
-            side=s,
-            beside=g,
+            block=s,
+            global_keys=g,
             heads=self.heads,
             inner=inner,
             pairs=self._band(n - g),
-            pairs_beside=g * (n - g),
+            global_pairs=g * (n - g),
             reads="w" if self.causal else "w+1",
             reads_tokens=self.window + (0 if self.causal else 1),
-            reads_both="w" if self.causal else "w+g+1" if g else "w+1",
-            shifted=(p + 2 * s * dilation) * self.kv_inner(place.dim),
+            reads_with_global="w" if self.causal else "w+g+1" if g else "w+1",
+            gathered=(p + 2 * s * dilation) * self.kv_inner(place.dim),
             shared=self.shared,
         )
         if not self.causal:
@@ -222,7 +222,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
             fused=False,
             masked=True,
             prefix="global_",
-            what="global tokens",
+            label="global tokens",
         )
         yield move("overwrite", "Put the global tokens' rows in place", p * inner)
 

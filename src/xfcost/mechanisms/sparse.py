@@ -185,7 +185,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         return 2 if self.integration == "heads" else 1
 
     def _memory_blocks(self, path: str, place: Place, blocks: Blocks) -> Operation:
-        around = blocks.surrounded if self.pattern == "strided" else 0
+        around = blocks.memory_elements if self.pattern == "strided" else 0
         width = (self.inner(place.dim) + self.key_inner(place.dim)) // self._share
         return move(path, "Pad keys and values, cut memory blocks", around * width)
 
@@ -209,7 +209,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
             masked=True,
             mask_in_place=True,
             prefix=f"{factor}_",
-            what=factor,
+            label=factor,
         )
 
     def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:

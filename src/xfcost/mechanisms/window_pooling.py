@@ -54,7 +54,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
         return "Window pooling attention"
 
     @property
-    def reach(self) -> int | None:
+    def window_side(self) -> int | None:
         return self.window
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
@@ -85,7 +85,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
         )
         return query_sides, key_sides
 
-    def before(self, grid: Grid, inner: Number) -> Iterator[Operation]:
+    def partition(self, grid: Grid, inner: Number) -> Iterator[Operation]:
         query_sides, key_sides = self.padded(grid)
         for name, sides, padded in (
             ("q", self.queries(grid), query_sides),
@@ -95,7 +95,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
             moved = 0 if padded == sides else prod(padded) * inner
             yield move(f"partition_{name}", f"Cut {name.upper()} into windows", moved)
 
-    def after(self) -> Iterator[Operation]:
+    def merge(self) -> Iterator[Operation]:
         yield move("merge", "Join windows, crop", symbol="")
 
     def notes(self, place: Place) -> Iterator[str]:

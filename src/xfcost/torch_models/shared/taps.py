@@ -20,13 +20,13 @@ def convolution(
     decodes: bool,
 ) -> Convolution:
     """The config's kernel, dilated; decoding, over the inputs of its taps alone."""
-    kernel, dilation = config.taps.kernel(place.grid), 1 if decodes else config.dilation
+    kernel, dilation = config.dilated_kernel.kernel(place.grid), 1 if decodes else config.dilation
     return Convolution(*widths, kernel, groups=groups, bias=bias, dilation=dilation)
 
 
 def zeros_before(config: ConvolutionMixer, place: Place) -> ZerosBefore | None:
     """What a causal config puts before the first token, where it does."""
-    return ZerosBefore(config.taps.back) if config.taps.padded(place.grid) else None
+    return ZerosBefore(config.dilated_kernel.back) if config.dilated_kernel.padded(place.grid) else None
 
 
 def padded(pad: ZerosBefore | None, x: Tensor) -> Tensor:
