@@ -1,4 +1,4 @@
-"""Additive attention inside a recurrent decoder: every step asks the encoder's tokens with the state before it."""
+"""Additive attention in a recurrent decoder: every step attends to the encoder's tokens with its previous state."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     N steps, M tokens of the memory of width E, a state of h, k hidden units of the alignment.
 
-        keys          M·E·k MACs: U h_j for all tokens, once and not in every step
+        keys          M·E·k MACs: U h_j for all tokens, once for all steps
         query         N·h·k MACs
-        add, tanh     N·M·k elements, which no counter of products sees
+        add, tanh     N·M·k elements
         energies      N·M·k MACs, N·M entries
         softmax       N·M elements
         weighted_sum  N·M·E MACs
@@ -43,7 +43,7 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether the context c_t is multiplied by a gate β_t of the state (Xu et al. 2015, §4.2.1)."""
 
     def operations(self, place: Place, units: Number, *, learned: bool) -> Iterator[Operation]:
-        """What every step costs, all steps together; the keys apart. Is the first state `learned`, or zeros?"""
+        """Rows of all steps, without the keys. Is the first state `learned`, or zeros?"""
         n, m, width = place.grid.total, _memory_tokens(place), place.memory_dim
         pairs = n * m
         mixing: dict[str, Any] = {"mixing": "global", "reads": "M", "reads_tokens": m, "content_dependent": True}
@@ -51,7 +51,7 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         yield elementwise("add", "Alignment: query + key", "add", pairs * self.hidden, **mixing)
         yield elementwise("tanh", "Alignment: tanh", "tanh", pairs * self.hidden, **mixing)
         energies = linear("energies", "Alignment energies", pairs, self.hidden, 1, bias=self.bias)
-        # one step's are alive at once; training keeps those of all
+        # one step's are alive at once; training saves all
         energy_facts = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
         yield msgspec.structs.replace(energies, **energy_facts, **static_weights(mixing))
         yield elementwise(
@@ -68,13 +68,13 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return linear("keys", "Alignment: keys", _memory_tokens(place), place.memory_dim, self.hidden, bias=self.bias)
 
     def cached_memory(self, place: Place) -> Operation:
-        """U h_j and h_j, which every step reads."""
+        """The cache of U h_j and h_j, which every decode step reads."""
         cached = _memory_tokens(place) * (self.hidden + place.memory_dim)
         return Operation(path="cache", title="Cached keys and tokens of the memory", cache=Cached(cached))
 
 
 def _of_states(row: Operation, steps: Number, learned: bool) -> Operation:
-    """A map of the states before every step: a first one of zeros asks for no gradient."""
+    """A map of the previous states; a first state of zeros needs no gradient."""
     return row if learned else msgspec.structs.replace(row, backward_macs=2 * row.macs - row.macs // steps)
 
 
@@ -84,10 +84,10 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reads_state_before: ClassVar[bool] = True
 
     hidden: Width
-    """Outputs l; 2·l numbers are computed and the larger of every two is kept."""
+    """Outputs l; 2·l numbers are computed, and the larger of every two is the output."""
 
     def out(self, place: Place) -> Number:
-        """The width that leaves."""
+        """Output width."""
         return self.hidden
 
     def operations(self, place: Place, units: Number, *, bias: bool) -> Iterator[Operation]:
@@ -106,7 +106,7 @@ class Sum(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     reads_state_before: ClassVar[bool] = False
 
     def out(self, place: Place) -> Number:
-        """The width that leaves."""
+        """Output width."""
         return place.dim
 
     def operations(self, place: Place, units: Number, *, bias: bool) -> Iterator[Operation]:
@@ -122,7 +122,7 @@ Readout = Maxout | Sum
 
 
 def _sum(elements: Number) -> Operation:
-    """Three maps (or two and the input) added."""
+    """The sum of three terms."""
     return Operation(path="readout_add", title="Readout: sum", flops=elements * 2 * FLOPS_PER_ELEMENT["add"])
 
 
@@ -134,9 +134,9 @@ Start = Literal["zeros", "encoder", "backwards", "mean"]
 
 
 def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> Iterator[Operation]:
-    """The decoder's first state, of as many `numbers`, out of the memory: tanh(W h + b).
+    """The decoder's first state of `numbers` elements, from the memory: tanh(W h + b).
 
-    backwards   h is what the encoder's backward direction says of the first token (Bahdanau et al. 2015, A.2.2)
+    backwards   h is the encoder's backward state at the first token (Bahdanau et al. 2015, A.2.2)
     mean        h is the mean of all tokens (Xu et al. 2015, §3.1.2)
     """
     if start not in {"backwards", "mean"}:
@@ -153,7 +153,7 @@ def first_state(start: Start, place: Place, numbers: Number, *, bias: bool) -> I
 
 
 def check_attend(component: Recurrent, place: Place) -> None:
-    """Raise ComponentError where a recurrent layer can't attend to the other stream."""
+    """Raise ComponentError where a recurrent layer can't attend to the encoder."""
     if place.memory is None:
         raise ComponentError("attend", "reads an encoder's output, and the spec has no `encoder:`")
     if component.bidirectional:

@@ -39,18 +39,18 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
 ) -> Iterator[Operation]:
     """softmax(QKᵀ/√d_k + bias)V on `groups` groups of `queries` × `keys` tokens, h heads, h·d_k = `inner`.
 
-    Values are as wide as keys, or `values` in all heads together. Where a head of keys and values is `shared` by
-    several of queries, that changes no product; it is read once for all of them.
+    Values are as wide as keys, or `values` in all heads together. A key and value head `shared` by several query heads
+    costs the same MACs, and is read once for all of them.
 
         scale          G·n·inner multiplications, where scores are `scaled`
         scores         G·n·m·inner MACs, G·h·n·m entries
-        softmax        G·h·n·m elements, as many entries beside those of the scores; training keeps these
+        softmax        G·h·n·m elements, as many entries beside the scores; training saves these
         weighted_sum   G·n·m·values MACs
 
-    Vaswani et al. 2017, equation 1. Fused, the same work is one row (`attention`) that keeps one log-sum-exp per query
-    and head in place of the matrix (Dao et al. 2022, §3.1); its backward pass works the scores out again, a fifth
-    product beside the four gradients (algorithm 4). Masking is a choice, 0 FLOPs, in both, and makes another matrix
-    unless it is done `mask_in_place`. All the while other matrices are alive, with `beside` entries (position scores).
+    Vaswani et al. 2017, equation 1. Fused, the same work is one row (`attention`) that saves one log-sum-exp per query
+    and head in place of the matrix (Dao et al. 2022, §3.1); its backward pass recomputes the scores, a fifth product
+    beside the four gradients (algorithm 4). Masking costs 0 FLOPs, and writes another matrix unless `mask_in_place`.
+    Other matrices of `other_entries` (position scores) are alive meanwhile.
 
     A mechanism with several cores tells them apart by `prefix` (`local_` gives `local_scores`, as the
     module's core stands under the name `local`) and by `what` (in brackets after every title).
@@ -149,7 +149,7 @@ class _CoreParts(NamedTuple):
     softmax: Number
     pairs: Number
     masked: Matrix | None
-    """What the mask gives."""
+    """The masked scores."""
     mixing: dict[str, Any]
     core: Core
 

@@ -1,4 +1,4 @@
-"""A band of keys around every query, in blocks, and a few keys that all queries read."""
+"""Banded attention in blocks: keys around every query, and a few global keys that all queries read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from xfcost.ledger.operation import Operation
 
 
 class BandedAttention(NamedTuple):
-    """P queries in blocks of s, each reading 3s keys of the band and g keys beside it; h heads, all `inner` wide.
+    """P queries in blocks of s read 3s keys of their band and g global keys; h heads, h·d_k = `inner`.
 
-    A head of keys and values may be `shared` by several of queries; it is read, and shifted, once for all of them.
+    A key and value head may be `shared` by several query heads, and is gathered once for them.
 
     scores               P·3s·inner MACs, P·h·3s entries kept (or as `score_macs` says)
     global_key_scores    P·g·inner MACs, P·h·g entries kept
@@ -31,13 +31,13 @@ class BandedAttention(NamedTuple):
     heads: Number
     inner: Number
     pairs: Number
-    """Of the band alone."""
+    """Pairs of the band."""
     global_pairs: Number
     reads: str
-    """Of the band alone; with the keys beside it, `reads_with_global`."""
+    """Tokens read in the band, in letters; `reads_with_global` includes the global keys."""
     reads_tokens: Number
     gathered: Number
-    """Elements of the keys with their padding, and of the values."""
+    """Elements of the keys gathered with their padding; the values have as many."""
     reads_with_global: str
     score_macs: Number | None = None
     score_moved: Number | None = None
@@ -59,7 +59,7 @@ class BandedAttention(NamedTuple):
             p * 3 * s * inner if self.score_macs is None else self.score_macs,
             moved=self.gathered if self.score_moved is None else self.score_moved,
             attention_entries=p * h * 3 * s,
-            matrix=matrix(p * h * 3 * s),  # the mask is in its place
+            matrix=matrix(p * h * 3 * s),  # masked in place
             core=Core(p // s * h // self.shared, s * self.shared, 3 * s + g, inner // h),
             pairs=self.pairs,
             symbol="QKᵀ",
@@ -93,6 +93,6 @@ class BandedAttention(NamedTuple):
 
 
 def band_pairs(tokens: Number, block: Number) -> Number:
-    """Pairs of a row of `tokens` where each reads `side` tokens on both sides and itself, less where the row ends."""
+    """Pairs where each of `tokens` reads `block` tokens on both sides and itself, less at the ends."""
     longest = lesser(block, tokens - 1)
     return tokens * (2 * longest + 1) - longest * (longest + 1)

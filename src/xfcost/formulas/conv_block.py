@@ -1,4 +1,4 @@
-"""What the blocks of residual networks share: a stride, a shortcut of their own, convolution–norm–activation."""
+"""Base of residual networks' blocks: a stride, a shortcut of their own, convolution–norm–activation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from xfcost.ledger.operation import Operation
 class ConvBlock(Mixer, frozen=True, kw_only=True):
     """relu(f(x) + shortcut(x)), f being convolutions with batch norms (He et al. 2016, §3.3 and §4.1).
 
-    A block brings the width to its stage's, and with a stride s leaves each s-th position along every axis. Where the
-    shape changes the shortcut is a 1×1 convolution with a batch norm (option B), elsewhere x itself. No convolution has
-    a bias: the norm behind it has.
+    The output has the stage's width and, with a stride s, every s-th position along every axis. Where the shape changes
+    the shortcut is a 1×1 convolution with a batch norm (option B), else x itself. Convolutions have no bias; the norms
+    after them have one.
     """
 
     residual: Literal["none"] = "none"
@@ -35,7 +35,7 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
         return True
 
     def kernels(self, grid: Grid) -> Sequence[Kernel]:
-        """The kernels of f, in their order."""
+        """The kernels of f, in order."""
         raise NotImplementedError
 
     def check(self, place: Place) -> None:
@@ -52,7 +52,7 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
         return receptive_field(self.kernels(grid), grid, [token])
 
     def residual_end(self, place: Place, last: str) -> Iterator[Operation]:
-        """The block's end: the shortcut's convolution and norm, where there is one; the sum; an activation."""
+        """The block's end: the shortcut's convolution and norm, if any, the sum, an activation."""
         grid, width = self.out(place)
         if self.projects(place):
             names = ("shortcut_conv", "shortcut_norm")
@@ -64,7 +64,7 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
 
 
 def strided_grid(grid: Grid, stride: int) -> Grid:
-    """Each `stride`-th position along every axis, the first among them."""
+    """Every `stride`-th position along every axis, from the first."""
     return Grid(tuple(ceil_div(side, stride) for side in grid.sides))
 
 
@@ -79,7 +79,7 @@ def convolution_and_norm(  # noqa: PLR0913 - one formula, in its letters
     *,
     raw_input: bool | None = None,
 ) -> Iterator[Operation]:
-    """A convolution without bias that leaves `grid`, and its batch norm."""
+    """A convolution without bias with output `grid`, and its batch norm."""
     path, norm_path = paths
     row = convolution(
         path,

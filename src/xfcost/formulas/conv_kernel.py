@@ -1,4 +1,4 @@
-"""A kernel that slides over a grid of any rank (convolutions, pools): its sizes, what it gives, its rows' formulas."""
+"""Kernels of convolutions and pools on a grid of any rank: output sizes, receptive fields, pooling rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def per_axis(value: int | list[int], rank: int) -> tuple[int, ...]:
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """A kernel on a grid: its sides, its stride and the padding before and after, axis by axis."""
+    """A kernel's sides, stride and padding (the same before and after), axis by axis."""
 
     sides: tuple[Number, ...]
     stride: tuple[Number, ...]
@@ -49,10 +49,10 @@ class Kernel(msgspec.Struct, frozen=True):
         )
 
     def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The sides that give `sides`: along each axis as many strides, where that does, else the fewest.
+        """Input sides that give the output `sides`: a multiple of the stride where possible, else the smallest.
 
         Raises:
-            ComponentError: none do, for padding alone gives more.
+            ComponentError: padding alone gives a larger output.
         """
         least = self.out((1,) * len(sides))
         if any(side < smallest for side, smallest in zip(sides, least, strict=True)):
@@ -70,11 +70,11 @@ class Kernel(msgspec.Struct, frozen=True):
 
     @property
     def overlaps(self) -> bool:
-        """Does a position go into two outputs? Not where the stride is at least the kernel."""
+        """Do neighbouring outputs share input positions (stride below the kernel)?"""
         return any(step < kernel for kernel, step in zip(self.sides, self.stride, strict=True))
 
     def reads(self, sides: tuple[int, ...], output: int) -> Sequence[int]:
-        """The positions of a grid of `sides`, in raster order, that go into the output of that number; no padding."""
+        """Positions of a grid of `sides`, in raster order, that an output reads; padding excluded."""
         runs = []
         for side, out, kernel, step, padding in zip(
             reversed(sides),
@@ -93,7 +93,7 @@ class Kernel(msgspec.Struct, frozen=True):
         return tokens
 
     def pairs(self, sides: tuple[Number, ...]) -> Number:
-        """Pairs of an output and a position that goes into it: ∏ over the axes of k·outputs less what is padding."""
+        """Pairs of an output and a position that it reads: ∏ over the axes of k·outputs less the padding."""
         return prod(self.pairs_along(sides))
 
     def pairs_along(self, sides: tuple[Number, ...]) -> tuple[Number, ...]:
@@ -107,7 +107,7 @@ class Kernel(msgspec.Struct, frozen=True):
         )
 
     def check(self, grid: Grid) -> None:
-        """Raise ComponentError where it can't stand on `grid`."""
+        """Raise ComponentError where the kernel does not fit `grid`."""
         check_no_special_tokens(grid, "a kernel slides over a grid")
         for side, kernel, padding in zip(grid.sides, self.sides, self.padding, strict=True):
             if side + 2 * padding < kernel:
@@ -119,7 +119,7 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 def _outside(most: Number, outputs: Number, step: Number, kernel: Number) -> Number:
-    """What kernels stick out at one end: `most`, `most` - step, …, above 0, and of none more than the whole kernel."""
+    """Padding read at one end: `most`, `most` - step, … above 0, at most the kernel each."""
     return _falling(most, outputs, step) - _falling(most - kernel, outputs, step)
 
 
@@ -131,7 +131,7 @@ def _falling(most: Number, outputs: Number, step: Number) -> Number:
 
 
 def check_mean_pool(kernel: Kernel, grid: Grid) -> None:
-    """Raise ComponentError where torch takes no mean: of a volume smaller than the kernel, padded or not."""
+    """Raise ComponentError where torch has no mean pool: a volume smaller than the kernel."""
     sides = grid.sides
     if len(sides) > PLANE and any(side < size for side, size in zip(sides, kernel.sides, strict=True)):
         size = max(kernel.sides)
@@ -141,7 +141,7 @@ def check_mean_pool(kernel: Kernel, grid: Grid) -> None:
 
 
 def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], padding: int | list[int] | None) -> Kernel:
-    """The kernel on `grid`; padding is half the kernel where it isn't given, and none where kernels don't overlap.
+    """The kernel on `grid`; default padding is half the kernel, or none where kernels don't overlap.
 
     Raises:
         ComponentError: a list has another length than the grid has axes.
@@ -173,7 +173,7 @@ def disjoint_kernel_in_letters(component: ComponentT, place: Place, grid: Grid, 
 
 
 def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: Number) -> Operation:
-    """Of `elements` that leave, each the maximum or the mean of a kernel's."""
+    """A max-pool or average pool with `elements` output elements."""
     work = elements * prod(kernel.sides)
     row = Operation(path=path, title="Max-pool", comparisons=work)
     if form == "mean":
@@ -185,7 +185,7 @@ def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: N
 
 
 def unread_note(kernel: Kernel, grid: Grid) -> Iterator[str]:
-    """A note where positions go into no output: between the steps of a kernel, or the last rows or columns."""
+    """A note on positions that no output reads: between strides, or at the far border."""
     remainder = tuple(
         max(0, (side + 2 * padding - size) % step - padding)
         for side, size, step, padding in zip(grid.sides, kernel.sides, kernel.stride, kernel.padding, strict=True)

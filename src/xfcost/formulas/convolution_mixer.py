@@ -1,4 +1,4 @@
-"""Mixers that read taps along a sequence, or around a token of any grid."""
+"""Base of mixers that convolve a sequence or a grid with a dilated kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
 
 
 class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
-    """What mixes by taps along a sequence, or around a token of any grid."""
+    """A convolution of stride 1 on a sequence or a grid, dilated and perhaps causal."""
 
     size: Annotated[Side, Letter("W")] = 3
     """Kernel side W, odd unless it is causal."""
@@ -37,7 +37,7 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
 
     @property
     def dilated_kernel(self) -> DilatedKernel:
-        """Where it reads."""
+        """Its kernel: W taps, dilation δ."""
         return DilatedKernel(self.size, self.dilation, bool(self.causal))
 
     def check(self, place: Place) -> None:
@@ -54,13 +54,13 @@ class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
         return " ".join(word for word in words if word).capitalize()
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One position; the (W - 1)·δ inputs before it are kept, and their zeros before the first token with them."""
+        """One position; the last (W - 1)·δ inputs are cached."""
         if not self.causal:
             yield from super().decoding(place)
         yield from decode_step(self.operations(single_token(place)), place.grid.total)
 
     def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
-        """Zeros before the first token, where it is causal."""
+        """Causal zero padding before the first token."""
         if padded := self.dilated_kernel.padded(place.grid):
             cached_inputs = tuple(convolution_cache_write(width, self.size, self.dilation))
             yield move("pad", "Zeros before the tokens", padded * width, in_decode=cached_inputs)

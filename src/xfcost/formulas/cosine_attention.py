@@ -1,4 +1,4 @@
-"""Scaled cosine attention: what becomes of queries and keys before their product; rows of a component."""
+"""Scaled cosine attention: normalised queries and keys, and a learned temperature."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xfcost.ledger.operation import Operation
 def scaled_cosine(tokens: Number, heads: Number, inner: Number) -> Iterator[Operation]:
     """Scores cos(q, k)/τ of n tokens' queries and keys, h heads, h·d_k = `inner` (Liu et al. 2022, equation 2).
 
-        cosine_normalize    2·n·inner elements: queries and keys of length 1
+        cosine_normalize    2·n·inner elements: queries and keys normalised to length 1
         cosine_temperature  h learned logarithms of 1/τ, no more than log 100, and their exponentials; once
         cosine_scale        n·inner multiplications: queries by their head's 1/τ
 

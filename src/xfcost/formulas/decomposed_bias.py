@@ -1,4 +1,4 @@
-"""Decomposed relative positions: a bias for every pair, the sum of one term per axis of the grid."""
+"""Decomposed relative position bias: the sum of one term per axis of the grid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Sides = tuple[Number, ...]
 
 
 def distances(queries: Sides, keys: Sides) -> Sides:
-    """Rows of each axis's table: 2·max(q, k) - 1, as far apart as two places of the finer grid can be."""
+    """Rows of each axis's table: 2·max(q, k) - 1 distances."""
     return tuple(2 * greater(q, k) - 1 for q, k in zip(queries, keys, strict=True))
 
 
@@ -42,12 +42,10 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
 
         tables            Σ (2·max(qₐ, kₐ) - 1)·d_k parameters, for all heads; Σ qₐ·kₐ·d_k looked up, once for a batch
         position_scores   G·h·P·d_k·Σ kₐ MACs
-        spread            the terms added up for all pairs, from the last axis on; nothing for extra tokens
+        spread            the sum of the terms for all pairs, from the last axis on; none for special tokens
 
-    What comes out is the attention's bias, which a `fused` kernel keeps for its backward pass.
-
-    The tables' rows are as many as the grid's sides make them, so that another resolution needs others (which the
-    public code interpolates linearly).
+    A `fused` kernel saves this bias for its backward pass. The tables' rows depend on the grid's sides: another
+    resolution needs other tables, which the public code interpolates linearly.
     """
     query_count = prod(queries)
     looked_up = sum(q * k for q, k in zip(queries, keys, strict=True)) * head_dim

@@ -1,4 +1,4 @@
-"""Where a convolution without stride reads: W taps along every axis, dilated, around a token or up to it."""
+"""Dilated kernels of stride 1: the tokens that they read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from xfcost.ledger.number import Number
 
 
 class DilatedKernel(msgspec.Struct, frozen=True):
-    """W taps, δ apart, along every axis: around each token or, causal, up to it; zeros beyond the border."""
+    """W taps, δ apart, along every axis: centred on each token or, causal, ending at it; zeros beyond the border."""
 
     size: Number
     dilation: Number
     causal: bool
 
     def check(self, grid: Grid) -> None:
-        """Raise ComponentError where `size` has no middle, or where tokens stand outside the grid or have no order."""
+        """Raise ComponentError for special tokens, a causal kernel on several axes, or an even centred kernel."""
         check_no_special_tokens(grid, "a kernel slides over a grid")
         if self.causal and len(grid.sides) > 1:
             raise ComponentError("causal", f"tokens of a grid ({grid.shape_text()}) have no order; write causal: false")
@@ -37,21 +37,21 @@ class DilatedKernel(msgspec.Struct, frozen=True):
 
     @property
     def back(self) -> Number:
-        """How far before a token it reads."""
+        """Reach before a token, in tokens."""
         return (self.size - 1 if self.causal else self.size // 2) * self.dilation
 
     def kernel(self, grid: Grid) -> Kernel:
-        """The kernel and its padding; a causal one finds its zeros before the tokens already."""
+        """The kernel and its padding; causal inputs are padded beforehand."""
         rank = len(grid.sides)
         padding = 0 if self.causal else self.back
         return Kernel((self.size,) * rank, (1,) * rank, (padding,) * rank)
 
     def padded(self, grid: Grid) -> Number:
-        """Tokens that are written to put zeros before a causal kernel's first; else none."""
+        """Tokens written by the causal zero padding; 0 without."""
         return grid.tokens + self.back if self.causal and self.size > 1 else 0
 
     def reads(self, grid: Grid, token: int) -> Sequence[int]:
-        """The tokens that go into the answer at `token`, in raster order."""
+        """The tokens that output `token` reads, in raster order."""
         first_offset = -self.back
         offsets = [first_offset + tap * self.dilation for tap in range(self.size)]
         lines = []

@@ -21,8 +21,8 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
     glu    N·H multiplications
     down   N·H·d MACs
 
-    Three matrices stand where the plain network has two. H = 8d/3, where it isn't given, has the parameters and MACs of
-    the plain one with H = 4d; models round it up (LLaMA to a multiple of 256).
+    Three matrices in place of two. The default H = 8d/3 has the parameters and MACs of the plain network with H = 4d;
+    models round it up (LLaMA to a multiple of 256).
     """
 
     hidden: Width | None = None
@@ -32,7 +32,7 @@ class GatedMlp(PerToken, frozen=True, kw_only=True):
 
     @property
     def activation(self) -> ActKind:
-        """What bends the gate."""
+        """Activation function of the gate."""
         raise NotImplementedError
 
     def check(self, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""The axes of a grid by name, whatever its rank: a row runs along the last axis, a column along the one before it."""
+"""Axes of a grid by name: a row runs along the last axis, a column along the second to last."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 
 Axis = Literal["row", "column", "depth"]
-# From the last axis of the grid backwards.
+# From the last axis backwards.
 AXES: Final[tuple[Axis, ...]] = ("row", "column", "depth")
 
 
 def axis_index(axis: Axis, grid: Grid) -> int:
-    """Which of the grid's sides runs along `axis`: 1 for a row of H×W, 2 for a row of D×H×W."""
+    """Index of `axis` among the grid's sides: 1 for a row of H×W, 2 for a row of D×H×W."""
     return len(grid.sides) - 1 - AXES.index(axis)
 
 
@@ -35,10 +35,10 @@ def line_through(axis: Axis, grid: Grid, token: int) -> Sequence[int]:
 
 
 def check_axis(field: str, axis: Axis, grid: Grid) -> None:
-    """Refuse an axis that the grid has not.
+    """Raise ComponentError where the grid has no such axis.
 
     Raises:
-        ComponentError: naming `field`, with the axes that there are.
+        ComponentError: naming `field`, with the axes of the grid.
     """
     if AXES.index(axis) >= len(grid.sides):
         axes = " or ".join(repr(name) for name in AXES[: len(grid.sides)])
@@ -46,6 +46,6 @@ def check_axis(field: str, axis: Axis, grid: Grid) -> None:
 
 
 def check_shift(field: str, axis: Axis, grid: Grid) -> None:
-    """Refuse a shift along an axis that the grid has not, and one of tokens outside the grid."""
+    """Raise ComponentError where the grid has no such axis, or has special tokens."""
     check_axis(field, axis, grid)
     check_no_special_tokens(grid, "tokens shift on a grid", field=field)

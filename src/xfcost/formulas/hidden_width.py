@@ -1,4 +1,4 @@
-"""The hidden width of a feed-forward network: `hidden` as it is given, or `ratio` times the width that comes in."""
+"""The hidden width of a feed-forward network: `hidden`, or `ratio` times the input width."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Ratio = Annotated[float, msgspec.Meta(gt=0, le=1024)]
 
 
 def hidden_width(hidden: int | None, ratio: float, width: Number) -> Number:
-    """`hidden` where it is given, else ratio·width as it is written: 1.1 is eleven tenths, not the float nearest to it.
+    """`hidden`, else ratio·width in decimal arithmetic: 1.1 is eleven tenths, not the nearest float.
 
-    An int where it is whole.
+    An int where the product is whole.
     """
     if hidden is not None:
         return hidden

@@ -1,4 +1,4 @@
-"""The neighbourhood of a position on a grid: a window of W positions along every axis, centred on it, gathered."""
+"""Neighbourhoods on a grid: gathered windows of W positions along every axis, centred on each position."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ WindowSide = Annotated[int, msgspec.Meta(ge=3, le=2**8 - 1)]
 
 
 class Neighbourhood(msgspec.Struct, frozen=True):
-    """Windows of W positions along every axis of a grid, around each of its positions or each s-th.
+    """Windows of W positions along each of r axes, centred on every s-th position of a grid.
 
-    Over the border stand zeros, which are no tokens. A window has W^r places whether tokens stand there or not.
+    Beyond the border are zeros. A window has W^r positions, padding included.
     """
 
     grid: Grid
@@ -33,7 +33,7 @@ class Neighbourhood(msgspec.Struct, frozen=True):
     """s."""
 
     def check(self) -> None:
-        """Raise ComponentError where windows can't stand."""
+        """Raise ComponentError where the windows do not fit the grid."""
         if self.size % 2 == 0:
             raise ComponentError(
                 "size",
@@ -43,12 +43,12 @@ class Neighbourhood(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> int:
-        """r, the axes of the grid."""
+        """r, the number of axes."""
         return len(self.grid.sides)
 
     @property
     def reach(self) -> Number:
-        """Positions on either side."""
+        """Positions on either side of the centre, (W - 1)/2."""
         return self.size // 2
 
     @property
@@ -63,11 +63,11 @@ class Neighbourhood(msgspec.Struct, frozen=True):
 
     @property
     def mixing(self) -> dict[str, Any]:
-        """How the rows that work on windows mix."""
+        """Attributes of rows that mix a window's tokens."""
         return {"mixing": "local", "reads": letter_power("W", self.rank), "reads_tokens": self.places}
 
     def tokens(self, token: int, *, cell: bool = False) -> list[int]:
-        """What the window of output `token` holds; with `cell`, all windows of the s^r positions from there on."""
+        """Tokens in the window of output `token`; with `cell`, in the windows of its stride cell's s^r positions."""
         extent = self.stride - 1 if cell else 0
         tokens_found = [0]
         for side, position in zip(self.grid.sides, _unravel(token, self.out.sides), strict=True):
@@ -82,12 +82,12 @@ class Neighbourhood(msgspec.Struct, frozen=True):
         return prod(_reached(side, self.stride, self.reach, self.reach + extent) for side in self.grid.sides)
 
     def gather(self, path: str, title: str, width: Number) -> Operation:
-        """Every window's vectors of `width` beside each other: the grid with its border of zeros, then the windows."""
+        """Gather of every window's vectors of `width`: the zero-padded grid, then the windows."""
         bordered = prod(side + 2 * self.reach for side in self.grid.sides)
         return move(path, title, (bordered + self.out.tokens * self.places) * width)
 
     def notes(self, what: str) -> Iterator[str]:
-        """How many places of windows hold no token; `what` becomes of them."""
+        """A note on padding inside the windows; `what` says what becomes of it."""
         places, tokens_read = self.out.tokens * self.places, self.pairs()
         if tokens_read != places:
             yield (

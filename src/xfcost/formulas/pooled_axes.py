@@ -1,4 +1,4 @@
-"""Which tokens a query reads where queries and keys are pooled from a grid, axis by axis: sets that are products."""
+"""Tokens that queries read where queries and keys are pooled from a grid, axis by axis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xfcost.ledger.grid import Grid
 
 
 class PooledAxis(NamedTuple):
-    """One axis: `side` tokens; kernels (positions, stride) of queries and of keys, each around its middle; a window."""
+    """One axis of `side` tokens: centred kernels (size, stride) of queries and of keys, and a window."""
 
     side: int
     query: tuple[int, int]
@@ -20,11 +20,11 @@ class PooledAxis(NamedTuple):
 
     @property
     def queries(self) -> int:
-        """How many queries stand along it."""
+        """Number of queries."""
         return (self.side - 1) // self.query[1] + 1
 
     def _run(self, kernel: tuple[int, int], output: int) -> range:
-        """The tokens that go into an output of a kernel."""
+        """The tokens that an output of a kernel reads."""
         size, stride = kernel
         first = output * stride - size // 2
         return range(max(0, first), min(self.side, first + size))
@@ -56,15 +56,15 @@ class PooledAxis(NamedTuple):
 
 
 class PooledReads(NamedTuple):
-    """What the queries of a grid read: the tokens that go into their keys and, where those are `weighed`, their own.
+    """Tokens that a grid's queries read: those of their keys and, where keys are `weighed`, of the query itself.
 
-    Extra tokens are not pooled: they read every key, and each other, and every query reads them.
+    Special tokens are not pooled: they read every key and each other, and every query reads them.
     """
 
     axes: tuple[PooledAxis, ...]
     extra: int
     weighed: bool
-    """Does the query choose among keys, or join what it reads? One key alone has the weight 1 whatever the query is."""
+    """Does the output depend on the query? A single key has the weight 1 whatever the query is."""
 
     def reads(self, token: int) -> list[int]:
         """The tokens that output `token` reads."""
@@ -93,7 +93,7 @@ class PooledReads(NamedTuple):
         return numbers
 
     def pairs(self) -> int:
-        """The sum of what all outputs read, out of sums along the axes: covered + own - both, in products."""
+        """Σ tokens read over all outputs: products of sums along the axes, covered + own - shared."""
         covered_tokens, own_tokens, shared = (
             int(prod(sums)) for sums in zip(*(axis.sums() for axis in self.axes), strict=True)
         )

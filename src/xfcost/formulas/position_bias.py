@@ -1,4 +1,4 @@
-"""Biases of attention scores by how far two tokens of a window stand apart: a learned table, or a network's answers."""
+"""Relative position biases inside a window: a learned table, or a small network (Swin V2)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from xfcost.formulas.rows import elementwise, letter_power, linear, move, with_g
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
-# Width of the network that answers for a continuous bias, in every public implementation of Swin V2.
+# Hidden width of the bias network in every public implementation of Swin V2.
 HIDDEN: Final = 512
 
 
 def offset_count(window: Sequence[Number]) -> Number:
-    """How many offsets there are between two tokens of a window: ∏(2W-1)."""
+    """Number of offsets between two tokens of a window: ∏(2W-1)."""
     return prod(tuple(2 * side - 1 for side in window))
 
 
@@ -29,7 +29,7 @@ def _local(window: Sequence[Number]) -> dict[str, Any]:
 def relative_bias_table(window: Sequence[Number], heads: Number, *, bound: bool) -> Operation:
     """A learned number per offset and head, ∏(2W-1)·h, looked up for all T² pairs (Liu et al. 2021, equation 4).
 
-    It is `bound` to the input's size where that clips the window.
+    `bound`: does the input's size clip the window, and so the table?
     """
     return Operation(
         path="relative_bias",
@@ -44,9 +44,9 @@ def relative_bias_table(window: Sequence[Number], heads: Number, *, bound: bool)
 
 
 def log_cpb_rows(window: Sequence[Number], heads: Number) -> Iterator[Operation]:
-    """Log-spaced continuous position bias: a network answers for every offset (Liu et al. 2022, equations 3 and 4).
+    """Log-spaced continuous position bias, computed by a network (Liu et al. 2022, equations 3 and 4).
 
-    R = ∏(2W-1) offsets along r axes, each as sign(x)·log₂(1 + |x|)/log₂8 of x = 8·offset/(W - 1), are put through
+    R = ∏(2W-1) offsets along r axes, each sign(x)·log₂(1 + |x|)/log₂8 of x = 8·offset/(W - 1):
 
         cpb_fc1      R·r·512 MACs, 512·r + 512 parameters
         cpb_act      R·512 elements, ReLU
@@ -54,8 +54,8 @@ def log_cpb_rows(window: Sequence[Number], heads: Number) -> Iterator[Operation]
         cpb_sigmoid  R·h elements: 16·sigmoid(x)
         cpb_lookup   h·T² elements, for all pairs
 
-    All of it is work on weights alone, once for a batch. The parameters know no window. The public implementations take
-    the sigmoid of the h·T² answers looked up; here it is that of the R·h, the same numbers.
+    It is computed once per batch, and its parameters do not depend on the window. Public implementations take the
+    sigmoid of all h·T² looked-up biases; this takes that of R·h, with the same result.
     """
     rows = offset_count(window)
     entries = rows * heads

@@ -1,4 +1,4 @@
-"""Blocks of queries and the memory blocks that they read: what components that cut tokens into blocks share."""
+"""Query blocks and the memory blocks that they read."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Pair = tuple[Number, Number]
 
 
 class Blocks(NamedTuple):
-    """A frame of H×W tokens in query blocks, each read against a memory block: itself and what stands around it.
+    """H×W tokens in query blocks; each reads a memory block, itself and a margin around it.
 
-    A sequence is a frame of one row. The frame is padded to whole blocks; memory blocks reach beyond its edges, into
-    padding too. Both kinds of padding are computed over and masked.
+    A sequence is one row. The grid is padded to whole blocks, and memory blocks reach beyond its edges. Padding is
+    computed and masked.
     """
 
     sides: Pair
     block: Pair
     before: Pair = (0, 0)
-    """Rows above and columns left of a block that its memory block holds."""
+    """Rows above and columns left of a block in its memory block."""
     after: Pair = (0, 0)
-    """Rows below, columns right."""
+    """Rows below and columns right."""
 
     @property
     def counts(self) -> Pair:
@@ -34,7 +34,7 @@ class Blocks(NamedTuple):
 
     @property
     def groups(self) -> Number:
-        """Blocks."""
+        """Number of blocks."""
         return prod(self.counts)
 
     @property
@@ -54,18 +54,18 @@ class Blocks(NamedTuple):
 
     @property
     def query_padding(self) -> Number:
-        """Elements per channel that padding queries writes: none where nothing is padded."""
+        """Elements per channel written by padding the queries; 0 without padding."""
         return self.padded if self.padded != prod(self.sides) else 0
 
     @property
     def memory_elements(self) -> Number:
-        """The same for keys and values, padded around by the memory too."""
+        """Elements per channel written by padding keys or values, margins included; 0 without padding."""
         around = zip(self.counts, self.block, self.before, self.after, strict=True)
         written = prod(tuple(count * block + before + after for count, block, before, after in around))
         return written if written != prod(self.sides) else 0
 
     def memory(self, token: int) -> tuple[range, range]:
-        """Rows and columns that the memory block of `token` holds, within the frame."""
+        """Rows and columns of the memory block of `token`, within the grid."""
         rows, columns = (
             range(max(0, place // block * block - before), min(side, (place // block + 1) * block + after))
             for place, side, block, before, after in zip(divmod(token, self.sides[1]), *self, strict=True)
@@ -73,7 +73,7 @@ class Blocks(NamedTuple):
         return rows, columns
 
     def generation_order(self, token: int) -> int:
-        """When its turn comes: block after block in raster order, in raster order inside a block."""
+        """Position in the generation order: blocks in raster order, tokens in raster order inside a block."""
         (block_row, row), (block_column, column) = (
             divmod(place, block) for place, block in zip(divmod(token, self.sides[1]), self.block, strict=True)
         )
@@ -81,7 +81,7 @@ class Blocks(NamedTuple):
         return int(((block_row * self.counts[1] + block_column) * height + row) * width + column)
 
     def reads(self, token: int, *, causal: bool) -> Sequence[int]:
-        """The tokens of the memory block of `token`; causal, those whose turn is not after its own."""
+        """The tokens of the memory block of `token`; causal, those not later in the generation order."""
         rows, columns = self.memory(token)
         if self.sides[0] == 1:
             return range(columns.start, token + 1) if causal else columns
@@ -106,7 +106,7 @@ class Blocks(NamedTuple):
 
 
 def squares(side: Number, block: Number) -> Number:
-    """Σ size² of the blocks of one side, the last of which may be a rest."""
+    """Σ size² of the blocks of one side; the last may be shorter."""
     full_blocks = side // block
     remainder = side - full_blocks * block
     return full_blocks * block * block + remainder * remainder

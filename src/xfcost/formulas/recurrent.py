@@ -1,4 +1,4 @@
-"""Recurrent layers: a state of constant size walks along the tokens and carries what it has read."""
+"""Recurrent layers: a state of constant size, updated token by token."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from xfcost.ledger.operation import Operation
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
-    """s_t = cell(x_t, s_{t-1}), token after token: N steps that can't run at once.
+    """s_t = cell(x_t, s_{t-1}), in N sequential steps.
 
-    N tokens of width d, h hidden units, g gates (1, 4 or 3). The input's maps need no state and run for all tokens at
-    once; the state's map runs step by step.
+    N tokens of width d, h hidden units, g gates (1, 4 or 3). The input's map runs for all tokens at
+    once, the state's map step by step.
 
         input        N·d·g·h MACs, g·(d·h + h) parameters
         recurrence   N·h·g·h MACs, g·(h² + h) parameters, N·h elements of the cell
 
-    Each map has a bias of its own, as in torch.nn.RNN, LSTM and GRU. `bidirectional` reads the tokens from the last to
-    the first too, with weights of its own, and gives both answers beside each other (Schuster and Paliwal 1997):
-    2·h wide, twice the cost. Every token reads all before it (or all) through a state of constant size.
+    Each map has a bias of its own, as in torch.nn.RNN, LSTM and GRU. `bidirectional` adds a second layer that
+    reads from the last token to the first, and concatenates both outputs (Schuster and Paliwal 1997): width 2·h, twice
+    the cost. A token reads all earlier tokens (or all) through a state of constant size.
     """
 
     takes_state: ClassVar[bool] = True
 
     gates: ClassVar[int]
     states: ClassVar[str] = "h"
-    """What walks along: the hidden state, and an LSTM's cells."""
+    """States, one letter each: `h`, and an LSTM's `c`."""
 
     hidden: Width | None = None
     """Hidden units h; by default what makes the output as wide as the stage."""
@@ -71,7 +71,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
 
     @property
     def directions(self) -> int:
-        """How often the tokens are read."""
+        """Number of directions."""
         return 2 if self.bidirectional else 1
 
     def units(self, place: Place) -> Number:
@@ -79,7 +79,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         return place.out_dim // self.directions if self.hidden is None else self.hidden
 
     def work(self) -> int:
-        """FLOPs per hidden unit and step, beside both maps and their biases."""
+        """FLOPs of the cell per hidden unit and step, without both maps and their biases."""
         return FLOPS_PER_ELEMENT[tag_of(type(self))]
 
     def check(self, place: Place) -> None:
@@ -107,7 +107,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         return place.grid, self.directions * self.units(place) if self.readout is None else self.readout.out(place)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """Where it attends, the memory's tokens; those up to its own it reads too, through the state."""
+        """With `attend`, the encoder's tokens; it also reads the earlier tokens, through the state."""
         if self.attend is not None:
             return range(memory.total if memory else 0)
         return super().reads(grid, token, memory)
@@ -129,7 +129,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         yield move("join", "Join both directions", place.grid.total * 2 * self.units(place))
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One step, from the state that the token before left; the memory's keys were worked out once, and are kept."""
+        """One step from the previous state; the encoder's keys are cached."""
         if self.bidirectional:
             yield from super().decoding(place)
         yield from decode_step(self.operations(single_token(place)), place.grid.total)
@@ -156,11 +156,11 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         )
 
     def _without_gradient(self, units: Number) -> Number:
-        """MACs that the backward pass saves in the first step, whose state is zeros and learns nothing."""
+        """MACs that the backward pass omits in the first step, whose state of zeros has no gradient."""
         return self.gates * units * units if self.start == "zeros" else 0
 
     def _attending(self, place: Place, attend: Additive) -> Iterator[Operation]:
-        """The keys, the first state and the input's map once; then every step; then what leaves of all steps."""
+        """Rows with attention: keys, first state and input map, the steps, the output."""
         n, units = place.grid.total, self.units(place)
         yield precomputed_in_decode(attend.keys(place), attend.cached_memory(place))
         yield from map(precomputed_in_decode, first_state(self.start, place, len(self.states) * units, bias=self.bias))

@@ -37,10 +37,9 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
         scores           n·m·inner MACs, h·n·m entries
         weighted_sum     n·m·inner MACs
 
-    Dai et al. 2019, §3.3. `terms` are rows of what else is done to the position scores, which makes a matrix of queries
-    × keys of them. Scores `by_distance` have more columns than there are keys: publications don't count them among the
-    attention entries, and they are held all the same. Fused, the position scores are the kernel's bias, and are made as
-    ever.
+    Dai et al. 2019, §3.3. `terms` are further rows on the position scores, which give a matrix of queries × keys.
+    Scores `by_distance` have more columns than keys: publications don't count them as attention entries, but they take
+    memory. Fused, the position scores are the kernel's bias.
     """
     mixing: dict[str, Any] = {"mixing": "global", "reads": reads, "reads_tokens": keys}
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)

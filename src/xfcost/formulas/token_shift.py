@@ -1,4 +1,4 @@
-"""What RWKV's time and channel mixing share: the token shift."""
+"""RWKV's token shift, the base of its time and channel mixing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from xfcost.ledger.operation import Operation
 
 
 class TokenShiftMixer(Mixer, frozen=True, kw_only=True):
-    """What mixes every token with the one before it first: μ∘x_t + (1 - μ)∘x_{t-1}, a learned μ of d for each use."""
+    """A mixer that starts with a token shift: μ∘x_t + (1 - μ)∘x_{t-1}, a learned μ of d per use."""
 
     @property
     def causality(self) -> Literal["exact"]:
         return "exact"
 
     def shift(self, place: Place, uses: int) -> Iterator[Operation]:
-        """The token before each, N·d elements written; and the mixtures, uses·d parameters, (1 + 2·uses)·N·d FLOPs."""
+        """The previous tokens, N·d elements written; the mixtures, uses·d parameters, (1 + 2·uses)·N·d FLOPs."""
         elements = place.grid.total * place.dim
         cached = state_write("Token shift", place.dim, path="shift")
         yield move("shift", "Token shift", elements, in_decode=(cached,))
@@ -32,7 +32,7 @@ class TokenShiftMixer(Mixer, frozen=True, kw_only=True):
         yield msgspec.structs.replace(mix, mixing="local", reads="2", reads_tokens=2)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """The rows of one token; the one before it is kept."""
+        """The rows of one token; the previous one is cached."""
         return decode_step(self.operations(single_token(place)), place.grid.total)
 
     def gated(self, place: Place) -> Operation:

@@ -286,8 +286,8 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         if self.window_side is None and tokens_in_keys < grid.tokens:
             sizes, steps = (sides_text(per_axis(value, len(grid.sides))) for value in (self.kv_size, self.kv_stride))
             yield (
-                f"keys of {sizes} tokens at every {steps}: {tokens_in_keys:,} of {grid.tokens:,} tokens go into one, the rest "
-                "into none"
+                f"keys of {sizes} tokens at every {steps}: {tokens_in_keys:,} of {grid.tokens:,} tokens go into a key, "
+                "the rest into none"
             )
         if self.bias == "decomposed" and self.window_side is None:
             yield (
