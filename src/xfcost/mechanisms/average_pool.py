@@ -1,4 +1,4 @@
-"""PoolFormer's token mixer: the mean of a token's neighbours, less the token itself. No weights at all."""
+"""PoolFormer's token mixer: the mean of a token's neighbours minus the token; no parameters."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
     that."""
 
     def axes(self, grid: Grid) -> tuple[Axis, ...]:
-        """The axes along which it runs."""
+        """The axes that it attends along."""
         return AXES[: len(grid.sides)] if self.axis == "all" else (self.axis,)
 
     def check(self, place: Place) -> None:
@@ -69,7 +69,7 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
         return sorted(other_token for other_token in tokens if other_token <= token or not self.causal)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        """The pairs of every axis; where there are several, a token meets itself on each of them, and counts once."""
+        """Σ over the axes; a token's pair with itself is counted once."""
         axes = self.axes(grid)
         return sum(self._pairs(axis, grid) for axis in axes) - (len(axes) - 1) * grid.tokens
 
@@ -78,7 +78,7 @@ class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
         return grid.tokens * (side + 1) // 2 if self.causal else grid.tokens * side
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """All axes of a volume are lines alike: ∛N."""
+        """All sides of a volume are ∛N."""
         component, lettered_place = super().in_letters(place)
         return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, even=True))
 

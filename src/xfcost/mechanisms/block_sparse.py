@@ -62,7 +62,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
 
     @property
     def read_by_middle(self) -> Number:
-        """Blocks that a block reads which is neither global nor beside a global one."""
+        """Blocks read by a block that is neither global nor next to a global block."""
         return self.window + self.global_blocks + self.random_blocks
 
     def blocks(self, grid: Grid) -> Number:
@@ -70,7 +70,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         return ceil_div(grid.total, self.block)
 
     def is_full(self, grid: Grid) -> bool:
-        """Are there too few blocks? A symbol stands for a long sequence."""
+        """Is the sequence too short for random blocks, so that attention is full?"""
         n = grid.total
         return isinstance(n, int) and n <= (5 + 2 * self.random_blocks) * self.block
 
@@ -86,7 +86,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         for last in range(available - self.random_blocks, available):
             candidate = int(source.random() * (last + 1))
             chosen.append(last if candidate in chosen else candidate)
-        return [_skipping(unavailable, number) for number in chosen]
+        return [_available_block(unavailable, number) for number in chosen]
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         n, blocks, block = grid.total, self.blocks(grid), token // self.block
@@ -102,7 +102,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         return grid.total**2 if self.is_full(grid) else sum(self._pairs(grid))
 
     def _pairs(self, grid: Grid) -> tuple[Number, Number, Number]:
-        """Pairs of the global blocks, of the two beside them, and of all others. The last block may be shorter."""
+        """Pairs of the global blocks, of their two neighbours, and of the others. The last block may be shorter."""
         n, b, blocks = grid.total, self.block, self.blocks(grid)
         last = n - (blocks - 1) * b
         read = (self.read_by_middle - 1) * b + last
@@ -124,7 +124,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         yield linear("out", "Output projection W_O", p, inner, d, bias=self.projection_bias)
 
     def _cores(self, grid: Grid) -> Iterator[tuple[str, Number, Number, Number, Number]]:
-        """(prefix, groups, queries, keys, pairs) of the three parts."""
+        """(prefix, groups, queries, keys, pairs) of the three attention cores."""
         b, u, read = self.block, self.blocks(grid), self.read_by_middle
         global_pairs, edge_pairs, middle_pairs = self._pairs(grid)
         yield "global_", 1, 2 * b, u * b, global_pairs
@@ -157,7 +157,7 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
         )
 
     def as_full(self) -> Full:
-        """What it is where there are too few blocks."""
+        """Full attention, for short sequences."""
         return Full(heads=self.heads, head_dim=self.head_dim, projection_bias=self.projection_bias, causal=self.causal)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -175,8 +175,8 @@ class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse")
             )
 
 
-def _skipping(unavailable: list[int], number: int) -> int:
-    """The `number`-th whole number that is not among `known`, which are sorted."""
-    for number_before in unavailable:
-        number += number_before <= number
+def _available_block(unavailable: list[int], number: int) -> int:
+    """The `number`-th block that is not in `unavailable` (sorted)."""
+    for block in unavailable:
+        number += block <= number
     return number

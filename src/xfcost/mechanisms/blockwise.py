@@ -1,4 +1,4 @@
-"""Blockwise local attention: a block of queries reads its own block, and perhaps what stands around it."""
+"""Blockwise local attention: a block of queries reads its own block and a margin around it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
         return "Causal blockwise attention" if self.causal else "Blockwise attention"
 
     def blocks(self, grid: Grid) -> Blocks:
-        """The blocks that `grid` is cut into."""
+        """The query blocks and memory blocks of `grid`."""
         if isinstance(self.block, list):
             height, width = grid.sides
             rows, columns = self.block

@@ -1,4 +1,4 @@
-"""The bottleneck of residual networks: 1×1, 3×3 (or what stands in its place), 1×1, and a shortcut."""
+"""The bottleneck of residual networks: 1×1, 3×3 (or another mixer), 1×1, and a shortcut."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
 
     @property
     def spatial_mixer(self) -> Any:
-        """The mixer in place of the 3×3, at the block's stride; None where that stands."""
+        """The mixer that replaces the 3×3 convolution, with the block's stride; None by default."""
         if self.spatial is None:
             return None
         return msgspec.structs.replace(self.spatial, stride=self.strides[1])
 
     @property
     def strides(self) -> tuple[int, int]:
-        """Of conv1 and of the 3×3."""
+        """Strides of conv1 and of the 3×3."""
         return (self.stride, 1) if self.stride_on == "1x1" else (1, self.stride)
 
     def check(self, place: Place) -> None:
@@ -142,7 +142,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         return rounded(place.dim, self.squeeze or 0)
 
     def inside(self, place: Place) -> Place:
-        """The place of what mixes, behind conv1."""
+        """The place after conv1."""
         width = self.inner(place)
         return msgspec.structs.replace(place, grid=strided_grid(place.grid, self.strides[0]), dim=width, out_dim=width)
 
@@ -182,7 +182,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         yield from self.residual_end(place, "act3")
 
     def _mixing(self, place: Place) -> Iterator[Operation]:
-        """The 3×3 convolution or what stands in its place, and the norm behind it."""
+        """The 3×3 convolution or its replacement, and the norm."""
         inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         groups = self.grouped(place)
         title = "3×3 convolution" if groups == 1 else "Grouped 3×3 convolution"

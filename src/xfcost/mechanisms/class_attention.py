@@ -1,4 +1,4 @@
-"""Class attention: the class token reads all tokens, and nothing else is changed."""
+"""Class attention: the class token reads all tokens, and alone is updated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory-compressed attention: fewer keys and values, each made of several tokens; as many queries as tokens."""
+"""Memory-compressed attention: a strided convolution reduces the keys and values."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         return self.compressed_keys(grid) + (1 if self.null_key else 0)
 
     def padding(self, grid: Grid) -> Number:
-        """Zeros before the first token, that the last block may end at the last one."""
+        """Zeros before the first token; the last block ends at the last token."""
         return (self.compressed_keys(grid) - 1) * self.compression + self.span - grid.total
 
     def first_end(self, grid: Grid) -> Number:
-        """The token at which the first block ends; every c tokens another one does, the last at the last token."""
+        """The token at which the first block ends; one block ends every c tokens, the last at the last token."""
         return (grid.total - 1) % self.compression
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
@@ -120,7 +120,7 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         )
 
     def scored(self, grid: Grid) -> Number:
-        """Pairs of a token and a compressed (or the null) key: causal, c·M(M-1)/2 + M and N."""
+        """Pairs of a token and a key; causal, c·M(M-1)/2 + M + N."""
         n, compressed_keys = grid.total, self.compressed_keys(grid)
         return (
             self.compression * (compressed_keys * (compressed_keys - 1) // 2) + compressed_keys + n
@@ -155,7 +155,7 @@ class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _compress(self, compressed_keys: Number, inner: Number) -> Operation:
-        """κ tokens to one, keys and values alike."""
+        """Compression of κ tokens to one, for keys and values."""
         title = f"Compress keys and values ({self.function})"
         mixing: dict[str, Any] = {
             "mixing": "local",

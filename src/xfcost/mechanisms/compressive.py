@@ -1,4 +1,4 @@
-"""Compressive attention: what falls out of Transformer-XL's memory is compressed, and read from a second memory."""
+"""Compressive attention: positions evicted from Transformer-XL's memory are compressed into a second memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     def learned_past(self, place: Place) -> bool:
         return self.function == "conv" and self.compressed(place) > 0
 
-    def before(self, place: Place) -> Iterator[Operation]:
+    def memory_rows(self, place: Place) -> Iterator[Operation]:
         made, c, d = self.compressed(place), self.compression, place.dim
         title = f"Compress evicted memories ({self.function})"
         mixing = {"mixing": "local", "reads": "c", "reads_tokens": c}
@@ -64,7 +64,7 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
             yield elementwise("compress", title, "mean", made * c * d, **mixing)
         else:
             yield maximum("compress", title, made * c * d, **mixing, content_dependent=True)
-        yield from super().before(place)
+        yield from super().memory_rows(place)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, c = place.grid.total, self.compression

@@ -1,4 +1,4 @@
-"""A convolution as a sub-layer: plain, depthwise or separable, dilated, around a token or causal, gated or not."""
+"""A convolution as a sub-layer: plain, depthwise or separable; dilated, causal or gated."""
 
 from __future__ import annotations
 

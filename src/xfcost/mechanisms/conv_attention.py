@@ -1,4 +1,4 @@
-"""Attention with convolutional projections (CvT): queries, keys and values are made of neighbours, keys of fewer."""
+"""Attention with convolutional projections (CvT): depthwise convolutions before Q, K, V, strided for K, V."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         return "Convolutional-projection attention"
 
     def kernel(self, grid: Grid, stride: int = 1) -> Kernel:
-        """Around every token, or every `stride`-th along each axis."""
+        """The kernel, centred on every `stride`-th token along each axis."""
         rank = len(grid.sides)
         return Kernel((self.size,) * rank, (stride,) * rank, (self.size // 2,) * rank)
 
     def keys(self, grid: Grid) -> Grid:
-        """Where the keys stand."""
+        """The grid of the keys."""
         return Grid(self.kernel(grid, self.kv_stride).out(grid.sides), grid.extra)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
@@ -96,7 +96,7 @@ class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attenti
         yield linear("out", "Output projection W_O", grid.total, inner, d, bias=self.projection_bias)
 
     def _projection(self, name: str, grid: Grid, place: Place) -> Iterator[Operation]:
-        """Of Q, K or V, which are to stand on `grid`."""
+        """Projection of Q, K or V with output `grid`."""
         what, d = name.upper(), place.dim
         kernel = self.kernel(place.grid).sides
         yield on_raw_input(

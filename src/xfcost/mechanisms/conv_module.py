@@ -55,14 +55,14 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
 
     @property
     def spare(self) -> Number:
-        """Outputs that are dropped: 1 where W is even."""
+        """Outputs that are cropped: 1 where W is even."""
         return 1 - (self.size - self.size // 2 * 2)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.kernel(grid).reads(grid.sides, token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        """Those of all outputs, less those of the one that is dropped: it reads the last W/2 tokens."""
+        """Pairs of all outputs, less the W/2 of the cropped one."""
         return self.kernel(grid).pairs(grid.sides) - self.spare * lesser(grid.tokens, self.size // 2)
 
     def operations(self, place: Place) -> Iterator[Operation]:

@@ -34,10 +34,10 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         weighted_sum   N²·h·d_v MACs
         out            N·h·d_v·d MACs, h·d_v·d + d parameters
 
-    Causal attention computes the same dense product and masks it; `pairs` tells how many scores survive, N(N+1)/2.
+    Causal attention computes the same dense matmul and masks it; `pairs` is the number of unmasked scores, N(N+1)/2.
 
     ALiBi adds -m·(i-j) to the score of query i and key j, m = 2^(-8/h), 2^(-16/h), … by head (Press et al. 2022, §3).
-    A row's softmax knows no constant, so that m·j is added, h·N constants and no parameters, as in the public code.
+    Softmax is invariant to a row's constant, so m·j is added: h·N constants, no parameters, as in the public code.
 
     Talking heads (Shazeer et al. 2020, §2; CaiT) mix the heads of every pair of tokens, before and after the softmax:
 
@@ -116,7 +116,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
             yield linear("out", "Output projection W_O", n, self.value_inner(d), d, bias=self.biased_output)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One query against the keys and values of all N tokens: h_kv·(d_k + d_v) numbers are cached of each."""
+        """One query against the KV cache of N tokens, h_kv·(d_k + d_v) numbers each."""
         if not self.causal:
             yield from super().decoding(place)
         n, d = place.grid.total, place.dim
@@ -129,7 +129,7 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
             yield linear("out", "Output projection W_O", 1, self.value_inner(d), d, bias=self.biased_output)
 
     def core(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
-        """The rows between the projections; with `queries`, the last tokens', which nothing masks."""
+        """The rows between the projections; `queries` are the last tokens of a decode step, without a mask."""
         n, masked = place.grid.total, bool(self.causal) and queries is None
         if place.fused and masked and self.biased:
             yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n, symbol="mask")
@@ -151,13 +151,13 @@ class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
         yield from self._talking(rows, n) if self.talking_heads else rows
 
     def _talking(self, rows: Iterable[Operation], n: Number) -> Iterator[Operation]:
-        """`rows` of an eager core, and between them how the heads talk."""
+        """`rows` of an eager core with the talking-heads maps."""
         before_softmax = linear("proj_l", "Talking heads before the softmax", n * n, self.heads, self.heads)
         after_softmax = linear("proj_w", "Talking heads after the softmax", n * n, self.heads, self.heads)
         mixing = {"mixing": "global", "reads": "N", "reads_tokens": n, "heads": self.heads}
         entries = n * n * self.heads
         for row in rows:
-            if row.core is not None:  # the scores, which proj_l keeps; every head waits for all: no traffic of one tile
+            if row.core is not None:  # the scores, which proj_l saves; heads depend on each other, so no tiled traffic
                 yield msgspec.structs.replace(row, core=None, matrix=matrix(entries, kept=True))
                 yield msgspec.structs.replace(before_softmax, **mixing, matrix=matrix(entries, entries))
             else:

@@ -67,12 +67,12 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         return "Pooled relative attention" if self.stride > 1 else "Relative attention"
 
     def pools(self, grid: Grid) -> Number:
-        """1 where the sequence is pooled, 0 where it isn't or is too short to be."""
+        """1 where the sequence is pooled; 0 without a stride, or where it is too short."""
         return lesser(1, grid.total - lesser(grid.total, self._shortest)) if self.stride > 1 else 0
 
     @property
     def _shortest(self) -> int:
-        """Tokens that are not pooled any more."""
+        """Length up to which nothing is pooled."""
         return 2 if self.separate_cls else 1
 
     def queries(self, grid: Grid) -> Number:
@@ -88,7 +88,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         return grid.total if self.pool_q_only else self.queries(grid)
 
     def shift(self, grid: Grid) -> Number:
-        """By how many distances neighbouring queries are apart."""
+        """Distance between neighbouring queries."""
         return 1 + self.pools(grid) if self.pool_q_only else 1
 
     def encodings(self, grid: Grid) -> Number:
@@ -101,7 +101,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
         return Grid((self.queries(place.grid),)), place.dim
 
     def _unread(self, grid: Grid) -> Number:
-        """Tokens that no key stands for: the last, where keys are pooled without it."""
+        """Tokens that go into no key: the last, where pooling drops it."""
         return self.pools(grid) if self.separate_cls and self.truncate_seq and not self.pool_q_only else 0
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
@@ -133,7 +133,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
 
     @property
     def _keys_in_letters(self) -> str:
-        """Keys are pooled too, but where queries alone are."""
+        """Number of keys, in letters."""
         return "N" if self.pool_q_only or self.stride == 1 else f"N/{self.stride}"
 
     def _pooling(self, path: str, title: str, place: Place) -> Iterator[Operation]:
@@ -151,7 +151,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
             )
 
     def _terms(self, place: Place, queries: Number, keys: Number, inner: Number) -> Iterator[Operation]:
-        """What is done to the position scores: token types are added, and [CLS] has neither."""
+        """Further rows on the position scores: token types are added, and [CLS] is masked."""
         mixing = {"mixing": "global", "reads": self._keys_in_letters, "reads_tokens": keys}
         entries, fused = self.heads * queries * keys, place.fused  # a fused kernel keeps the last of them, its bias
         by_distance = self.heads * queries * self.encodings(place.grid)

@@ -1,4 +1,4 @@
-"""Global-local attention: a few global tokens that read all, and a long text whose tokens read near ones (ETC)."""
+"""Global-local attention (ETC): a few global tokens read all tokens; the others read a band and the global tokens."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local")
         yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner)
 
     def _global(self, place: Place, inner: Number) -> Iterator[Operation]:
-        """The rows of the global tokens."""
+        """Attention of the global tokens."""
         yield from attention_core(
             queries=place.grid.extra,
             keys=place.grid.total,

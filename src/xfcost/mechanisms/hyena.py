@@ -1,4 +1,4 @@
-"""Hyena: gates between long convolutions, whose filters are as long as the input and made by a small network."""
+"""Hyena: gated long convolutions, whose filters are as long as the input and computed by a small network."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         return f"Hyena (order {self.order})"
 
     def carried_per_token(self, width: Number) -> Number:
-        """Numbers that must be kept of every token, for a filter reads them all: what enters the long convolutions."""
+        """Numbers per token that a decode step would cache: the inputs of the long convolutions."""
         return (self.order - 1) * width
 
     def check(self, place: Place) -> None:
@@ -96,7 +96,7 @@ class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
         )
 
     def _filter(self, tokens: Number, filters: Number) -> Iterator[Operation]:
-        """What makes the filters, on weights alone."""
+        """The network that computes the filters, from weights alone."""
         hidden, layers = self.filter_hidden, self.filter_layers
         if self.positions == "learned":
             table = tokens * self.features

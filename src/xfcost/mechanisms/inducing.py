@@ -1,4 +1,4 @@
-"""Attention through inducing points: a few learned points read all tokens, and every token reads their answers."""
+"""Attention through inducing points: a few learned points read all tokens, and every token reads the points."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
         return f"Induced attention ({self.points} points)"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """Every token, through the points."""
+        """All tokens, through the points."""
         return range(grid.total)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:

@@ -1,4 +1,4 @@
-"""The inverted residual of MobileNetV2 and MobileViT: wider inside, where a depthwise convolution mixes neighbours."""
+"""The inverted residual of MobileNetV2 and MobileViT: expand, depthwise convolution, project."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
         return "Inverted residual"
 
     def kernel(self, grid: Grid) -> Kernel:
-        """The depthwise convolution's."""
+        """The depthwise kernel."""
         return kernel_of_three(grid, self.stride)
 
     def inner(self, width: Number) -> Number:
@@ -61,7 +61,7 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
         return hidden_width(self.hidden, self.ratio, width)
 
     def expands(self, place: Place) -> bool:
-        """Is there a first convolution?"""
+        """Does it have an expanding convolution?"""
         return bool(self.inner(place.dim) != place.dim)
 
     def adds(self, place: Place) -> bool:

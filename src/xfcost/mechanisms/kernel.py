@@ -57,9 +57,9 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
                        inside a chunk the masked products: P·c·h·(m + d_k) MACs beside 2P·m·h·d_k
         recurrent      one token after the other, 2m·h·d_k MACs each, with a state of m·h·d_k numbers and no more
 
-    The queries' exponent is lowered by its maximum over the features, and the keys' by theirs over all tokens, but not
-    in the causal forms, where that maximum would tell of later tokens (public code takes it there too, and leaks).
-    There it needs none: ωx - |x|²/2 never exceeds |ω|²/2, about d_k/2.
+    The queries' exponent is lowered by its maximum over the features, the keys' by theirs over all tokens. Causal forms
+    leave the latter out, as it would depend on later tokens (public code leaks there): ωx - |x|²/2 never exceeds
+    |ω|²/2, about d_k/2.
     """
 
     features: EluPlusOne | RandomFeatures = EluPlusOne()
@@ -85,7 +85,7 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
 
     @property
     def scheme(self) -> Form | None:
-        """How it is computed: one of the causal forms, or None where it isn't causal."""
+        """The causal form, or None."""
         return (self.form or "chunked") if self.causal else None
 
     def label(self) -> str:
@@ -93,7 +93,7 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
         return f"Causal {name[0].lower() if name[1].islower() else name[0]}{name[1:]}" if self.causal else name
 
     def chunks(self, grid: Grid) -> tuple[Number, Number]:
-        """How many chunks of how many tokens; never more tokens than there are."""
+        """Number of chunks, and tokens per chunk (at most N)."""
         size = lesser(self.chunk or CHUNK, grid.total)
         return ceil_div(grid.total, size), size
 
@@ -118,11 +118,11 @@ class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
 
     @property
     def recurrent(self) -> Kernel:
-        """Itself token by token."""
+        """The same mechanism in its recurrent form."""
         return msgspec.structs.replace(self, form="recurrent", chunk=None)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One token on one state of m·h·(d_k + 1) numbers, in whatever form all tokens are computed."""
+        """One recurrent step on a state of m·h·(d_k + 1) numbers, whatever the form."""
         if not self.causal:
             yield from super().decoding(place)
         yield from decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
@@ -159,7 +159,7 @@ class _Sizes(NamedTuple):
 
     @property
     def normaliser(self) -> Number:
-        """FLOPs of the ε that the normalisers of all heads are given."""
+        """FLOPs of adding ε to the normalisers of all heads."""
         return self.padded * self.heads * COSTS["add"] if self.kind.epsilon else 0
 
 
@@ -193,7 +193,7 @@ def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
 
 
 def _exponential(sizes: _Sizes, elements: Number) -> Number:
-    """FLOPs of (exp(ω·x - |x|²/2) + ε)/√m, the maximum apart."""
+    """FLOPs of (exp(ω·x - |x|²/2) + ε)/√m, without the maximum."""
     half_norms = sizes.padded * (sizes.inner * (COSTS["multiply"] + COSTS["sum"]) + sizes.heads * COSTS["multiply"])
     return half_norms + elements * (2 * COSTS["add"] + COSTS["exp"] + COSTS["multiply"])
 
@@ -253,7 +253,7 @@ def _parallel(sizes: _Sizes) -> Iterator[Operation]:
 
 
 def _chunked(sizes: _Sizes) -> Iterator[Operation]:
-    """A state per chunk, the sum of the earlier ones, and the masked products inside."""
+    """A state per chunk, its prefix sums, and the masked products inside the chunks."""
     size = sizes.padded // sizes.chunks
     within_chunk = chunk_mixing(size)
     yield from _masked_products(sizes, sizes.chunks, size, "local_", **within_chunk)

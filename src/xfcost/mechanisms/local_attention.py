@@ -1,4 +1,4 @@
-"""Stand-alone self-attention: a position reads the window around it, where a convolution would put its kernel."""
+"""Stand-alone self-attention: a position reads the window around it, in place of a convolution."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
             )
 
     def windows(self, grid: Grid) -> Neighbourhood:
-        """The windows that attention runs on: around every position."""
+        """The windows around every position."""
         return Neighbourhood(grid, self.size)
 
     def cells(self, grid: Grid) -> Neighbourhood:
-        """Where outputs stand: each a cell of s positions along every axis."""
+        """The output grid: one cell of s positions along every axis per output."""
         return Neighbourhood(grid, self.size, self.stride)
 
     def cell(self, grid: Grid) -> tuple[Number, ...]:
-        """The sides of a cell of which a mean is taken."""
+        """Sides of a cell, which is averaged."""
         return tuple(lesser(self.stride, side) for side in grid.sides)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
@@ -119,7 +119,7 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
             yield self._pool("pool", "Average pool", place)
 
     def _pool(self, path: str, title: str, place: Place) -> Operation:
-        """Means of s^r positions; a cell is no longer than the grid."""
+        """Means over cells of s^r positions, clipped to the grid."""
         outputs, rank = self.cells(place.grid).out.tokens, len(place.grid.sides)
         cell = prod(self.cell(place.grid))
         row = elementwise(path, title, "mean", outputs * cell * place.dim)

@@ -1,4 +1,4 @@
-"""The local relation layer: weights of a window's positions from scalar queries and keys and a geometry prior."""
+"""The local relation layer: attention in a window by scalar queries and keys and a geometry prior."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
             )
 
     def windows(self, grid: Grid) -> Neighbourhood:
-        """The windows around each s-th position."""
+        """The windows around every s-th position."""
         return Neighbourhood(grid, self.size, self.stride)
 
     def groups(self, width: Number) -> Number:
@@ -62,7 +62,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         return ceil_div(width, self.share)
 
     def hidden(self, width: Number) -> Number:
-        """The geometry prior's inner width."""
+        """Hidden width of the geometry prior."""
         return greater(1, self.groups(width) // 2)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
@@ -99,7 +99,7 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         yield linear("out", "Output projection", leaving, d, d, bias=False)
 
     def _prior(self, windows: Neighbourhood, width: Number) -> Iterator[Operation]:
-        """A two-layer map of the offsets, on weights alone."""
+        """The geometry prior: a two-layer map of the offsets, from weights alone."""
         hidden = self.hidden(width)
         rows = (
             with_gradient_operands(

@@ -1,4 +1,4 @@
-"""Low-rank attention (Linformer): keys and values become k rows, mixtures of all tokens, which every token reads."""
+"""Low-rank attention (Linformer): keys and values are projected along the sequence to k rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
         return grid.total * grid.total
 
     def table(self, place: Place) -> str | None:
-        """The name of the table that the whole model shares, if it does; tables of another shape are other tables."""
+        """Name of the table shared by the whole model, if any; the name includes the shape."""
         return f"projection_{place.grid.total}x{self.rank}" if self.share == "layerwise" else None
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:

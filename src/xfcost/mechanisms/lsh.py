@@ -1,4 +1,4 @@
-"""LSH attention: a token reads the chunk that it falls into where tokens are sorted by the hash of their queries."""
+"""LSH attention: tokens are sorted by the hash of their queries, and read their chunk and the one before."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         return bool(grid.total <= self.bucket)
 
     def padded(self, grid: Grid) -> Number:
-        """P, the tokens with padding up to whole chunks."""
+        """P, the tokens padded to whole chunks."""
         return grid.total if self.fits_one_chunk(grid) else round_up(grid.total, self.bucket)
 
     def factors(self, grid: Grid) -> list[Number]:
-        """b, or its factors."""
+        """Bucket counts: b, or its factors."""
         if self.buckets is None:
             return [2 * (self.padded(grid) // self.bucket)]
         return list(self.buckets) if isinstance(self.buckets, list) else [self.buckets]
@@ -114,7 +114,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         yield linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
 
     def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        """Hash, sort, gather."""
+        """Hashing, sorting and gathering."""
         padded, rounds, heads = self.padded(grid), self.rounds, self.heads
         buckets = sum(self.factors(grid))
         hashed = rounds * heads * padded * buckets
@@ -126,7 +126,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
         yield move("gather", "Gather queries and values by bucket", 2 * rounds * padded * inner)
 
     def _core(self, grid: Grid, queries: Number, inner: Number) -> Iterator[Operation]:
-        """Attention of all chunks; of all tokens where they fit one."""
+        """Attention in the chunks, or full where one holds all tokens."""
         if self.fits_one_chunk(grid):
             keys = grid.total
             mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": keys}
@@ -170,7 +170,7 @@ class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
 
 
 def _normalised(copies: Number, heads: int, inner: Number) -> Operation:
-    """Keys of length one: x / √(mean(x²) + ε) / √d_k; square, mean, multiply, divide per element; add, root per key."""
+    """Normalised keys: x / √(mean(x²) + ε) / √d_k; square, mean, multiply, divide per element; add, root per key."""
     each = 3 * FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["mean"]
     per_key = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
     return Operation(path="normalise", title="Keys of length one", flops=copies * (inner * each + heads * per_key))

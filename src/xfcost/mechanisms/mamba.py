@@ -1,4 +1,4 @@
-"""Mamba: a selective state space, whose step, input and output depend on the token, scanned along the tokens."""
+"""Mamba: a selective state space, whose step Δ, input B and output C depend on the token."""
 
 from __future__ import annotations
 

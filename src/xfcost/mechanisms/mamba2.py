@@ -74,11 +74,11 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         return self.inner(width) // self.head_dim
 
     def convolved(self, width: Number) -> Number:
-        """The channels that the convolution sees: u, B and C."""
+        """Channels of the convolution: u, B and C."""
         return self.inner(width) + 2 * self.groups * self.state
 
     def carried(self, width: Number) -> Number:
-        """Numbers that stand for all tokens before: the state, and the last inputs of the convolution."""
+        """Size of the recurrent state, and of the convolution's last inputs."""
         return self.inner(width) * self.state + (self.conv - 1) * self.convolved(width)
 
     def chunks(self, grid: Grid) -> Number:
@@ -105,19 +105,19 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         chunks = self.chunks(place.grid)
         padded = chunks * self.chunk
         sizes = _Sizes(n, padded, chunks, self.chunk, heads, inner, self.state)
-        yield from self._before(n, d)
+        yield from self._inputs(n, d)
         yield move("pad", "Pad to whole chunks", lesser(1, padded - n) * padded * (convolved + heads))
         yield from _inside(sizes)
         yield from _between(sizes)
         yield elementwise("add", "Add what the chunk gives", "add", padded * inner)
-        yield from self._after(n, d)
+        yield from self._outputs(n, d)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One step of the recurrence, and one position of the convolution on its last W - 1 inputs."""
         d = place.dim
         inner, heads, numbers = self.inner(d), self.head_count(d), self.state * self.inner(d)
         read = global_mixing(place.grid.total)
-        yield from decode_step(self._before(1, d), place.grid.total)
+        yield from decode_step(self._inputs(1, d), place.grid.total)
         yield elementwise("inputs", "Inputs Δ∘u", "multiply", inner)
         yield elementwise("rates", "Exponents ΔA", "multiply", heads)
         yield matmul("state", "What the token adds to the state", numbers, **read)
@@ -125,10 +125,10 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         yield Operation(path="update", title="By the decay exp(ΔA), and added", flops=fade, **read)
         yield state_write("State for the next token", numbers, path="cache")
         yield matmul("read", "Read the state by C", numbers, **read)
-        yield from self._after(1, d)
+        yield from self._outputs(1, d)
 
-    def _before(self, n: Number, d: Number) -> Iterator[Operation]:
-        """What n tokens bring to the state space."""
+    def _inputs(self, n: Number, d: Number) -> Iterator[Operation]:
+        """Input projection and convolution of n tokens."""
         inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
         yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
         yield causal_depthwise_convolution(n, self.conv, convolved)
@@ -138,8 +138,8 @@ class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
         work = heads * (COSTS["exp"] + COSTS["multiply"])
         yield Operation(path="decay", title="A = -exp(A_log)", params=heads, flops=work, once=True)
 
-    def _after(self, n: Number, d: Number) -> Iterator[Operation]:
-        """What n tokens do with what they read."""
+    def _outputs(self, n: Number, d: Number) -> Iterator[Operation]:
+        """Skip, gate, norm and output projection of n tokens."""
         inner, heads = self.inner(d), self.head_count(d)
         skip = n * inner * (COSTS["multiply"] + COSTS["add"])
         yield Operation(path="skip", title="Skip D∘u", params=heads, flops=skip)
@@ -225,7 +225,7 @@ def _inside(sizes: _Sizes) -> Iterator[Operation]:
 
 
 def _between(sizes: _Sizes) -> Iterator[Operation]:
-    """States of the chunks, carried from chunk to chunk and read."""
+    """States of the chunks, passed from chunk to chunk and read."""
     fade = sizes.padded * sizes.heads * (COSTS["add"] + COSTS["exp"] + sizes.state * COSTS["multiply"])
     yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **chunk_mixing(sizes.chunk))
     macs = sizes.padded * sizes.state * sizes.inner

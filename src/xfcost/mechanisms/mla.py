@@ -1,4 +1,4 @@
-"""Multi-head latent attention: keys and values of all heads are worked out from one narrow latent per token."""
+"""Multi-head latent attention: keys and values of all heads are projected from one narrow latent per token."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         return "Causal latent attention" if self.causal else "Latent attention"
 
     def content(self, width: Number) -> Number:
-        """d_h: the columns of a head's queries and keys that aren't turned."""
+        """d_h: a head's columns of queries and keys without rotary positions."""
         return width // self.heads if self.head_dim is None else self.head_dim
 
     def key_dim(self, width: Number) -> Number:
@@ -83,7 +83,7 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
 
     @property
     def latent(self) -> Number:
-        """c + d_r: what a cache keeps of a token."""
+        """c + d_r: the cache per token."""
         return self.kv_rank + self.rope_dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
@@ -112,7 +112,7 @@ class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
         yield linear("out", "Output projection W_O", n, values, d, bias=self.projection_bias)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One query against the latents of all N tokens: c + d_r numbers are cached of each."""
+        """One query against the cached latents of N tokens, c + d_r numbers each."""
         if not self.causal:
             yield from super().decoding(place)
         n, d, h = place.grid.total, place.dim, self.heads

@@ -48,7 +48,7 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
         return width // 2 if self.width is None else self.width
 
     def keys(self, grid: Grid) -> PooledKeys:
-        """What keys and values stand for."""
+        """The pools of keys and values."""
         return PooledKeys.on(grid, self.pool)
 
     def check(self, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""Nyström attention: softmax attention rebuilt from m landmarks, the means of m segments (Nyströmformer)."""
+"""Nyström attention: softmax attention approximated by m landmarks, the means of m segments (Nyströmformer)."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
 def _weights(
     path: str, factors: str, entries: Number, macs: Number, mixing: dict[str, Any], *, other_entries: Number = 0
 ) -> Iterator[Operation]:
-    """softmax of one of the three products, those before it with `beside` entries being still needed."""
+    """Scores and softmax of one of the three products; earlier matrices of `other_entries` are alive."""
     first, second = matrix(entries, other_entries), matrix(entries, entries + other_entries, kept=True)
     yield matmul(f"{path}_scores", f"Scores {factors}", macs, attention_entries=entries, matrix=first, **mixing)
     yield elementwise(f"{path}_softmax", f"Softmax of {factors}", "softmax", entries, matrix=second, **mixing)

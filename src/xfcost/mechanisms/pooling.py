@@ -42,7 +42,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     A kernel of one position that takes no strides is no pool. Extra tokens ([CLS]) are not pooled, but normed as the
     others. What joins the stream is pooled too: by a maximum of stride + 1 positions (`residual_pool`), after a
     projection of what enters where the width grows (`residual_projection`). `bias: decomposed` adds `tables`,
-    `position_scores` and `spread` (mechanisms/decomposed.py).
+    `position_scores` and `spread` (formulas/decomposed_bias.py).
     """
 
     pool_letter: ClassVar[str] = "W"
@@ -87,7 +87,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         self._check_volume(place.grid)
 
     def _check_volume(self, grid: Grid) -> None:
-        """Torch's average pool of three axes wants no side shorter than its kernel, padding or not."""
+        """Torch's 3-D average pool needs sides of at least the kernel."""
         for field in ("q_size", "kv_size"):
             kernel = self.kernel(grid, "q" if field == "q_size" else "kv")
             if self.function != "mean" or kernel is None or len(grid.sides) < 3:  # noqa: PLR2004 - a volume
@@ -122,22 +122,22 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         return Kernel(size, stride, tuple(side // 2 for side in size))
 
     def queries(self, grid: Grid) -> tuple[Number, ...]:
-        """Where the queries stand."""
+        """Sides of the queries' grid."""
         kernel = self.kernel(grid, "q")
         return grid.sides if kernel is None else kernel.out(grid.sides)
 
     def keys(self, grid: Grid) -> tuple[Number, ...]:
-        """Where the keys stand."""
+        """Sides of the keys' grid."""
         kernel = self.kernel(grid, "kv")
         return grid.sides if kernel is None else kernel.out(grid.sides)
 
     def windows(self, grid: Grid) -> tuple[Grid, Grid, tuple[Number, ...]]:
-        """The queries and the keys that attend to each other, and how often along each axis; here all, once."""
+        """Grids of queries and keys of one attention window, and the number of windows along each axis: one of all."""
         queries, keys = self.queries(grid), self.keys(grid)
         return Grid(queries, grid.extra), Grid(keys, grid.extra), (1,) * len(queries)
 
     def skip(self, grid: Grid) -> Kernel | None:
-        """The pool of what joins the stream: a maximum of stride + 1 positions, along the axes that have strides."""
+        """The shortcut's max-pool of stride + 1 positions along strided axes; None without strides."""
         strides = per_axis(self.q_stride, len(grid.sides))
         if all(stride == 1 for stride in strides):
             return None
@@ -146,7 +146,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
 
     @property
     def window_side(self) -> int | None:
-        """W, where queries read the keys of their window alone."""
+        """Window side W; None without windows."""
         return None
 
     def _read(self, grid: Grid) -> PooledReads:
@@ -161,7 +161,7 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         return (self.q_size, self.q_stride), (self.kv_size, self.kv_stride)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """The tokens of its keys and of its query; strides beyond the kernel leave some that go into no key."""
+        """The tokens of its keys and of its query; strides above the kernel leave tokens out."""
         return self._read(grid).reads(token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
@@ -207,19 +207,19 @@ class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
         yield linear("out", "Output projection W_O", outputs.total, inner, width, bias=self.projection_bias)
 
     def partition(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        """What is done to queries, keys and values before they meet."""
+        """Rows that cut queries, keys and values into windows; none by default."""
         return iter(())
 
     def merge(self) -> Iterator[Operation]:
-        """What is done to what comes out."""
+        """Rows that merge the windows; none by default."""
         return iter(())
 
     def mixing(self, grid: Grid) -> dict[str, Any]:
-        """The kind of mixing, and the keys that are read, in letters."""
+        """Mixing kind and reads."""
         return {"mixing": "global", "reads": f"N{self.thinned(grid)}"}
 
     def thinned(self, grid: Grid) -> str:
-        """What divides the tokens to give the keys, in letters."""
+        """The divisor of N that gives the keys, in letters."""
         strided = [stride for stride in per_axis(self.kv_stride, len(grid.sides)) if stride != 1]
         return f"/{letter_power('l', len(strided))}" if strided else ""
 

@@ -1,4 +1,4 @@
-"""Retention: attention without a softmax, whose weights fall with distance; RetNet's three forms of it."""
+"""Retention: attention without softmax, with weights that decay with distance (RetNet), in three forms."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
         return 2 * width if self.value_dim is None else self.value_dim
 
     def carried(self, width: Number) -> Number:
-        """Numbers that stand for all tokens before: h states of d_k·d_v."""
+        """Size of the recurrent state: h states of d_k·d_v."""
         return width * self.values(width) // self.heads
 
     def chunks(self, grid: Grid) -> tuple[Number, Number]:
-        """How many chunks of how many tokens; never more tokens than there are."""
+        """Number of chunks, and tokens per chunk (at most N)."""
         size = lesser(self.chunk or CHUNK, grid.total)
         return ceil_div(grid.total, size), size
 
@@ -123,11 +123,11 @@ class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
 
     @property
     def recurrent(self) -> Retention:
-        """Itself token by token."""
+        """The same mechanism in its recurrent form."""
         return msgspec.structs.replace(self, form="recurrent", chunk=None)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One step on h states of d_k·d_v numbers, in whatever form all tokens are computed."""
+        """One recurrent step on h states of d_k·d_v numbers, whatever the form."""
         return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -159,7 +159,7 @@ class _Sizes(NamedTuple):
 
 
 def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
-    """(QKᵀ∘D)V in every chunk, or of all tokens."""
+    """(QKᵀ∘D)V of all chunks."""
     entries = sizes.padded * sizes.chunk * sizes.heads
     chunk_pairs = sizes.chunk * (sizes.chunk + 1) // 2
     last_tokens = sizes.tokens - (sizes.chunks - 1) * sizes.chunk  # tokens of the last chunk that are no padding
@@ -190,7 +190,7 @@ def _parallel(sizes: _Sizes) -> Iterator[Operation]:
 
 
 def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
-    """The products inside the chunks, and a state that goes from chunk to chunk."""
+    """The products inside the chunks, and a state passed from chunk to chunk."""
     is_padded = lesser(1, sizes.padded - sizes.tokens)
     yield move("pad", "Pad to whole chunks", is_padded * sizes.padded * (2 * sizes.width + sizes.values))
     tables = sizes.heads * sizes.chunk * (sizes.chunk + 1)

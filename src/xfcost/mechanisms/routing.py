@@ -1,4 +1,4 @@
-"""Routing attention: online k-means puts tokens into clusters, and a token reads the tokens of its clusters."""
+"""Routing attention: online k-means clusters the tokens; a token reads the tokens of its clusters."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         return Clusters(ceil_div(n, window) if self.clusters is None else self.clusters, window, "local", "w")
 
     def memories(self) -> int:
-        """m, memory keys of a cluster: a query whose cluster has nothing before it reads one at least."""
+        """m, memory keys of a cluster; causal, at least one, for queries with no earlier token in their cluster."""
         return max(self.memory_keys, 1 if self.causal and not self.shared_qk else 0)
 
     def block(self) -> int:
@@ -110,7 +110,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         return self.local_window or self.window or 1
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """What may be read: any token can be in any cluster."""
+        """All candidates: any token can be in any cluster."""
         return super().reads(grid, token, memory)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
@@ -132,7 +132,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         yield linear("out", "Output projection W_O", n, self.heads * width, d, bias=self.projection_bias)
 
     def _assigned(self, grid: Grid, width: Number) -> Iterator[Operation]:
-        """Which queries and keys every cluster takes."""
+        """Assignment of queries and keys to clusters."""
         n, heads, sides = grid.total, self.heads - self.local_heads, 1 if self.shared_qk else 2
         clusters = self.sizes(grid)
         vectors = sides * n * heads
@@ -151,7 +151,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
             yield sort("choose_keys", "Nearest keys of every cluster", heads * clusters.count, n)
 
     def _attended(self, place: Place, width: Number) -> Iterator[Operation]:
-        """Attention inside the clusters, and the way back to the tokens."""
+        """Attention inside the clusters, and the mean over a token's clusters."""
         n, heads, memories = place.grid.total, self.heads - self.local_heads, self.memories()
         clusters = self.sizes(place.grid)
         places = heads * clusters.count * clusters.window
@@ -187,7 +187,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         )
 
     def _cluster_pairs(self, clusters: Clusters) -> Number:
-        """Pairs per head of all clusters; None where content decides how many queries a key comes before."""
+        """Pairs per head of all clusters; None where they depend on the content."""
         w = clusters.window
         if not self.shared_qk:
             return None if self.causal else clusters.count * w * w
@@ -196,7 +196,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         return clusters.count * (other_pairs + (0 if self.memories() else self_pairs))
 
     def _local(self, place: Place, width: Number) -> Iterator[Operation]:
-        """The local heads: blocks, each beside its neighbours."""
+        """The local heads: blocks and their neighbours."""
         n, block, block_count = place.grid.total, self.block(), 2 if self.causal else 3
         inner, padded = self.local_heads * width, round_up(place.grid.total, block)
         yield on_raw_input(
@@ -226,7 +226,7 @@ class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"
         )
 
     def _local_pairs(self, n: Number) -> Number:
-        """Pairs per local head: inside n // b whole blocks and a rest, and between neighbours."""
+        """Pairs per local head: inside n // b blocks and a shorter last one, and between neighbours."""
         b = self.block()
         whole = n // b
         rest = n - whole * b

@@ -1,4 +1,4 @@
-"""RWKV-4's channel mixing: a gated feed-forward network of each token and the one before it."""
+"""RWKV-4's channel mixing: a gated feed-forward network of a token and the previous one."""
 
 from __future__ import annotations
 

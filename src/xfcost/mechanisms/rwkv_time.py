@@ -1,4 +1,4 @@
-"""RWKV-4's time mixing: a decaying weighted mean, walked along the tokens."""
+"""RWKV-4's time mixing: a decaying weighted mean over earlier tokens, as a recurrence."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     """Positions along every axis (or along each) that are max-pooled to one key and value; 1 pools nothing."""
 
     def keys(self, grid: Grid) -> PooledKeys:
-        """What keys and values stand for."""
+        """The pools of keys and values."""
         return PooledKeys.on(grid, self.pool)
 
     def check(self, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""Sinkhorn attention: blocks of keys are sorted, softly, so that each block reads itself and one sorted block."""
+"""Sinkhorn attention: blocks of keys are softly sorted; a block reads itself and one sorted block."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         weighted_sum   N·2b·h·d_k MACs
         out            N·h·d_k·d MACs
 
-    Sorted values are the sorted values; the public implementation, not causal, takes the sorted keys for them.
+    Values are sorted like the keys; the public non-causal implementation uses the sorted keys as values.
 
     Causal, a block sorts what lies before it: u blocks and a learned null block, which the first reads. Queries are
     pooled as the running mean at the block's first token. Rows are balanced alone (a softmax), for the sum of a column
@@ -69,11 +69,11 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         return "SortCut Sinkhorn attention" if self.sortcut else "Sinkhorn attention"
 
     def blocks(self, grid: Grid) -> Number:
-        """u, the last of them padded."""
+        """u, the number of blocks, the last one padded."""
         return ceil_div(grid.total, self.block)
 
     def sorted_blocks(self, grid: Grid) -> Number:
-        """How many sorted blocks are made: u, or the first k."""
+        """Number of sorted blocks: u, or the first k."""
         return self.blocks(grid) if self.sortcut is None else lesser(self.sortcut, self.blocks(grid))
 
     def padded(self, grid: Grid) -> bool:
@@ -81,7 +81,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         return bool(self.blocks(grid) * self.block != grid.total)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """A soft permutation mixes all blocks: nothing is left out."""
+        """All tokens: a soft permutation mixes all blocks."""
         return super().reads(grid, token, memory)
 
     def operations(self, place: Place) -> Iterator[Operation]:
@@ -100,7 +100,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _pooled(self, blocks: Number, inner: Number) -> Iterator[Operation]:
-        """One query and one key per block."""
+        """Pooling: one query and one key per block."""
         tokens = blocks * self.block * inner
         keys = tokens * FLOPS_PER_ELEMENT["mean"]
         if not self.causal:
@@ -115,7 +115,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | other_facts
 
     def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        """Scores of blocks, a soft permutation of them, and keys and values in its order."""
+        """Scores of blocks, their soft permutation, and the sorted keys and values."""
         cost, blocks = FLOPS_PER_ELEMENT, self.blocks(grid)
         candidates = blocks + 1 if self.causal else blocks
         entries = self.heads * blocks * candidates
@@ -143,7 +143,7 @@ class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
         yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, **mixing)
 
     def _attended(self, place: Place, blocks: Number, inner: Number) -> Iterator[Operation]:
-        """Softmax over a block and its sorted one; over the first sorted blocks for all."""
+        """Attention of a block over itself and its sorted block; SortCut: over the first sorted blocks."""
         b = self.block
         cut = self.sortcut is not None
         keys = self.sorted_blocks(place.grid) * b if cut else 2 * b

@@ -46,10 +46,10 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         global_key_scores, global_key_weighted_sum  P·g·d MACs each, P·h·g entries kept
         global_scores, global_weighted_sum          g·P·d MACs each, h·g·P entries kept
 
-    The band is computed for the global tokens too, and then overwritten, as there.
+    The band is computed for the global tokens too, then overwritten, as in the public implementation.
 
-    Keys and values may have fewer heads, and queries and keys rotary positions, as in Mistral; the causal form has the
-    first, and neither goes with global tokens, whose projections are no models' of that kind.
+    Keys and values may have fewer heads (causal form only), and queries and keys rotary positions, as in Mistral;
+    neither combines with global tokens.
     """
 
     position: Literal["none", "rope"] = "none"
@@ -98,16 +98,16 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
 
     @property
     def own_projections(self) -> bool:
-        """Do global tokens have projections of their own?"""
+        """Do global tokens have separate projections?"""
         return self.global_tokens > 0 if self.global_projections is None else self.global_projections
 
     @property
     def half(self) -> Number:
-        """s = w/2: tokens of a block of queries; three such blocks hold all keys that they may read."""
+        """s = w/2: tokens of a query block; its keys are in three such blocks."""
         return self.window // 2
 
     def padded(self, grid: Grid) -> Number:
-        """P: the tokens with their padding, whole windows in every residue class."""
+        """P: the tokens padded to whole windows in every residue class."""
         return round_up(grid.total, self.window * self.dilation)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
@@ -121,12 +121,12 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         return [*range(g), *(token_read for token_read in band if token_read >= g)]
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        """g rows and g columns, and the band among the tokens that are left."""
+        """g global rows and columns, and the band of the other tokens."""
         n, g = grid.total, self.global_tokens
         return g * n + g * (n - g) + self._band(n - g)
 
     def _band(self, tokens: Number) -> Number:
-        """Pairs of the band alone: n mod δ residue classes are one token longer than the others."""
+        """Pairs of the band; n mod δ residue classes are one token longer than the others."""
         dilation = self.dilation
         class_tokens, longer_classes = tokens // dilation, tokens % dilation
         return longer_classes * self._band_of_class(class_tokens + 1) + (
@@ -185,7 +185,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         yield linear("out", "Output projection W_O", 1, inner, d, bias=self.projection_bias)
 
     def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
-        """Every token's own row: its band, and the global tokens."""
+        """Attention of every token over its band and the global tokens."""
         n, g, s, dilation = place.grid.total, self.global_tokens, self.half, self.dilation
         band = BandedAttention(
             queries=p,
@@ -210,7 +210,7 @@ class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
         yield from band.rows()
 
     def _global(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
-        """The rows of the global tokens, which then stand in place of theirs above."""
+        """Attention of the global tokens, which overwrites their banded result."""
         yield from attention_core(
             queries=self.global_tokens,
             keys=p,

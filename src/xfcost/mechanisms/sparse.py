@@ -1,4 +1,4 @@
-"""Sparse Transformer: two factors of attention, the last l tokens and a pattern that jumps through the sequence."""
+"""Sparse Transformer: two factors of attention, a local one and a strided or fixed one."""
 
 from __future__ import annotations
 
@@ -133,25 +133,25 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         if self.summary is None:
             class_pairs = (self.stride - remainder) * full_blocks**2 + remainder * (full_blocks + 1) ** 2
             return (class_pairs + n) // 2 if self.causal else class_pairs
-        c, last_cells = self.summary, self.cells_of_the_rest(n)
+        c, last_cells = self.summary, self.cells_of_last_block(n)
         if not self.causal:
             return n * (full_blocks * c + last_cells)
         later = full_blocks * c * (n - self.stride + c) - c * self.stride * (full_blocks * (full_blocks - 1) // 2)
         return later - full_blocks * (c * (c - 1) // 2) + last_cells * (last_cells + 1) // 2
 
     def overlap(self, n: Number) -> Number:
-        """Pairs of both factors: a token and itself, and those l apart; or, fixed, the cells of its own block."""
+        """Pairs in both factors: a token with itself and with tokens l apart; fixed: with its own block's cells."""
         full_blocks, remainder = n // self.stride, n % self.stride
         if self.summary is None:
             distant_pairs = greater(0, n - self.stride)
             return n + distant_pairs if self.causal else n + 2 * distant_pairs
-        c, last_cells = self.summary, self.cells_of_the_rest(n)
+        c, last_cells = self.summary, self.cells_of_last_block(n)
         if not self.causal:
             return full_blocks * self.stride * c + remainder * last_cells
         return full_blocks * (c * (c + 1) // 2) + last_cells * (last_cells + 1) // 2
 
-    def cells_of_the_rest(self, n: Number) -> Number:
-        """Cells that a last, incomplete block has."""
+    def cells_of_last_block(self, n: Number) -> Number:
+        """Summary cells of a last, incomplete block."""
         return greater(0, n % self.stride - self.stride + (self.summary or 0))
 
     def key_inner(self, width: Number) -> Number:
@@ -181,7 +181,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
 
     @property
     def _share(self) -> int:
-        """Factors that the heads are divided between."""
+        """Number of factors that share the heads."""
         return 2 if self.integration == "heads" else 1
 
     def _memory_blocks(self, path: str, place: Place, blocks: Blocks) -> Operation:
@@ -190,7 +190,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         return move(path, "Pad keys and values, cut memory blocks", around * width)
 
     def _core(self, factor: Factor, place: Place, blocks: Blocks) -> Iterator[Operation]:
-        """Attention by one factor alone, on all heads or on half of them."""
+        """Attention by one factor, on all heads or half of them."""
         mixing = self._mixing(factor, blocks)
         groups, queries, keys = self.products(factor, blocks)
         if place.fused:
@@ -213,7 +213,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
         )
 
     def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
-        """One softmax over both factors: two products of scores, laid side by side, then two weighted sums."""
+        """One softmax over both factors: two score matrices, concatenated, then two weighted sums."""
         n, h, d = place.grid.total, self.heads, place.dim
         factors: tuple[Factor, Factor] = ("local", "long")
         mixing = {factor: self._mixing(factor, blocks) | {"heads": h} for factor in factors}

@@ -1,4 +1,4 @@
-"""Spatial-reduction attention (PVT): every token reads keys that each stand for a patch or a pooled window."""
+"""Spatial-reduction attention (PVT): keys and values on a grid reduced by a strided convolution or by pooling."""
 
 from __future__ import annotations
 
@@ -78,18 +78,18 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         return self.pooled is not None or self.reduction != 1
 
     def kernel(self, grid: Grid) -> Kernel:
-        """The patches' convolution."""
+        """The strided convolution's kernel."""
         rank = len(grid.sides)
         return Kernel((self.reduction,) * rank, (self.reduction,) * rank, (0,) * rank)
 
     def reduced(self, grid: Grid) -> Grid:
-        """Where the keys stand."""
+        """The grid of the keys."""
         if self.pooled is not None:
             return Grid((self.pooled,) * len(grid.sides))
         return Grid(self.kernel(grid).out(grid.sides), grid.extra)
 
     def _in_patches(self, grid: Grid) -> tuple[Number, ...]:
-        """Along each side, the tokens that stand in a patch."""
+        """Tokens inside patches, along each side."""
         if self.pooled is not None:
             return grid.sides
         return tuple(side // self.reduction * self.reduction for side in grid.sides)
@@ -105,7 +105,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
         return grid.total * (prod(self._in_patches(grid)) + grid.extra)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """k is all that a grid is pooled to, not a side of it."""
+        """k is the number of pooled tokens, not a side."""
         component, lettered_place = super().in_letters(place)
         pooled = self.pooled and lettered(self.pooled, "k", root=len(place.grid.sides))
         return msgspec.structs.replace(component, pooled=pooled), lettered_place
@@ -155,7 +155,7 @@ class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_r
     def _pool(self, grid: Grid, width: Number) -> Operation:
         """An adaptive mean of n tokens to P along a side: the i-th of them is of tokens ⌊i·n/P⌋ to ⌈(i+1)·n/P⌉.
 
-        In sum n + P - gcd(n, P) tokens enter, and ⌈(n + P - gcd(n, P))/P⌉ the longest.
+        They read n + P - gcd(n, P) tokens in total, the longest ⌈(n + P - gcd(n, P))/P⌉.
         """
         pooled_tokens = [side + self.pooled - common_divisor(side, self.pooled) for side in grid.sides]
         longest = [ceil_div(tokens, self.pooled) for tokens in pooled_tokens]

@@ -1,4 +1,4 @@
-"""Synthetic attention (Synthesizer): weights that no query meets a key for, from the token alone or learned."""
+"""Synthetic attention (Synthesizer): attention weights from each token alone, or learned, without QKᵀ."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
-        """B out of every token alone."""
+        """B computed from every token alone."""
         n = place.grid.total
         yield on_raw_input(linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias))
         yield elementwise("relu", "ReLU", "relu", n * inner)
@@ -127,13 +127,13 @@ class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
         yield elementwise("synthesis", "Products of factors", "multiply", entries, matrix=matrix(entries), **kept)
 
     def _per_head(self, path: str, title: str, tokens: Number, inner: Number, outputs: Number) -> Operation:
-        """Every head's own d_k×outputs map."""
+        """One d_k×outputs map per head."""
         macs, biases = tokens * inner * outputs, self.heads * outputs if self.projection_bias else 0
         flops = 2 * macs + tokens * biases * COSTS["add"]
         return Operation(path=path, title=title, macs=macs, flops=flops, params=inner * outputs + biases)
 
     def _of_tables(self, n: Number, kept: dict[str, Any], mixing: dict[str, Any]) -> Iterator[Operation]:
-        """B learned or drawn."""
+        """B learned or fixed."""
         if self.form == "random":
             params = self.heads * n * n if self.trainable else 0
             row = Operation(path="synthesis", title="Table of weights", params=params, once=True, **kept, **mixing)

@@ -1,4 +1,4 @@
-"""MobileViT's attention: the map is unfolded into patches, and a token reads those at its own place of all patches."""
+"""MobileViT's attention: a token reads the tokens at its own position in all patches."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     A shifted window rolls the grid by `shift` and masks pairs that the roll brought together.
 
-    Swin V2 (§3.2 and §3.3 there) scores by `cosine` (mechanisms/cosine.py) and asks a small network for its biases,
-    `log_cpb` (mechanisms/position_bias.py).
+    Swin V2 (§3.2 and §3.3) scores by `cosine` (formulas/cosine_attention.py), with biases computed by a small network,
+    `log_cpb` (formulas/position_bias.py).
     """
 
     heads: Heads
@@ -82,7 +82,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         return tuple(lesser(self.size, side) for side in grid.sides)
 
     def shifts(self, grid: Grid) -> tuple[Number, ...]:
-        """The shift along each side: none where one window covers it."""
+        """The shift along each side; 0 where one window covers it."""
         return tuple(self.shift * lesser(1, side - lesser(self.size, side)) for side in grid.sides)
 
     def padded(self, grid: Grid) -> Grid:
@@ -95,7 +95,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         return [range(a, b) for a, b in pairwise(edges)]
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """The grid's own tokens in the window of `token`; padding, which is no token, is left out."""
+        """The tokens in the window of `token`, without padding."""
         runs = []
         for side, window, shift, place in zip(
             grid.sides, self.window(grid), self.shifts(grid), _unravel(token, grid.sides), strict=True
@@ -198,7 +198,7 @@ def _unravel(token: int, sides: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _squares(side: Number, window: Number, shift: Number) -> Number:
-    """Σ length² of the runs of one side, in closed form: a first run of `shift`, whole windows, a rest."""
+    """Σ length² of the runs of one side: a first run of `shift`, full windows, a shorter last run."""
     unclipped = (side - shift) // window
     rest = side - shift - unclipped * window
     return shift * shift + unclipped * window * window + rest * rest

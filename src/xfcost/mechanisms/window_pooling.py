@@ -58,7 +58,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
         return self.window
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """W is a window's side in keys: the window is a stride of them times as wide."""
+        """W is a window's side in keys."""
         component, lettered_place = super().in_letters(place)
         stride = max(per_axis(component.kv_stride, len(place.grid.sides)))
         window = stride * lettered(self.window // stride, "W")
@@ -77,7 +77,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
         return {"mixing": "local", "reads": letter_power("W", len(grid.sides)) + self.thinned(grid)}
 
     def padded(self, grid: Grid) -> tuple[tuple[Number, ...], tuple[Number, ...]]:
-        """Queries and keys in whole windows."""
+        """Sides of queries and of keys, padded to whole windows."""
         *window_grids, counts = self.windows(grid)
         query_sides, key_sides = (
             tuple(count * side for count, side in zip(counts, window_grid.sides, strict=True))

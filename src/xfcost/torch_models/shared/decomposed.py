@@ -1,4 +1,4 @@
-"""Module of `mechanisms/decomposed.py`.
+"""Module of `formulas/decomposed_bias.py`.
 
 B batch, H heads, K head width, e extra tokens; P queries and M keys on the grid, q and k of them along one axis.
 """
