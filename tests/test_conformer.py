@@ -101,7 +101,7 @@ def test_an_even_kernel_reaches_further_back() -> None:
 
 @pytest.mark.parametrize("where", [spot(4, 4), spot(5, extra=1)], ids=str)
 def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
-    with pytest.raises(ComponentError, match=r"convolves along a sequence, and .* stand here; fold an axis") as refused:
+    with pytest.raises(ComponentError, match=r"convolves along a sequence, got .* tokens; fold an axis") as refused:
         ConvModule().check(where)
     assert refused.value.field == "kind"
 

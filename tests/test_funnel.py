@@ -97,7 +97,7 @@ def test_notes_tell_what_is_left_out_and_what_is_too_short() -> None:
 def test_only_a_sequence_is_pooled(grid: Grid) -> None:
     where = Place(grid=grid, dim=4, out_dim=4)
     Funnel(heads=1).check(where)
-    with pytest.raises(ComponentError, match=r"2 pools a sequence, and .* tokens stand here; use 1") as refused:
+    with pytest.raises(ComponentError, match=r"2 pools a sequence, got .* tokens; use 1") as refused:
         Funnel(heads=1, stride=2).check(where)
     assert refused.value.field == "stride"
 
@@ -279,7 +279,7 @@ def test_upsampling_by_hand() -> None:
 @pytest.mark.parametrize(
     ("component", "where", "field", "message"),
     [
-        (Upsample(factor=4, skip=2), back(4, None), "skip", "2 is no stage before this one"),
+        (Upsample(factor=4, skip=2), back(4, None), "skip", "2 is not an earlier stage"),
         (Upsample(factor=4), back(4, 13, 6), "skip", "stage 1 is 4 wide and this one 6"),
         (Upsample(factor=2), back(4, 13), "factor", "4 tokens 2 times over are fewer .* 13; expected at least 4"),
     ],
@@ -294,5 +294,5 @@ def test_upsampling_refuses_what_can_not_be(component: Upsample, where: Place, f
 def test_a_stage_can_not_read_itself(tmp_path: Path) -> None:
     spec = funnel_spec(16)
     spec["stages"].append(decoder() | {"enter": [{"kind": "upsample", "factor": 4, "skip": 4}]})
-    with pytest.raises(SpecError, match=r"ours\.yaml:\d+ stages\[3\]\.enter\[0\]\.skip: 4 is no stage before this one"):
+    with pytest.raises(SpecError, match=r"ours\.yaml:\d+ stages\[3\]\.enter\[0\]\.skip: 4 is not an earlier stage"):
         ours_of(spec, tmp_path)

@@ -176,9 +176,9 @@ def test_what_can_not_stand_beside_is_refused(tmp_path: Path) -> None:
     ledger = counted_spec(spec(1, 1), tmp_path)
     (fused,) = [row for row in ledger.rows if row.path == "stages.2.enter.1.conv"]
     assert fused.macs == 16 * 10 * 8
-    with pytest.raises(SpecError, match=r"enter\[0\].stage: 3 is no stage before this one"):
+    with pytest.raises(SpecError, match=r"enter\[0\].stage: 3 is not an earlier stage"):
         counted_spec(spec(3, 1), tmp_path)
-    with pytest.raises(SpecError, match=r"stage 1 leaves 16 \(4×4\) tokens and 4 \(2×2\) stand here"):
+    with pytest.raises(SpecError, match=r"stage 1 leaves 16 \(4×4\) tokens, and the input has 4 \(2×2\)"):
         counted_spec(spec(1, 2), tmp_path)
 
 

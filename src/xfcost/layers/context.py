@@ -17,7 +17,7 @@ from xfcost.ledger.operation import Operation
 class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     """x + c: the encoder's output, token by token, `shift`ed along an axis where that is given (Ho et al. 2019, §4.2).
 
-    N·d additions; a shift writes N·d elements. It joins the stream by itself: no norm, no second shortcut.
+    N·d additions; a shift writes N·d elements. It has no norm and no second shortcut.
     """
 
     token_wise: ClassVar[bool] = False
@@ -50,7 +50,7 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
         yield elementwise("add", "Add the encoder's output", "add", n * d)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """The memory's token of the same number is added: M·d numbers are kept."""
+        """The encoder's token at the same position is added: M·d numbers are cached."""
         if self.shift is not None:
             raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
         cached = place.grid.total * place.dim

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
     """A convolution, then a norm and an activation if any: a stem, an overlapping patch embedding, a down-sampling.
 
-        conv   N'·k·(d/g)·d' MACs, N' positions that leave, k of the kernel, g groups
+        conv   N'·k·(d/g)·d' MACs, N' output positions, k of the kernel, g groups
         norm   N'·d' elements
         act    N'·d' elements
 
-    It stands first in `embed`, on the pixels, or behind other layers, on a grid of one, two or three axes.
+    It may be the first step of `embed`, on pixels, or follow other layers, on a grid of one, two or three axes.
     """
 
     takes: ClassVar[tuple[Takes, ...]] = ("image", "video", "embedded")

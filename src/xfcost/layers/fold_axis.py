@@ -1,4 +1,4 @@
-"""One axis of the grid becomes width: a spectrogram's frequencies stand side by side in one token per time step."""
+"""The grid's last axis becomes width: a spectrogram's frequencies are concatenated to one token per time step."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
-# Longer than any padding, so that no convolution before it must refuse it.
+# Longer than any padding, so that no convolution before it refuses it.
 _ANY: Final = 2**20
 
 
 class FoldAxis(Embed, frozen=True, kw_only=True, tag="fold_axis"):
     """The last axis of the grid, X long, goes into the width: Y×X tokens of width d become Y of width X·d.
 
-    A view: in raster order the X tokens of a row stand beside each other already. Convolutional subsampling ends so
-    (Gulati et al. 2020, §2): the frequencies that are left of a time step become one vector. N then counts along the
-    axes that stay, and at another N the folded axis is as long as the spec's own input makes it.
+    A view, since the X tokens of a row are adjacent in raster order. Convolutional subsampling ends with it (Gulati et
+    al. 2020, §2). N then counts along the other axes; the folded axis keeps the length that the spec's input gives.
     """
 
     folds: ClassVar[bool] = True
 
     def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The folded axis is the input's own (`Embed.folds`); a length that any stem can give stands for it here."""
+        """The folded axis has the input's own length (`Embed.folds`); any length that stems accept serves here."""
         return (*sides, _ANY)
 
     def check(self, place: Place) -> None:

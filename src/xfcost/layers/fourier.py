@@ -1,4 +1,4 @@
-"""Fixed Fourier features of where tokens stand: Perceiver's positions."""
+"""Fixed Fourier features of positions (Perceiver)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
         check_no_special_tokens(place.grid, "'fourier' encodes positions on a grid")
 
     def features(self, place: Place) -> int:
-        """Channels that are added."""
+        """Number of added channels."""
         return len(place.grid.sides) * (2 * self.bands + 1)
 
     def out(self, place: Place) -> tuple[Grid, Number]:

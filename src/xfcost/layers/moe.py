@@ -69,12 +69,13 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         weigh, sum     N·A·d multiplications, and as many additions where A > 1
         shared         the network that every token uses, and N·d additions
 
-    All experts but A idle: compute grows with A and parameters with E. Whatever the router chooses, exactly N·A pairs
-    of token and expert are computed. With a `capacity` C each expert has ⌈C·A·N/E⌉ slots per sample; E times as many
+    Compute grows with A, parameters with E: exactly N·A pairs of token and expert are computed.
+
+    With a `capacity` C each expert has ⌈C·A·N/E⌉ slots per sample; E times as many
     are computed, filled or not, and tokens that find theirs full are dropped: the residual alone carries them. A
     sample's first choices come before its second ones, and earlier tokens before later (GShard, algorithm 1).
 
-    Where a token's copy stands among its expert's is whole-number arithmetic, which is no FLOP.
+    The positions of the copies are integer arithmetic, which counts no FLOPs.
     """
 
     experts: Annotated[Experts, Letter("E")] = 8

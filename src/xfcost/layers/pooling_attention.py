@@ -1,4 +1,4 @@
-"""Pooling by attention: a few learned vectors read all tokens and take their place."""
+"""Pooling by attention: a few learned vectors read all tokens and replace them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xfcost.ledger.operation import Operation
 
 
 class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):
-    """k learned vectors S read N tokens X by multi-head attention; k tokens of the stage's width leave.
+    """k learned vectors S read N tokens X by multi-head attention; the output is k tokens of the stage's width.
 
     Set Transformer's PMA (seeds; Lee et al. 2019, §3.2, equation 11), Perceiver's cross-attention (latents; Jaegle et
     al. 2021, §3.1) and Perceiver IO's output queries. N tokens of width d, k vectors of width d', h heads of d_k.
@@ -62,7 +62,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
         return Grid((self.count,)), place.out_dim
 
     def reads(self, grid: Grid, token: int) -> Sequence[int]:
-        """Of the tokens that come in, those that the outgoing `token` reads: all."""
+        """The input tokens that output `token` reads: all."""
         return range(grid.total)
 
     def pairs(self, grid: Grid) -> Number:

@@ -43,7 +43,7 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
     def decoding(self, place: Place) -> Iterator[Operation]:
         """The token before was kept, d numbers: it is taken, and the new one put in its place."""
         if len(place.grid.sides) > 1:
-            raise ComponentError("axis", "--mode decode: tokens shift along the lines of a grid here; a text has one")
+            raise ComponentError("axis", "--mode decode: tokens shift along the axes of a grid, all at once")
         for row in self.operations(single_token(place)):
             read = row.params if place.grid.total == 1 else 0  # the learned start, where it is the first token's
             kept = {"cache": Cached(place.dim), "weights_read": WeightsRead(read)}

@@ -42,7 +42,7 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
         if len(place.grid.sides) != 1 or place.grid.extra:
             raise ComponentError(
                 "kind",
-                f"'conv_module' convolves along a sequence, and {place.grid.shape_text()} tokens stand here; fold an "
+                f"'conv_module' convolves along a sequence, got {place.grid.shape_text()} tokens; fold an "
                 "axis of a grid into the width with {kind: fold_axis}, and leave extra tokens out",
             )
 

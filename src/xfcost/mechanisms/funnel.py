@@ -59,7 +59,7 @@ class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     def check(self, place: Place) -> None:
         if self.stride > 1 and (len(place.grid.sides) != 1 or place.grid.extra):
             raise ComponentError(
-                "stride", f"{self.stride} pools a sequence, and {place.grid.shape_text()} tokens stand here; use 1"
+                "stride", f"{self.stride} pools a sequence, got {place.grid.shape_text()} tokens; use 1"
             )
         super().check(place)
 

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/grouped.py`.
+"""Module of `formulas/grouped_query.py`.
 
 B batch, N tokens, D width, H heads of queries, G of keys and values, K head width, V of values.
 """

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/neighbours.py`: windows are gathered, never masked out of all pairs.
+"""Module of `formulas/neighbourhood.py`: windows are gathered, never masked out of all pairs.
 
 B batch, N positions, P positions that windows are centred on, G groups (heads), C channels of a group, W places of a
 window, D width, Y and X the grid's sides.
