@@ -18,12 +18,12 @@ BOTH = """
 import sys
 from pathlib import Path
 from xfcost.counting.forward import count
-from xfcost.importing import imported
+from xfcost.importing import import_config
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
 config, spec = map(Path, sys.argv[1:])
-spec.write_text(imported(config).text)
+spec.write_text(import_config(config).text)
 assert count(place(load(str(spec)), Run())).total("params") == 6_738_415_616
 assert "torch" not in sys.modules
 """

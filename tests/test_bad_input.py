@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from xfcost.counting.forward import count
-from xfcost.importing import imported
+from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec import schema
@@ -925,7 +925,7 @@ class TestOtherFiles:
         Path("toy.yaml").write_text("extends: ./pipe.yaml\n")
         asked = {"name": lambda: load("pipe.yaml"), "extends": lambda: load("toy.yaml")}
         with pytest.raises(SpecError, match=r"pipe\.yaml: is a pipe or a device"):
-            asked.get(by, lambda: imported(Path("pipe.yaml")))()
+            asked.get(by, lambda: import_config(Path("pipe.yaml")))()
 
     @pytest.mark.parametrize("written", ["{outside}", "../secret.yaml", "./link.yaml"])
     def test_a_file_outside_the_folder_is_not_read(self, here, written):

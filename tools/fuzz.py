@@ -35,7 +35,7 @@ from xfcost.counting.decoding import with_mode
 from xfcost.counting.forward import count, with_rebuilt
 from xfcost.counting.run_options import make_run
 from xfcost.counting.training import with_training
-from xfcost.importing import imported
+from xfcost.importing import import_config
 from xfcost.ledger.errors import XfcostError
 from xfcost.report.export import ledger_text
 from xfcost.spec.load import load, preset_files
@@ -171,7 +171,7 @@ def try_config(rng: random.Random, folder: Path) -> None:
     """A mutated config, imported; what it makes must load."""
     file = folder / "config.json"
     file.write_text(json.dumps(_mutated(configs(), rng)), "utf-8")
-    spec = imported(file)
+    spec = import_config(file)
     made = folder / "made.yaml"
     made.write_text(spec.text, "utf-8")
     ledger_text(count(place(load(str(made)), make_run())), rng.choice(FORMS))  # type: ignore[arg-type]
