@@ -16,7 +16,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 # Ho et al. 2019, §4.2 and figure 3, on 3×4 pixels of one width: the outer decoder reads rows whole and columns upwards,

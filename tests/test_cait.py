@@ -289,7 +289,7 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
     assert memory_text(eager).plain.startswith("attention matrices, float32")
     # nor is it told what a tiled kernel would move, for there is none
     told = count(placed(tmp_path, cait_spec(), memory_level=2**20))
-    assert [row.path for row in told.rows if row.tiled_traffic_bytes] == ["stages.1.block.0.scores"]
+    assert [row.path for row in told.rows if row.traffic] == ["stages.1.block.0.scores"]
 
 
 def test_where_no_class_token_stands_they_are_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.relative import Relative
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 

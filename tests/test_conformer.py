@@ -23,7 +23,8 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, input_for, place
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 BLOCK: list[dict[str, Any]] = [

@@ -38,7 +38,8 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, Modules, SubLayerModel, build
+from xfcost.torch_models.build import Modules, SubLayerModel, build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import kind_of, probe
 
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")

@@ -20,7 +20,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -133,15 +133,20 @@ def test_fused_attention_is_one_step():
 def sublayer_with(component, *rows, residual=None):
     """The boxes of a block's only sub-layer, whose component has these rows inside its residual."""
     part = Part("b.0", component, Place(grid=Grid((4, 4)), dim=8, out_dim=8), residual or Residual())
-    inside = [Operation(path=f"b.0.{name}", title=f"Title of {name}", **more) for name, more in rows]
-    norm = Operation(path="b.0.residual_norm", title="Layer norm", params=16, role="norm")
-    add = Operation(path="b.0.residual_add", title="Residual add", flops=1, role="add")
+    inside = [Operation(path=f"b.0.{name}", component="b.0", title=f"Title of {name}", **more) for name, more in rows]
+    norm = Operation(path="b.0.residual_norm", component="b.0", title="Layer norm", params=16, role="norm")
+    add = Operation(path="b.0.residual_add", component="b.0", title="Residual add", flops=1, role="add")
     orders = {"pre": [norm, *inside, add], "post": [*inside, add, norm], "res_post": [*inside, norm, add]}
     return list(_sublayer(part, orders[part.residual.place], 0))
 
 
 def test_a_step_that_no_one_foresaw_is_told_by_its_title():
-    rows = [("qkv", {"macs": 1}), ("hash", {}), ("scores", {"macs": 9, "mixing": "local"}), ("out", {"macs": 1})]
+    rows = [
+        ("qkv", {"macs": 1}),
+        ("hash", {}),
+        ("scores", {"macs": 9, "mixing": "local", "symbol": "QKᵀ"}),
+        ("out", {"macs": 1}),
+    ]
     boxes = sublayer_with(Full(heads=1), *rows)
     assert [box.title for box in boxes] == [
         "LayerNorm", "Title of qkv", "Self-attention", "Title of out", "+ Residual",

@@ -20,6 +20,7 @@ import xfcost
 from helpers import xf
 from strategies import as_yaml
 from xfcost.counting.sweep import records as sweep_records
+from xfcost.ledger.accounts import Cached, Measured, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.core import Core
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
@@ -34,6 +35,7 @@ from xfcost.report.gallery import gallery_rows
 
 ROW = Operation(
     path="stage.block.scores",
+    component="stage.block",
     title="Title",
     mixing="local",
     content_dependent=True,
@@ -48,35 +50,22 @@ ROW = Operation(
     attention_entries=7,
     comparisons=8,
     moved=9,
-    cached=10,
-    cached_per_token=11,
-    read=12,
-    read_most=13,
+    cache=Cached(10, per_token=11),
+    weights_read=WeightsRead(12, at_most=13),
     bound=False,
     core=Core(1, 2, 3, 4),
-    plain_traffic_bytes=14,
-    tiled_traffic_bytes=15,
+    traffic=Traffic(plain=14, tiled=15),
     backward_macs=16,
-    backward_saved=17,
+    training=TrainingFigures(saved_macs=17, traced_backward_macs=26, kept_bytes=27),
     heads=18,
     pairs=19,
     stage="Stage",
     block="Block",
     shared="table",
-    traced_params=20,
-    traced_macs=21,
-    traced_flops=22,
-    traced_comparisons=23,
-    traced_moved=24,
-    traced_cached=25,
-    traced_backward_macs=26,
-    kept_bytes=27,
+    traced=Measured(params=20, macs=21, flops=22, comparisons=23, moved=24, cached=25),
     seconds=28.5,
     matrix=Matrix(entries=31, alive=32, kept=33, statistics=34),
-    dispatched_macs=35,
-    dispatched_flops=36,
-    dispatched_comparisons=37,
-    dispatched_moved=38,
+    dispatched=Measured(macs=35, flops=36, comparisons=37, moved=38),
 )
 COLUMNS: dict[str, Any] = {
     "path": "stage.block.scores",

@@ -17,7 +17,7 @@ from xfcost.layers.shift import Shift
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 transformers = pytest.importorskip("transformers")

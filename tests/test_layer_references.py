@@ -12,6 +12,7 @@ from compared import given, options_of, scattered
 from references import layers
 from references.plain import Place as Stand
 from xfcost.formulas.component import Place, SubLayer, tag_of
+from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.layers.axis_position import AxisPosition
 from xfcost.layers.class_token import ClassToken
 from xfcost.layers.classifier import Classifier
@@ -45,7 +46,7 @@ from xfcost.layers.token import Token
 from xfcost.layers.token_type import TokenType
 from xfcost.layers.upsample import Upsample
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.layers import MODULES as LAYERS
+from xfcost.torch_models.modules import MODULES
 
 DIM = 6
 DISTILLED = ["class_token", "distillation_token"]
@@ -134,7 +135,7 @@ TRIED = [
 def test_a_layer_gives_what_its_reference_says(tried: Try) -> None:
     torch.manual_seed(0)
     place, inputs = tried.place, tried.inputs()
-    module = scattered(LAYERS[type(tried.layer)](tried.layer, place).double().eval())
+    module = scattered(MODULES[type(tried.layer)](tried.layer, place).double().eval())
     weights, stand = given(module), Stand(place.grid.sides, place.grid.extra, DIM, tried.out_dim)
     copies = [one.clone() for one in inputs]
     smooth = [one for one in (*inputs, *copies) if one.is_floating_point()]
@@ -165,7 +166,7 @@ ELSEWHERE = {Conv, Pool, PoolingAttention, Moe}
 def test_every_layer_has_a_reference() -> None:
     known = {type(tried.layer) for tried in TRIED}
     assert not known & ELSEWHERE
-    assert known | ELSEWHERE == set(LAYERS)
+    assert known | ELSEWHERE == {one for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for one in kinds.values()}
 
 
 def test_what_is_tried_stands_where_it_may() -> None:

@@ -21,7 +21,7 @@ from xfcost.layers.moe import Groups, Moe, Shared
 from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.tracing.rows import row_path
 

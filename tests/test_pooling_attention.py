@@ -33,7 +33,8 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.tracing.rows import row_path
 

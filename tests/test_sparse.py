@@ -16,7 +16,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.probing.probe import probe
 
 

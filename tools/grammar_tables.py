@@ -22,11 +22,11 @@ INPUTS = (grammar.ImageInput, grammar.VideoInput, grammar.TokenInput, grammar.Ve
 SECTIONS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "The spec": (grammar.Spec, grammar.StreamSpec, grammar.StageSpec, grammar.Group, Residual, grammar.Published),
     "`input`": INPUTS,
-    "`embed`": EMBEDS,
-    "`enter`": ENTERS,
-    "In a block: mechanisms": MECHANISMS,
-    "In a block: per token": SUBLAYERS,
-    "`head`": HEADS,
+    "`embed`": tuple(EMBEDS.values()),
+    "`enter`": tuple(ENTERS.values()),
+    "In a block: mechanisms": tuple(MECHANISMS.values()),
+    "In a block: per token": tuple(SUBLAYERS.values()),
+    "`head`": tuple(HEADS.values()),
 }
 TITLES = {
     grammar.Spec: "The whole spec",
@@ -118,6 +118,7 @@ WORDS: dict[type[inspect.Type], str] = {
     inspect.StrType: "text",
     inspect.DictType: "mapping",
     inspect.StructType: "mapping",
+    inspect.CustomType: "`{kind: …}`",  # a component of any kind
 }
 
 

@@ -8,10 +8,11 @@ from typing import Final
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.forward import count
 from xfcost.counting.overtaking import Found, in_sizes, in_tokens
+from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
-from xfcost.ledger.operation import MIXINGS, TRAFFIC
+from xfcost.ledger.operation import MIXINGS
 from xfcost.spec.load import Loaded
 from xfcost.spec.walk import Run, place, takes_images
 
@@ -31,9 +32,8 @@ def first_scores(ledger: Ledger) -> int | None:
     layer: str | None = None
     scores = 0
     for row in ledger.rows:
-        here = row.path.rpartition(".")[0]
-        if row.attention_entries and layer in (None, here):
-            layer = here
+        if row.attention_entries and layer in (None, row.component):
+            layer = row.component
             scores += row.attention_entries // ((row.heads or 1) * ledger.metadata.batch)
     return scores or None
 

@@ -8,6 +8,7 @@ import msgspec
 
 from xfcost.formulas.component import Share
 from xfcost.formulas.letters import Letter
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -30,7 +31,7 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def bucket_row(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
     """The table, looked up for the N distances of the last token to all, itself among them."""
     row = bucket_table(buckets, tokens, heads)
-    return msgspec.structs.replace(row, moved=tokens * heads, read=tokens * heads)
+    return msgspec.structs.replace(row, moved=tokens * heads, weights_read=WeightsRead(tokens * heads))
 
 
 def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
@@ -48,4 +49,5 @@ def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
         shared=buckets.share,
         moved=(tokens * tokens + 2 * tokens - 1) * heads,
         once=True,
+        symbol="",
     )

@@ -177,6 +177,8 @@ class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""
 
     memory_letter: ClassVar[str] = "M"
+    takes_state: ClassVar[bool] = False
+    """Can it start from the last state of an encoder's layer?"""
     chooses: ClassVar[bool] = False
     """Does content decide which tokens are read (hashing, clusters, sorting)? `reads` then lists those that may be."""
 
@@ -197,10 +199,6 @@ class Mixer(SubLayer, frozen=True):
         """
         return range(grid.total) if self.causality == "none" else range(token + 1)
 
-    def steps(self, place: Place) -> Number:
-        """Sequential operations: how many of its steps can only run one after the other (a recurrence's N)."""
-        return 1
-
     def decoding(self, place: Place) -> Iterator[Operation]:
         kind = tag_of(type(self))
         if self.causality == "none":
@@ -214,10 +212,6 @@ class Mixer(SubLayer, frozen=True):
             f"--mode decode: {kind!r} has no form that takes one token more; --mode generate tells what it costs "
             "without a cache",
         )
-
-    def turn(self, grid: Grid, token: int) -> int:
-        """When a token's turn comes where they are generated one by one: as they are numbered, or block after block."""
-        return token
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """Query-key pairs per head that the pattern allows, in closed form: the sum of len(reads) over all tokens."""

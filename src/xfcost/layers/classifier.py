@@ -65,7 +65,6 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 
     @property
     def distilled(self) -> bool:
-        """Are there two classifiers, one of them taught by a teacher?"""
         return not isinstance(self.pool, str)
 
     def operations(self, place: Place) -> Iterator[Operation]:

@@ -9,6 +9,7 @@ from xfcost.formulas.axes import Axis, check_shift
 from xfcost.formulas.component import Joining, Place, alone
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, move
+from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import Operation
 
@@ -53,5 +54,5 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
         if self.shift is not None:
             raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
         kept = place.grid.total * place.dim
-        yield Operation(path="cache", title="The encoder's output", cached=kept)
+        yield Operation(path="cache", title="The encoder's output", cache=Cached(kept))
         yield from self.operations(alone(place))

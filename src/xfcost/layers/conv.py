@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import ActKind, NormKind, Place, Width
 from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_of, left_out
-from xfcost.formulas.layer import Embed
+from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, norm
@@ -32,7 +32,7 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
     It stands first in `embed`, on the pixels, or behind other layers, on a grid of one, two or three axes.
     """
 
-    anywhere: ClassVar[bool] = True
+    takes: ClassVar[tuple[Takes, ...]] = ("image", "video", "embedded")
 
     size: Annotated[Sides, Letter("W", least=2)]
     """Kernel size W, one number for all axes or one per axis."""

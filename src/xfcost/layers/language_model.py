@@ -10,6 +10,7 @@ import msgspec
 from xfcost.formulas.component import NormKind, Place, Share
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import Operation
 
@@ -54,6 +55,5 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
             yield move("last", "Take the last position")
         head = linear("linear", "Vocabulary scores", 1 if last else n, d, place.vocabulary, bias=self.bias)
         table = d * place.vocabulary if self.share else 0
-        yield msgspec.structs.replace(
-            head, params=head.params - table, read=head.params, read_most=head.params, shared=self.share
-        )
+        read = WeightsRead(head.params, at_most=head.params)
+        yield msgspec.structs.replace(head, params=head.params - table, weights_read=read, shared=self.share)

@@ -17,6 +17,7 @@ from xfcost.formulas.rows import choose, elementwise, linear, move, sort
 from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -187,8 +188,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             title=f"{row.title} (experts)",
             params=every,
             idle_params=row.params * (self.experts - self.active),
-            read=lesser(chosen, every) if self.capacity is None else every,
-            read_most=every,
+            weights_read=WeightsRead(lesser(chosen, every) if self.capacity is None else every, at_most=every),
         )
 
     def _routing(self, n: Number, d: Number) -> Iterator[Operation]:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from xfcost.formulas.component import Place, Share, Width
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.rows import elementwise
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -20,7 +21,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
     With `share: name` the table is counted once, in a row of its own, whoever else uses it (tied embeddings).
     """
 
-    takes: ClassVar[Takes] = "tokens"
+    takes: ClassVar[tuple[Takes, ...]] = ("tokens",)
     token_wise: ClassVar[bool] = True
 
     dim: Width | None = None
@@ -50,8 +51,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
             title="Token embedding",
             params=params,
             moved=place.grid.total * width,
-            read=place.grid.total * width,
-            read_most=place.vocabulary * width,
+            weights_read=WeightsRead(place.grid.total * width, at_most=place.vocabulary * width),
             shared=self.share,
         )
         if self.scale == "sqrt_dim":

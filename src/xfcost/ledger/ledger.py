@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from xfcost.ledger import display
+from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
 from xfcost.ledger.matrices import Held, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
-from xfcost.ledger.operation import COUNTED, DISPATCHED, LEARNING, MIXINGS, TRACED, TRAFFIC, Operation
+from xfcost.ledger.operation import COUNTED, MIXINGS, Operation
 from xfcost.ledger.training import Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 
@@ -74,7 +75,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         for row in self.rows:
             if row.matrix is not None:
                 samples = 1 if row.once else self.metadata.batch
-                yield Held(row.matrix, row.path.rpartition(".")[0], row.times, (row.heads or 1) * samples)
+                yield Held(row.matrix, row.component, row.times, (row.heads or 1) * samples)
 
     def attention_kept_bytes(self) -> int:
         """Bytes of attention matrices that training keeps: all layers', but of those worked out again one at a time."""
@@ -89,7 +90,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     def weights_read(self) -> int:
         """Weights that this pass reads: each once for the whole batch, of tables and experts those that are asked."""
-        return sum((row.params if row.read is None else row.read) * row.times for row in self.rows)
+        return sum(row.times * (row.weights_read.elements if row.weights_read else row.params) for row in self.rows)
 
     def totals(self) -> dict[str, int | None]:
         """Every total of the JSON report, raw."""

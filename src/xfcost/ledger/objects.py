@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from xfcost.ledger.operation import COUNTED, DISPATCHED, LEARNING, TRACED
+from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED
+from xfcost.ledger.operation import COUNTED
 from xfcost.ledger.visible import json_visible
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _FIELDS: Final = (
 def records(ledger: Ledger) -> list[dict[str, Any]]:
     """One plain dict per row, in the order of the CSV's columns."""
     fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
-    return [{field: getattr(row, field) for field in fields} for row in ledger.rows]
+    return [{field: row.figure(field) for field in fields} for row in ledger.rows]
 
 
 def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:

@@ -90,7 +90,9 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
             return
         for axis in axes:
             for row in self._along(axis, place):
-                yield msgspec.structs.replace(row, path=f"{axis}_{row.path}", title=f"{row.title} ({axis})")
+                yield msgspec.structs.replace(
+                    row, path=f"{axis}_{row.path}", title=f"{row.title} ({axis})", symbol=None
+                )
         n, d = place.grid.tokens, place.dim
         yield elementwise("sum", "Sum over the axes", "add", (len(axes) - 1) * n * d)
 

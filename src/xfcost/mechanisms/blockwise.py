@@ -90,9 +90,6 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
             return Blocks((height, width), (rows, columns), (self.above, self.beside), (self.below, self.beside))
         return Blocks((1, grid.total), (1, self.block), (0, self.before), (0, self.after))
 
-    def turn(self, grid: Grid, token: int) -> int:
-        return self.blocks(grid).turn(token)
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.blocks(grid).reads(token, causal=bool(self.causal))
 
@@ -108,7 +105,9 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
         yield move("query_blocks", "Pad queries, cut into blocks", blocks.filled * inner)
         yield move("memory_blocks", "Pad keys and values, cut memory blocks", blocks.surrounded * 2 * inner)
         if place.fused:
-            yield Operation(path="mask", title="Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys)
+            yield Operation(
+                path="mask", title="Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys, symbol="mask"
+            )
         yield from attention_core(
             queries=blocks.queries,
             keys=blocks.keys,
@@ -122,7 +121,7 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
             masked=True,
             mask_in_place=True,
         )
-        yield move("merge", "Join blocks, crop")
+        yield move("merge", "Join blocks, crop", symbol="")
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -186,7 +186,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         else:
             for row in self.instead.operations(spot):
                 # what comes into it has passed conv1
-                yield msgspec.structs.replace(row, path=f"spatial_{row.path}", takes_input=None)
+                yield msgspec.structs.replace(row, path=f"spatial_{row.path}", symbol=None, takes_input=None)
         yield normed_
 
     def notes(self, place: Place) -> Iterator[str]:

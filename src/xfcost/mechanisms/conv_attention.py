@@ -79,7 +79,9 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
         yield from self._projection("q", grid, place)
         yield from self._projection("k", keys, place)
         yield from self._projection("v", keys, place)
-        yield elementwise("scale", "Scale queries by the whole width, 1/√(h·d_k)", "multiply", grid.total * inner)
+        yield elementwise(
+            "scale", "Scale queries by the whole width, 1/√(h·d_k)", "multiply", grid.total * inner, symbol=""
+        )
         yield from attention_core(
             queries=grid.total,
             keys=keys.total,

@@ -138,13 +138,15 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         content = reach | {"content_dependent": True}
         macs = queries * keys * inner
         own = {"attention_entries": entries, "matrix": matrix(entries, kept=True)}  # the log-sum-exp keeps them
-        yield product("scores", "Attention scores QKᵀ", macs, **own, **content)
-        yield Operation(path="mask", title="Mask", **reach)
+        yield product("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **own, **content)
+        yield Operation(path="mask", title="Mask", symbol="mask", **reach)
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
         subtracted = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
         weights = matrix(entries, entries, kept=True)
-        yield Operation(path="softmax", title="Softmax", flops=entries * subtracted, matrix=weights, **content)
-        yield product("weighted_sum", "Weighted sum AV", macs, **content)
+        yield Operation(
+            path="softmax", title="Softmax", flops=entries * subtracted, matrix=weights, symbol="softmax", **content
+        )
+        yield product("weighted_sum", "Weighted sum AV", macs, symbol="AV", **content)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)

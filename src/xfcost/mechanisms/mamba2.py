@@ -10,7 +10,18 @@ from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, fixed, in_all, in_chunk, linear, move, product, state, window
+from xfcost.formulas.rows import (
+    causal_depthwise,
+    decode_step,
+    elementwise,
+    fixed,
+    in_all,
+    in_chunk,
+    linear,
+    move,
+    product,
+    state,
+)
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -93,7 +104,7 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         chunks = self.chunks(place.grid)
         padded = chunks * self.chunk
         letters = _Letters(n, padded, chunks, self.chunk, heads, inner, self.state)
-        yield from self._before(n, d, self.conv - 1)
+        yield from self._before(n, d)
         yield move("pad", "Pad to whole chunks", lesser(1, padded - n) * padded * (convolved + heads))
         yield from _inside(letters)
         yield from _between(letters)
@@ -105,10 +116,7 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         d = place.dim
         inner, heads, numbers = self.inner(d), self.head_count(d), self.state * self.inner(d)
         read = in_all(place.grid.total)
-        for row in self._before(1, d, 0):
-            if row.path == "conv":
-                yield from window(self.convolved(d), self.conv)
-            yield row
+        yield from decode_step(self._before(1, d), place.grid.total)
         yield elementwise("inputs", "Inputs Δ∘u", "multiply", inner)
         yield elementwise("rates", "Exponents ΔA", "multiply", heads)
         yield product("state", "What the token adds to the state", numbers, **read)
@@ -118,11 +126,11 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         yield product("read", "Read the state by C", numbers, **read)
         yield from self._after(1, d)
 
-    def _before(self, n: Number, d: Number, behind: Number) -> Iterator[Operation]:
-        """What n tokens bring to the state space, the convolution giving `behind` positions more."""
+    def _before(self, n: Number, d: Number) -> Iterator[Operation]:
+        """What n tokens bring to the state space."""
         inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
         yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
-        yield depthwise("conv", "Causal depthwise convolution", n + behind, (self.conv,), convolved)
+        yield causal_depthwise(n, self.conv, convolved)
         yield elementwise("act", "Swish", "silu", n * convolved)
         step = n * heads * (COSTS["add"] + COSTS["softplus"])
         yield Operation(path="step", title="Step Δ = softplus(Δ + b)", params=heads, flops=step)

@@ -98,7 +98,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
         content: dict[str, Any] = {"mixing": "global", "content_dependent": True, "heads": h}
         few: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
         every: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
-        yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * tokens * inner)
+        yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * tokens * inner, symbol="")
         segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m}
         yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
         wide, square = h * tokens * m, h * m * m
@@ -109,7 +109,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
         answer = matrix(wide, wide + 2 * square, kept=True)
         yield product("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", wide * m, matrix=answer, **few)
         yield product("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **every)
-        yield product("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, **few)
+        yield product("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, symbol="AV", **few)
 
     def _inverse(self, reach: dict[str, Any]) -> Operation:
         """Z ← ¼Z(13I - AZ(15I - AZ(7I - AZ))), from Aᵀ over its largest column sum."""

@@ -156,7 +156,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         reach = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": clusters.window, "heads": heads}
         masked = bool(self.causal) or self.shared_qk
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", **reach)
+            yield Operation(path="mask", title="Mask", symbol="mask", **reach)
         for row in attention_core(
             queries=clusters.window,
             keys=clusters.window + memories,

@@ -147,7 +147,7 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         if not cut:
             yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner)
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", reads_tokens=keys, **reach)
+            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", **reach)
         yield from attention_core(
             queries=blocks * b if cut else b,
             keys=keys,

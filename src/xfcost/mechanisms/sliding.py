@@ -14,6 +14,7 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.grouped import Grouped
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import cache, idle, linear, move, of_input
+from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -165,7 +166,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
             yield idle(kv)
         kept = cache("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
         full = rows == self.window  # a token more takes the place of the oldest
-        yield msgspec.structs.replace(kept, cached_per_token=0) if full else kept
+        yield msgspec.structs.replace(kept, cache=Cached(kept.cached)) if full else kept
         keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
         yield from attention_core(
             queries=1,

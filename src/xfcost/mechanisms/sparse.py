@@ -218,7 +218,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         mixing = {factor: self._mixing(factor, blocks) | {"heads": h} for factor in factors}
         entries = {factor: prod(self.products(factor, blocks)) for factor in factors}
         yield self._memory_blocks("memory_blocks", place, blocks)
-        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", blocks.padded * self.key_inner(d))
+        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", blocks.padded * self.key_inner(d), symbol="")
         before: Number = 0
         for factor in factors:
             doubly, own = self.overlap(n) if factor == "long" else 0, h * entries[factor]
@@ -243,7 +243,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         joined = h * sum(entries.values())
         yield move("join", "Join scores of both factors", joined, matrix=matrix(joined, joined), **both)
         weights = both | {"content_dependent": True, "matrix": matrix(joined, 2 * joined, kept=True)}
-        yield elementwise("softmax", "Softmax", "softmax", joined, **weights)
+        yield elementwise("softmax", "Softmax", "softmax", joined, symbol="softmax", **weights)
         for factor in factors:
             macs, title = entries[factor] * self.inner(d), f"Weighted sum AV ({factor})"
             yield product(f"{factor}_weighted_sum", title, macs, content_dependent=True, **mixing[factor])

@@ -100,11 +100,15 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         entries = self.heads * n * n
         before = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
-            yield Operation(path="mask", title="Mask", once=once, matrix=matrix(entries, before), **reach)
+            yield Operation(
+                path="mask", title="Mask", once=once, matrix=matrix(entries, before), symbol="mask", **reach
+            )
             before = entries
         weights = matrix(entries, before, kept=alone or self.trainable)
-        yield elementwise("softmax", "Softmax", "softmax", entries, once=once, matrix=weights, **reach)
-        weighted = product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, **reach)
+        yield elementwise(
+            "softmax", "Softmax", "softmax", entries, once=once, matrix=weights, symbol="softmax", **reach
+        )
+        weighted = product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **reach)
         yield weighted if self.trainable else gradients(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 

@@ -120,14 +120,14 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         padded = self.padded(place.grid)
         rolled = padded.tokens * d if any(self.shifts(place.grid)) else 0
         filled = padded.tokens * d if padded.sides != place.grid.sides else 0
-        yield move("partition", "Pad, roll, cut into windows", filled + rolled)
+        yield move("partition", "Pad, roll, cut into windows", filled + rolled, symbol="")
         yield from self._projections(padded.tokens, d)
         yield from self._biases(place.grid)
         if self.score == "cosine":
             yield from scaled_cosine(padded.tokens, self.heads, d)
         yield from self._core(place, sides)
         yield linear("out", "Output projection W_O", padded.tokens, d, d, bias=self.biased_output)
-        yield move("merge", "Join windows, roll back, crop", rolled)
+        yield move("merge", "Join windows, roll back, crop", rolled, symbol="")
 
     def _projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
         if self.key_bias:
@@ -151,7 +151,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         window, reads = prod(sides), power("W", len(sides))
         masked = self.shift > 0
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window)
+            yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, symbol="mask")
         yield from attention_core(
             queries=window,
             keys=window,

@@ -94,7 +94,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
             yield move(f"partition_{name}", f"Cut {name.upper()} into windows", moved)
 
     def after(self) -> Iterator[Operation]:
-        yield move("merge", "Join windows, crop")
+        yield move("merge", "Join windows, crop", symbol="")
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)

@@ -17,25 +17,6 @@ from xfcost.ledger.operation import Mixing, Operation
 from xfcost.spec.architecture import Architecture, Block, Part, Stage
 
 _SUBSCRIPTS: Final = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-# Steps of a mixer's core, in the words of its box; none where other steps say it. Any step not here says its title.
-_STEPS: Final = {
-    "scores": "QKᵀ",
-    "add_bias": "+ bias",
-    "mask": "mask",
-    "softmax": "softmax",
-    "weighted_sum": "AV",
-    "attention": "fused QKᵀ, softmax, AV",
-    "scale": "",
-    "cosine_normalize": "q, k of length 1",
-    "cosine_temperature": "",
-    "cosine_scale": "q/τ",
-    "relative_bias": "",
-    "cpb_act": "",
-    "cpb_sigmoid": "",
-    "cpb_lookup": "",
-    "partition": "",
-    "merge": "",
-}
 # The slots of the rows around a component.
 _NORM: Final = "norm of the residual"
 _ADD: Final = "residual add"
@@ -152,7 +133,7 @@ def _columns(name: str, architecture: Architecture) -> Iterator[Column]:
         # blocks stand in the order in which they first run
         mixers = (one for one in stage.blocks if any(isinstance(part.component, Mixer) for part in one.parts))
         block = next(mixers, stage.blocks[0])
-        title = f"{name} · {stream.path[:-1]}" if stream.path else name
+        title = f"{name} · {stream.name}" if stream.name else name
         number = f"stage 1 of {len(stream.stages)} · " if len(stream.stages) > 1 else ""
         where = f"{number}N = {stage.grid.shape_text()} · d = {stage.dim:,}"
         yield Column(title, where, tuple(_boxes(block, rows)), _note(title, stage, block))
@@ -174,7 +155,7 @@ def _boxes(block: Block, rows: Sequence[Operation]) -> Iterator[Box]:
     yield Box("input", "Input X", f"{first.place.grid.total:,} × {first.place.dim:,}", None, None, None)
     norms = 0
     for number, part in enumerate(block.parts):
-        mine = [row for row in rows if row.path.startswith(f"{part.path}.")]
+        mine = [row for row in rows if row.component == part.path]
         for box in _sublayer(part, mine, number):
             if box.slot == _NORM:
                 norms += 1
@@ -211,9 +192,9 @@ def _mixer(component: Mixer, rows: Sequence[Operation]) -> Iterator[Box]:
     """
     mixing = [number for number, row in enumerate(rows) if row.mixes] or [0, len(rows) - 1]
     inner = range(mixing[0], mixing[-1] + 1)
-    core = [row for number, row in enumerate(rows) if number in inner or row.only_moves or row.operation in _STEPS]
+    core = [row for number, row in enumerate(rows) if number in inner or row.only_moves or row.symbol is not None]
     yield from _steps([row for row in rows[: inner.start] if row not in core], "before")
-    steps = [_STEPS.get(row.operation, row.title) for row in core]
+    steps = [row.title if row.symbol is None else row.symbol for row in core]
     behind = [row for row in rows[inner.stop :] if row not in core]
     joined = list(takewhile(_follows, behind))
     steps += [row.title for row in joined]

@@ -115,5 +115,5 @@ def _rounded_row(row: Operation) -> dict[str, str]:
         "params": units.count(row.params),
         "MACs": units.count(row.macs),
         "FLOPs": units.count(row.flops),
-        "traced MACs": units.count(row.traced_macs),
+        "traced MACs": units.count(row.figure("traced_macs")),
     }

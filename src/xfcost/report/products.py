@@ -31,7 +31,7 @@ def products_texts(ledger: Ledger) -> Iterator[Text]:
 
 def is_block(rows: Sequence[Operation]) -> bool:
     """Do sub-layers stand there, and no embedding layer or head?"""
-    return any(".block" in row.path or ".pattern." in row.path or ".blocks." in row.path for row in rows)
+    return any(row.in_block for row in rows)
 
 
 def sub_layers(rows: Sequence[Operation]) -> Iterator[tuple[Operation, ...]]:
@@ -39,7 +39,7 @@ def sub_layers(rows: Sequence[Operation]) -> Iterator[tuple[Operation, ...]]:
     groups: dict[str, list[Operation]] = {}
     for row in rows:
         if row.macs:
-            groups.setdefault(row.path.rpartition(".")[0], []).append(row)
+            groups.setdefault(row.component, []).append(row)
     return (tuple(group) for group in groups.values())
 
 

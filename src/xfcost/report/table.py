@@ -76,12 +76,12 @@ COLUMNS: Final = (
     Column("active", 7, 8, lambda row, whole: _nonzero(row.active_params)),
     Column("MACs", 7, 9, lambda row, whole: _nonzero(row.macs)),
     Column("backward", 8, 8, lambda row, whole: _nonzero(row.backward_macs or 0)),
-    Column("kept", 8, 4, lambda row, whole: _bytes(row.kept_bytes or 0)),
+    Column("kept", 8, 4, lambda row, whole: _bytes(row.figure("kept_bytes") or 0)),
     Column("FLOPs", 7, 1, lambda row, whole: _nonzero(row.flops)),
     Column("compares", 8, 3, lambda row, whole: _nonzero(row.comparisons)),
     Column("moved", 8, 0, lambda row, whole: _bytes(row.moved * whole.bytes_per_element)),
-    Column("traffic", 8, 8, lambda row, whole: units.size(row.plain_traffic_bytes, 3)),
-    Column("tiled", 8, 8, lambda row, whole: units.size(row.tiled_traffic_bytes, 3)),
+    Column("traffic", 8, 8, lambda row, whole: units.size(row.figure("plain_traffic_bytes"), 3)),
+    Column("tiled", 8, 8, lambda row, whole: units.size(row.figure("tiled_traffic_bytes"), 3)),
     Column("share", 6, 6, _share),
     Column("time", 7, 5, lambda row, whole: units.seconds(row.seconds)),
     Column("trace", 5, 4, _agrees),
@@ -181,7 +181,7 @@ def _speaking(ledger: Ledger) -> list[Column]:
         silent.add("time")
     if ledger.training is None:
         silent.add("backward")
-    if not any(row.kept_bytes for row in ledger.rows):
+    if not ledger.total("kept_bytes"):
         silent.add("kept")
     if ledger.agreement is None:
         silent.add("trace")
@@ -252,7 +252,7 @@ def endnotes(ledger: Ledger, *, listed: bool, width: int) -> Iterator[Text]:
         yield from _not_shown(ledger, width)
         shown = [text for row in ledger.rows for text in (_order(row), row.reads) if text]
         yield Text(f"letters: {letters_text(shown)}", style="dim")
-    kept = "kept is of all blocks, " if any(row.kept_bytes for row in ledger.rows) else ""
+    kept = "kept is of all blocks, " if ledger.total("kept_bytes") else ""
     each = f"operations are per block, {kept}share is of the model's MACs; " if listed else ""
     yield Text(f"{each}{CONVENTION}", style="dim")
 

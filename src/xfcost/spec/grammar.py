@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from xfcost.formulas.component import Length, Residual, Rows, Side, Width
-from xfcost.formulas.layer import Takes
-from xfcost.layers import AnyEmbed, AnyEnter, AnyHead, AnySubLayer
-from xfcost.mechanisms import Mechanism
+from xfcost.formulas.component import Length, Residual, Rows, Side, SubLayer, Width
+from xfcost.formulas.layer import Embed, Enter, Head, Takes
+from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.mechanisms import MECHANISMS
+from xfcost.spec.kinds import one_of
+
+if TYPE_CHECKING:
+    AnyEmbed = Embed
+    AnyEnter = Embed | Enter
+    AnySubLayer = SubLayer
+    AnyHead = Head
+else:
+    AnyEmbed = one_of("AnyEmbed", EMBEDS)
+    AnyEnter = one_of("AnyEnter", ENTERS)
+    AnySubLayer = one_of("AnySubLayer", MECHANISMS, SUBLAYERS)
+    AnyHead = one_of("AnyHead", HEADS)
+COMPONENT_FIELDS: Final[tuple[Any, ...]] = (AnyEmbed, AnyEnter, AnySubLayer, AnyHead)
 
 
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
@@ -111,7 +124,7 @@ class VectorInput(
 
 
 AnyInput = ImageInput | VideoInput | TokenInput | VectorInput
-BlockSpec = Annotated[list[Mechanism | AnySubLayer], msgspec.Meta(min_length=1)]
+BlockSpec = Annotated[list[AnySubLayer], msgspec.Meta(min_length=1)]
 Repeat = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError, all_wrong, nearest, printable, shown, together
 from xfcost.spec.grammar import Spec
+from xfcost.spec.kinds import converted
 from xfcost.spec.outside import check_inside
 from xfcost.spec.overlay import laid_over
 from xfcost.spec.problems import problems
@@ -116,7 +117,7 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         faults = (part for fault in _faults(data, source, name) for part in fault.parts)
         raise UsageError(all_wrong([*unset, *map(str, faults)]))
     try:
-        return Loaded(msgspec.convert(data, Spec), data, source, name, tuple(settings))
+        return Loaded(converted(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
         found = _faults(data, source, name)
     raise together(found)
@@ -127,7 +128,7 @@ def _faults(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:
     found: list[SpecError] = []
     spec: Spec | None
     try:
-        spec = msgspec.convert(data, Spec)
+        spec = converted(data, Spec)
     except msgspec.ValidationError:
         found, spec = problems(data, source)
     if spec is not None:
