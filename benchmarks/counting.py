@@ -1,4 +1,4 @@
-"""Counting the whole common family at 100 values of N, in one process without torch: seconds, best of three.
+"""Seconds to count the common family at 100 values of N in one process without torch, best of three.
 
 Usage: python benchmarks/counting.py
 """
@@ -18,7 +18,7 @@ LOW, HIGH, VALUES = 128, 65536, 100
 def main() -> None:
     """Print the seconds."""
     loaded = [load(name) for name in expanded(["common-*"])]
-    # squares, which every system can have: a folded grid too
+    # square numbers fit every system, folded grids too
     sides = [round(LOW**0.5 * (HIGH / LOW) ** (0.5 * step / (VALUES - 1))) for step in range(VALUES)]
     best = float("inf")
     for _ in range(3):

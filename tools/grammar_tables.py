@@ -1,4 +1,4 @@
-"""The tables of docs/spec.md: every struct of the grammar with its keys, their types, defaults and meanings."""
+"""The tables of docs/spec.md: every struct of the grammar with keys, types, defaults and meanings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xfcost.spec.meanings import meanings
 from xfcost.spec.schema import structs_in
 
 INPUTS = (grammar.ImageInput, grammar.VideoInput, grammar.TokenInput, grammar.VectorInput)
-# Section -> the structs that it shows; `Inside other keys` shows the rest.
+# Section -> its structs; `Inside other keys` has the rest.
 SECTIONS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "The spec": (grammar.Spec, grammar.StreamSpec, grammar.StageSpec, grammar.Group, Residual, grammar.Published),
     "`input`": INPUTS,
@@ -39,7 +39,7 @@ TITLES = {
 
 
 def sections() -> Iterator[tuple[str, list[str]]]:
-    """(title, texts of its structs); what stands in two sections is shown in the first and named in the second."""
+    """(title, texts of its structs); a struct of two sections has its table in the first and its name in the second."""
     shown: set[type[msgspec.Struct]] = set()
     for title, structs in SECTIONS.items():
         texts = [described(one) for one in structs if one not in shown]

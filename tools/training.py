@@ -1,7 +1,7 @@
-"""Training compute in print beside ours: tables of docs/training.md, and what tests hold.
+"""Published training compute beside ours: tables of docs/training.md, which tests check.
 
-GPT-3's appendix multiplies parameters, tokens and a number (6, or 3 where half the parameters see a token); the
-Transformer's table multiplies hours, GPUs and what a GPU sustains. Ours are counted over the same tokens.
+GPT-3's appendix multiplies parameters, tokens and a factor (6, or 3 where half the parameters see a token). The
+Transformer's table multiplies hours, GPUs and sustained FLOP/s. Our counts are over the same tokens.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def times() -> list[Spent]:
     for line in _lines("training-time.csv"):
         tokens = int(line["steps"]) * int(line["tokens_per_step"])
         ledger = xfcost.analyze(line["preset"], N=line["N"], mode="train", tokens=tokens, trace=False)
-        could = spent(float(line["hours"]) * _HOUR, int(line["devices"]), float(line["rate"]))
-        found.append(Spent(line["model"], float(line["flops"]), could, ledger.training.run.flops))
+        budget = spent(float(line["hours"]) * _HOUR, int(line["devices"]), float(line["rate"]))
+        found.append(Spent(line["model"], float(line["flops"]), budget, ledger.training.run.flops))
     return found
 
 
 def compute_lines() -> list[dict[str, str]]:
-    """The first table, in words."""
+    """The first table as text."""
     return [
         {
             "model": one.model,
@@ -85,7 +85,7 @@ def compute_lines() -> list[dict[str, str]]:
 
 
 def time_lines() -> list[dict[str, str]]:
-    """The second table, in words."""
+    """The second table as text."""
     return [
         {
             "model": one.model,
@@ -99,7 +99,7 @@ def time_lines() -> list[dict[str, str]]:
 
 
 def optimizer_lines() -> list[dict[str, Any]]:
-    """The written table of optimizers."""
+    """The table of optimizers."""
     return [
         {
             "optimizer": f"`{name}`",
