@@ -1,8 +1,8 @@
 """Plants errors in xfcost, one at a time, and checks that tests catch each of them: `python tools/plant_errors.py`.
 
-`planted_errors.yaml` lists the errors: a file, the text to replace, its replacement, and tests. Of these tests the quick
-tier runs, or the one of `--tier`. Each error is planted in a copy of the tree. The table lists the test that caught each
-error; an uncaught error ends with exit code 1.
+`planted_errors.yaml` lists the errors: a file, the text to replace, its replacement, and tests. The quick tier of these
+tests runs, or the tier of `--tier`. Each error is planted in a copy of the tree. The table lists the test that caught
+each error; an uncaught error ends with exit code 1.
 """
 
 from __future__ import annotations
