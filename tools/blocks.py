@@ -29,6 +29,15 @@ def lines_of(arguments: str, word: str, count: int) -> None:
     cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", "…", *part, "…", "```", ""]))
 
 
+def section(arguments: str, word: str) -> None:
+    """`$ xfcost ARGUMENTS` and its output from the first line with `word` to the next empty line."""
+    lines = output(arguments).splitlines()
+    first = next(number for number, line in enumerate(lines) if word in line)
+    last = next((number for number in range(first, len(lines)) if not lines[number].strip()), len(lines))
+    part = [line.rstrip() for line in lines[first:last]]
+    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", "…", *part, "…", "```", ""]))
+
+
 def output(arguments: str) -> str:
     """A command's stdout, 100 columns wide, without colour."""
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "TERM": "dumb"}
