@@ -3,7 +3,7 @@
 Usage: python benchmarks/decoding.py
 
 Two blocks of each model, batch 1, float32, on the CPU. A process per model alternates steps at a short and a long
-context. The ratio of the median times stands beside the ratios of counted MACs and of bytes read.
+context. The table compares the ratio of the median times with the ratios of counted MACs and of bytes read.
 """
 
 from __future__ import annotations

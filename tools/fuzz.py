@@ -258,8 +258,8 @@ def tried(item: str, folder: Path) -> Finding | None:
 
 def _chunk(items: list[str]) -> tuple[int, list[Finding]]:
     with tempfile.TemporaryDirectory() as name:
-        found = [finding for item in items if (finding := tried(item, Path(name)))]
-    return len(items), found
+        findings = [finding for item in items if (finding := tried(item, Path(name)))]
+    return len(items), findings
 
 
 def main() -> None:
@@ -279,18 +279,18 @@ def main() -> None:
     per_kind = options.items // len(options.kinds)
     items = [f"{kind}:{options.start + number}" for number in range(per_kind) for kind in options.kinds]
     chunks = [items[start : start + 200] for start in range(0, len(items), 200)]
-    done, found = 0, []
+    done, all_findings = 0, []
     with Pool(options.processes, maxtasksperchild=10) as pool:
         for number, findings in pool.imap_unordered(_chunk, chunks):
             done += number
-            found += findings
+            all_findings += findings
             sys.stderr.write(f"\r{done:,} items")
             for finding in findings:
                 sys.stdout.write(f"{finding.item}: {finding.failure}\n")
                 sys.stdout.flush()
-    kinds = Counter(finding.failure for finding in found)
-    sys.stdout.write(f"{done:,} items, {len(found)} findings of {len(kinds)} kinds\n")
-    sys.exit(bool(found))
+    kinds = Counter(finding.failure for finding in all_findings)
+    sys.stdout.write(f"{done:,} items, {len(all_findings)} findings of {len(kinds)} kinds\n")
+    sys.exit(bool(all_findings))
 
 
 if __name__ == "__main__":

@@ -92,11 +92,11 @@ def main() -> int:
     """Write the file, or check it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where the file differs")
-    wanted = text()
+    current = text()
     if not parser.parse_args().check:
-        FILE.write_text(wanted, encoding="utf-8", newline="")
+        FILE.write_text(current, encoding="utf-8", newline="")
         return 0
-    old, new = (FILE.read_text(encoding="utf-8") if FILE.exists() else "").splitlines(), wanted.splitlines()
+    old, new = (FILE.read_text(encoding="utf-8") if FILE.exists() else "").splitlines(), current.splitlines()
     changed = [line for line in new if line not in set(old)] + [line for line in old if line not in set(new)]
     for line in changed[:10]:
         sys.stderr.write(f"docs/gallery.csv: {line[:100]}\n")

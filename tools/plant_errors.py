@@ -43,9 +43,9 @@ class Edit(NamedTuple):
         Raises:
             ValueError: `old` doesn't occur exactly once, or equals `new`.
         """
-        found = text.count(self.old)
-        if found != 1 or self.old == self.new:
-            raise ValueError(f"expected {self.old!r} once in {self.file}, and another text; found {found}")
+        times = text.count(self.old)
+        if times != 1 or self.old == self.new:
+            raise ValueError(f"expected {self.old!r} once in {self.file}, and another text; found {times}")
         return text.replace(self.old, self.new)
 
 
@@ -94,18 +94,23 @@ def caught_by(error: Planted, tree: Path, tier: str) -> str | None:
         words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tier", tier]
         words += shlex.split(error.tests)
         # Python would reuse compiled files of the same second and size: write none
-        more = {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1", "CI": "true", "OMP_NUM_THREADS": "1"}
+        variables = {
+            "PYTHONPATH": str(tree / "src"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CI": "true",
+            "OMP_NUM_THREADS": "1",
+        }
         done = subprocess.run(
-            words, cwd=tree, env=os.environ | more, capture_output=True, encoding="utf-8", check=False
+            words, cwd=tree, env=os.environ | variables, capture_output=True, encoding="utf-8", check=False
         )
     finally:
         _write(tree, before)
     if done.returncode == 0:
         return None
-    found = _FIRST_FAILURE.search(done.stdout)
-    if found is None:
+    failure = _FIRST_FAILURE.search(done.stdout)
+    if failure is None:
         raise RuntimeError(f"{error.what}: pytest {error.tests} ended with {done.returncode}:\n{done.stdout[-2000:]}")
-    return found[1]
+    return failure[1]
 
 
 def _write(tree: Path, texts: dict[str, str]) -> None:

@@ -60,14 +60,14 @@ def _check_syntax(text: str, name: str) -> None:
     if not text.strip():
         raise SpecError(f"{name}:1 is empty; expected {_CONFIG.what}")
     try:
-        found = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str).decode(text)
+        content = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str).decode(text)
     except json.JSONDecodeError as error:
         message = error.msg[:1].lower() + error.msg[1:]
         raise SpecError(f"{name}:{error.lineno}:{error.colno} is not valid JSON: {message}") from None
     except RecursionError:
         raise SpecError(f"{name}: is nested too deeply to be {_CONFIG.what}") from None
-    if not isinstance(found, dict):
-        kind = "a list" if isinstance(found, list) else "a single value"
+    if not isinstance(content, dict):
+        kind = "a list" if isinstance(content, list) else "a single value"
         raise SpecError(f"{name}:1 {kind} at top level; expected the object of {_CONFIG.what}")
 
 
@@ -93,8 +93,8 @@ def _fields(text: str, name: str) -> Iterator[tuple[str, int, Any]]:
 
 
 def _skip_whitespace(text: str, position: int) -> int:
-    found = _WHITESPACE.match(text, position)
-    return found.end() if found else position
+    match = _WHITESPACE.match(text, position)
+    return match.end() if match else position
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

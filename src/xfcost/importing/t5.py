@@ -53,7 +53,7 @@ class T5(Family, frozen=True, kw_only=True):
     def check(self) -> None:
         form, dash, name = self.feed_forward_proj.rpartition("-")
         if name not in ACTIVATIONS or (dash and form != "gated"):
-            near = nearest(self.feed_forward_proj, [*ACTIVATIONS, *(f"gated-{one}" for one in ACTIVATIONS)])
+            near = nearest(self.feed_forward_proj, [*ACTIVATIONS, *(f"gated-{gate}" for gate in ACTIVATIONS)])
             raise ComponentError(
                 "feed_forward_proj",
                 f"expected an activation, or gated- and one, got {self.feed_forward_proj!r}; {near}",

@@ -32,10 +32,10 @@ def read_number(text: str) -> Fraction:
     Raises:
         ValueError: `text` is no number.
     """
-    found = _NUMBER.fullmatch(text.strip()) if len(text) <= _MAX_LENGTH else None
-    if found is None or found[4] == "e":  # 300e is an incomplete 300e9
+    match = _NUMBER.fullmatch(text.strip()) if len(text) <= _MAX_LENGTH else None
+    if match is None or match[4] == "e":  # 300e is an incomplete 300e9
         raise ValueError(text)
-    sign, digits, exponent, prefix = found.groups()
+    sign, digits, exponent, prefix = match.groups()
     base, power = (1024, _POWERS[prefix[0].upper()]) if len(prefix) > 1 else (1000, _POWERS[prefix.upper()])
     value: Fraction = Fraction(digits.replace(",", "").replace("_", "") + (exponent or "")) * base**power
     return -value if sign == "-" else value

@@ -23,9 +23,9 @@ _MAX_PREFIXED: Final = 1000 * METRIC[-1][0]
 
 def _rounded(value: float, digits: int) -> str:
     """`value` with `digits` significant digits (at least all before the point), never in scientific notation."""
-    whole = len(str(int(abs(value))))
-    text = f"{value:.{max(digits - whole, 0)}f}"
-    rounded_up = len(text.lstrip("-").partition(".")[0]) > whole  # 9.9996 -> 10.000
+    whole_digits = len(str(int(abs(value))))
+    text = f"{value:.{max(digits - whole_digits, 0)}f}"
+    rounded_up = len(text.lstrip("-").partition(".")[0]) > whole_digits  # 9.9996 -> 10.000
     return text[:-1].rstrip(".") if rounded_up and "." in text else text
 
 
