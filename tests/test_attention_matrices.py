@@ -105,7 +105,7 @@ def test_statistics_are_those_that_the_kernel_hands_out(case: Case) -> None:
             continue
         found, without = answer
         assert sum(numbers for numbers, _ in found) + without == declared
-        each = Matrix(0, 0, statistics=1).saved_bytes(dtype.itemsize)
+        each = Matrix(0, 0, statistics=1).kept_bytes(dtype.itemsize)
         assert {size for _, size in found} <= {each}
 
 

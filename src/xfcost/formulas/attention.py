@@ -183,6 +183,6 @@ def _eager_core(parts: _CoreParts, *, scaled: bool, biased: bool, masked: bool) 
         )
     if masked:
         yield Operation(path="mask", title="Mask", matrix=parts.masked, symbol="mask", **parts.mixing)
-    kept = next_._replace(saved=parts.entries)
+    kept = next_._replace(kept=parts.entries)
     yield Operation(path="softmax", title="Softmax", flops=parts.softmax, matrix=kept, symbol="softmax", **content)
     yield product("weighted_sum", "Weighted sum AV", parts.weighted_sum, symbol="AV", **content)

@@ -71,7 +71,7 @@ class Band(NamedTuple):
             whole = {"attention_entries": p * h * g, "matrix": few, "pairs": self.pairs_beside}
             yield product("global_key_scores", "Scores of global tokens as keys", p * g * inner, **whole, **of_beside)
             yield move("join", "Join both kinds of scores", joined, matrix=matrix(joined, joined), **kind | both)
-        weights = matrix(joined, joined + p * h * g, saved=True)
+        weights = matrix(joined, joined + p * h * g, kept=True)
         softmax = joined * FLOPS_PER_ELEMENT["softmax"]
         yield Operation(
             path="softmax", title="Softmax", flops=softmax, matrix=weights, symbol="softmax", **content | both

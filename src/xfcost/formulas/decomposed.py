@@ -63,7 +63,7 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
     macs = groups * heads * each * head_dim * sum(keys)
     along = groups * heads * each * sum(keys)
     spreads = len(keys) > 1 or bool(extra)  # else what it gives is a view of them
-    more = {"content_dependent": True, "matrix": matrix(along, saved=fused and not spreads)} | mixing
+    more = {"content_dependent": True, "matrix": matrix(along, kept=fused and not spreads)} | mixing
     yield product("position_scores", "Position scores QRᵀ, axis by axis", macs, **more)
     sums = sum(list(accumulate(reversed(keys), mul))[1:])
     pairs = groups * heads * (each + extra) * (prod(keys) + extra)
@@ -72,6 +72,6 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         title="Add up the axes' scores for all pairs",
         flops=groups * heads * each * sums * FLOPS_PER_ELEMENT["add"],
         moved=pairs if extra else 0,
-        matrix=matrix(pairs, along, saved=fused) if spreads else None,
+        matrix=matrix(pairs, along, kept=fused) if spreads else None,
         **mixing,
     )

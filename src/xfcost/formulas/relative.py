@@ -46,13 +46,13 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     project = linear("r", "Projection W_R of relative positions", encodings, dim, inner, bias=False)
     yield gradients(msgspec.structs.replace(project, once=True), 1)  # sinusoids are fixed
     made, entries = heads * queries * encodings, heads * queries * keys
-    own = matrix(made, saved=fused and not masked and not terms)  # a fused kernel keeps its bias
+    own = matrix(made, kept=fused and not masked and not terms)  # a fused kernel keeps its bias
     kept = {"heads": heads, "attention_entries": 0 if by_distance else made, "matrix": own}
     yield from _position_scores(queries, encodings, inner, share, mixing, kept)
     yield from terms
     beside = entries if terms else made
     if masked and fused:
-        yield Operation(path="mask", title="Mask", matrix=matrix(entries, beside, saved=True), symbol="mask", **mixing)
+        yield Operation(path="mask", title="Mask", matrix=matrix(entries, beside, kept=True), symbol="mask", **mixing)
         beside += entries
     yield from attention_core(
         queries=queries,

@@ -23,7 +23,7 @@ class Matrix(NamedTuple):
     """Heads × queries × keys of its output; 0 for a fused kernel."""
     alive: Number
     """Entries alive after it ran: its output, its inputs, and matrices that later operations read."""
-    saved: Number = 0
+    kept: Number = 0
     """Entries of its output that autograd saves for the backward pass."""
     statistics: Number = 0
     """Log-sum-exps of a fused kernel, float32 or wider; alive while it runs, and saved."""
@@ -36,14 +36,14 @@ class Matrix(NamedTuple):
         """Bytes alive at once; `element` is the size of the dtype."""
         return int(self.alive * element + self.statistics * max(_STATISTIC, element))
 
-    def saved_bytes(self, element: int) -> int:
+    def kept_bytes(self, element: int) -> int:
         """Bytes saved for the backward pass."""
-        return int(self.saved * element + self.statistics * max(_STATISTIC, element))
+        return int(self.kept * element + self.statistics * max(_STATISTIC, element))
 
 
-def matrix(entries: Number, beside: Number = 0, *, saved: bool = False) -> Matrix:
-    """A matrix of `entries`, with `beside` entries of other matrices alive; `saved` for the backward pass or not."""
-    return Matrix(entries, entries + beside, entries if saved else 0)
+def matrix(entries: Number, beside: Number = 0, *, kept: bool = False) -> Matrix:
+    """A matrix of `entries`, with `beside` entries of other matrices alive; `kept` for the backward pass or not."""
+    return Matrix(entries, entries + beside, entries if kept else 0)
 
 
 class AttentionMemory(NamedTuple):
@@ -75,7 +75,7 @@ def attention_memory(rows: Iterable[RowMatrix], element: int) -> AttentionMemory
     layers: dict[str, int] = {}
     per_head = all_layers = peak = 0
     for matrix_, layer, times, heads in rows:
-        saved, output = matrix_.saved_bytes(element), matrix_._replace(alive=matrix_.entries)
+        saved, output = matrix_.kept_bytes(element), matrix_._replace(alive=matrix_.entries)
         layers[layer] = layers.get(layer, 0) + saved
         all_layers += saved * times
         peak = max(peak, matrix_.alive_bytes(element))

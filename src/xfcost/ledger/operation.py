@@ -130,7 +130,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def matrix_kept(self) -> int:
         """How many of its matrix' entries training keeps, statistics apart."""
-        return self.matrix.saved if self.matrix else 0
+        return self.matrix.kept if self.matrix else 0
 
     @property
     def active_params(self) -> int:

@@ -164,12 +164,12 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         entries = n * n * self.heads
         for row in rows:
             if row.core is not None:  # the scores, which proj_l keeps; every head waits for all: no traffic of one tile
-                yield msgspec.structs.replace(row, core=None, matrix=matrix(entries, saved=True))
+                yield msgspec.structs.replace(row, core=None, matrix=matrix(entries, kept=True))
                 yield msgspec.structs.replace(before, **like, matrix=matrix(entries, entries))
             else:
                 yield row
             if row.matrix_kept:  # the softmax
-                yield msgspec.structs.replace(after, **like, matrix=matrix(entries, entries, saved=True))
+                yield msgspec.structs.replace(after, **like, matrix=matrix(entries, entries, kept=True))
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:

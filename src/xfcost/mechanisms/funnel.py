@@ -165,11 +165,11 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
                 content_dependent=True,
                 **mixing,
             )
-            last = matrix(entries, by_distance + entries, saved=fused and not self.separate_cls)
+            last = matrix(entries, by_distance + entries, kept=fused and not self.separate_cls)
             yield elementwise("type_add", "Add token types", "add", entries, matrix=last, **mixing)
         if self.separate_cls:
             before = entries if self.token_types else by_distance
-            last = matrix(entries, before, saved=fused)
+            last = matrix(entries, before, kept=fused)
             yield Operation(path="cls_mask", title="No position for [CLS]", matrix=last, **mixing)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:

@@ -224,7 +224,7 @@ def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: 
         pairs=(groups - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
-    masked = fixed(reach) | {"matrix": matrix(entries, entries, saved=True), "symbol": None if prefix else "mask"}
+    masked = fixed(reach) | {"matrix": matrix(entries, entries, kept=True), "symbol": None if prefix else "mask"}
     yield Operation(path=f"{prefix}mask", title="Mask", **masked)
     weighted = reach | {"symbol": None if prefix else "AV"}
     yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **weighted)

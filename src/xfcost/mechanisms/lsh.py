@@ -138,12 +138,12 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         entries = self.heads * queries * keys
         content = reach | {"content_dependent": True}
         macs = queries * keys * inner
-        own = {"attention_entries": entries, "matrix": matrix(entries, saved=True)}  # the log-sum-exp keeps them
+        own = {"attention_entries": entries, "matrix": matrix(entries, kept=True)}  # the log-sum-exp keeps them
         yield product("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **own, **content)
         yield Operation(path="mask", title="Mask", symbol="mask", **reach)
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
         subtracted = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
-        weights = matrix(entries, entries, saved=True)
+        weights = matrix(entries, entries, kept=True)
         yield Operation(
             path="softmax", title="Softmax", flops=entries * subtracted, matrix=weights, symbol="softmax", **content
         )

@@ -192,7 +192,7 @@ def _inside(of: _Letters) -> Iterator[Operation]:
         "sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **fixed(in_chunk(of.chunk))
     )
     decays = entries * (COSTS["add"] + COSTS["exp"])
-    second = matrix(entries, entries, saved=True)  # the scores come first
+    second = matrix(entries, entries, kept=True)  # the scores come first
     yield Operation(
         path="local_decays", title="Decays from token to token", flops=decays, matrix=second, **in_chunk(of.chunk)
     )
@@ -201,12 +201,12 @@ def _inside(of: _Letters) -> Iterator[Operation]:
         "Products CBᵀ",
         entries * of.state,
         attention_entries=entries,
-        matrix=matrix(entries, saved=True),
+        matrix=matrix(entries, kept=True),
         heads=of.heads,
         pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
         **in_chunk(of.chunk),
     )
-    weighed = in_chunk(of.chunk) | {"matrix": matrix(entries, 2 * entries, saved=True)}
+    weighed = in_chunk(of.chunk) | {"matrix": matrix(entries, 2 * entries, kept=True)}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
     yield product(
         "local_weighted_sum", "Weighted sum of the inputs", of.padded * of.chunk * of.inner, **in_chunk(of.chunk)
@@ -223,7 +223,7 @@ def _between(of: _Letters) -> Iterator[Operation]:
     spans = of.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
     moved = of.heads * bounds
     title = "Decays from chunk to chunk"
-    between = matrix(of.heads * bounds * bounds, saved=True)
+    between = matrix(of.heads * bounds * bounds, kept=True)
     yield Operation(path="spans", title=title, flops=spans, moved=moved, matrix=between, **in_all(of.tokens))
     states = bounds * of.state * of.inner
     yield product("carry", "States before the chunks", bounds * states, moved=states, **in_all(of.tokens))

@@ -106,8 +106,8 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
         yield from _weights("query", "QK̃ᵀ", wide, tokens * m * inner, few)
         yield from _weights("landmark", "Q̃K̃ᵀ", square, m * m * inner, few, beside=wide)
         yield from _weights("key", "Q̃Kᵀ", wide, m * tokens * inner, every, beside=wide + square)
-        yield self._inverse(few | {"matrix": matrix(square, wide + square, saved=True)})
-        answer = matrix(wide, wide + 2 * square, saved=True)
+        yield self._inverse(few | {"matrix": matrix(square, wide + square, kept=True)})
+        answer = matrix(wide, wide + 2 * square, kept=True)
         yield product("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", wide * m, matrix=answer, **few)
         yield product("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **every)
         yield product("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, symbol="AV", **few)
@@ -146,6 +146,6 @@ def _weights(
     path: str, what: str, entries: Number, macs: Number, reach: dict[str, Any], *, beside: Number = 0
 ) -> Iterator[Operation]:
     """softmax of one of the three products, those before it with `beside` entries being still needed."""
-    first, second = matrix(entries, beside), matrix(entries, entries + beside, saved=True)
+    first, second = matrix(entries, beside), matrix(entries, entries + beside, kept=True)
     yield product(f"{path}_scores", f"Scores {what}", macs, attention_entries=entries, matrix=first, **reach)
     yield elementwise(f"{path}_softmax", f"Softmax of {what}", "softmax", entries, matrix=second, **reach)

@@ -175,7 +175,7 @@ def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
         pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
-    weighed = reach | {"matrix": matrix(entries, entries, saved=True)}
+    weighed = reach | {"matrix": matrix(entries, entries, kept=True)}
     yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **fixed(weighed))
     macs = of.padded * of.chunk * of.values
     summed = reach | {"symbol": None if prefix else "AV"}

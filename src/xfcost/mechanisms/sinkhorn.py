@@ -124,8 +124,8 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         own = {"attention_entries": scores, "matrix": matrix(scores)}
         yield product("sort_scores", "Scores of blocks", blocks**2 * inner, **own, **reach)
         # the first log-sum-exp of the iterations keeps them
-        logits = reach | {"matrix": matrix(entries, scores, saved=not self.causal and bool(self.iterations))}
-        order = reach | {"matrix": matrix(entries, entries, saved=True)}
+        logits = reach | {"matrix": matrix(entries, scores, kept=not self.causal and bool(self.iterations))}
+        order = reach | {"matrix": matrix(entries, entries, kept=True)}
         if self.causal:
             scaled = scores * cost["multiply"]
             yield Operation(path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **fixed(logits))

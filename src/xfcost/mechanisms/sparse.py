@@ -243,7 +243,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         }
         joined = h * sum(entries.values())
         yield move("join", "Join scores of both factors", joined, matrix=matrix(joined, joined), **both)
-        weights = both | {"content_dependent": True, "matrix": matrix(joined, 2 * joined, saved=True)}
+        weights = both | {"content_dependent": True, "matrix": matrix(joined, 2 * joined, kept=True)}
         yield elementwise("softmax", "Softmax", "softmax", joined, symbol="softmax", **weights)
         for factor in factors:
             macs, title = entries[factor] * self.inner(d), f"Weighted sum AV ({factor})"

@@ -104,7 +104,7 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
                 path="mask", title="Mask", once=once, matrix=matrix(entries, before), symbol="mask", **reach
             )
             before = entries
-        weights = matrix(entries, before, saved=alone or self.trainable)
+        weights = matrix(entries, before, kept=alone or self.trainable)
         yield elementwise(
             "softmax", "Softmax", "softmax", entries, once=once, matrix=weights, symbol="softmax", **reach
         )
