@@ -141,7 +141,7 @@ def test_the_answer_is_the_mean_of_both_tokens_classifiers(tmp_path: Path) -> No
 
 
 def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ComponentError, match="no class token to stand behind"):
+    with pytest.raises(ComponentError, match="no class token; the distillation token follows it"):
         DistillationToken().check(Place(grid=Grid((4,)), dim=4, out_dim=4))
     with pytest.raises(
         ComponentError, match=r"expected \[class_token, distillation_token\], got \[class_token, class_tok"

@@ -300,7 +300,7 @@ def test_each_input_has_its_first_step(tmp_path: Path, entry: Any, embed: Any, s
 
 
 def test_vectors_can_not_be_scored_as_words(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input here has none"):
+    with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input has none"):
         place(loaded(tmp_path, spec(first=True, head={"kind": "language_model"})), Run())
 
 

@@ -98,7 +98,9 @@ def test_steps_are_the_tokens_and_one_for_attention() -> None:
 def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
     assert Lstm().units(spot(5, out_dim=9)) == 9
     assert Lstm(bidirectional=True).units(spot(5, out_dim=8)) == 4
-    with pytest.raises(ComponentError, match="two directions share the width, and 9 is odd; give `hidden`"):
+    with pytest.raises(
+        ComponentError, match="two directions share the width; expected an even one, got 9: give `hidden`"
+    ):
         Lstm(bidirectional=True).check(spot(5, out_dim=9))
 
 

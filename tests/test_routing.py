@@ -112,7 +112,7 @@ def test_local_heads_read_their_block_and_its_neighbours() -> None:
 @pytest.mark.parametrize(
     ("options", "field", "message"),
     [
-        ({"local_heads": 2, "window": 4}, "local_heads", "2 of 2 heads leaves none to route"),
+        ({"local_heads": 2, "window": 4}, "local_heads", "2 of 2 heads are local, and none is left to route"),
         ({"local_heads": 1}, "local_heads", "give `local_window`"),
         ({"causal": True}, "causal", "write causal: approximate"),
     ],

@@ -235,8 +235,8 @@ def test_what_a_reader_must_know_is_told() -> None:
     padded, cells, fused, both = fixed(4, 2, causal=False).notes(stand(9, fused=True))
     assert padded.startswith("9 tokens padded to whole blocks of 4: 3 positions more")
     assert "2 summary cells of a block 2 times it" in cells
-    assert "counted, eager" in fused
-    assert "to both sides" in both
+    assert "it runs eager, and is counted so" in fused
+    assert "tokens on both sides" in both
 
 
 # Published ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -135,7 +135,7 @@ def test_scores_are_cosines_and_know_no_length():
 
 
 def test_keys_without_a_bias_where_nothing_has_one_are_refused():
-    with pytest.raises(ComponentError, match="no projection has a bias"):
+    with pytest.raises(ComponentError, match="projection_bias: false leaves out all biases"):
         Window(heads=1, projection_bias=False, key_bias=False).check(spot(8, 8))
 
 
