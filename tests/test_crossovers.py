@@ -15,11 +15,12 @@ import xfcost
 from strategies import as_yaml
 from xfcost.counting.comparison import CURVES
 from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.crossovers import Crossing, Points, crossings, search
 from xfcost.counting.forward import count
+from xfcost.counting.order_search import Crossing, Points, crossings, search
 from xfcost.report.compare import comparison_plain
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 NAT = """
 name: Neighbours

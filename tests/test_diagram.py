@@ -19,7 +19,7 @@ from xfcost.report.blocks import _sublayer, diagram
 from xfcost.report.style import WORDS
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
-from xfcost.spec.walk import place
+from xfcost.spec.placement import place
 
 VIT_BLOCK = [
     "Input X",

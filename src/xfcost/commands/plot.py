@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
     from xfcost.report.plot import Chart
     from xfcost.spec.load import Loaded
-    from xfcost.spec.walk import Run
+    from xfcost.spec.run import Run
 
 
 # Traced and measured points per system, and the seconds above which a forward is not waited for.

@@ -7,14 +7,16 @@ from typing import Final
 
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.forward import count
-from xfcost.counting.overtaking import Found, in_sizes, in_tokens
+from xfcost.counting.system_crossovers import Found, in_sizes, in_tokens
 from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS
+from xfcost.spec.inputs import takes_images
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, place, takes_images
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 # More systems than this are compared with the first alone, and stand below each other in reports.
 MOST_PAIRED: Final = 4

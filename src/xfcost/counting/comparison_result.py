@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from xfcost.counting.overtaking import Search
-from xfcost.ledger import display
+from xfcost.counting.system_crossovers import Search
+from xfcost.ledger import notebook
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text, ledger_object
 
@@ -40,7 +40,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""
-        return display.html(self)
+        return notebook.html(self)
 
     def to_json(self) -> str:
         """The JSON object of `xfcost compare --format json`."""

@@ -17,7 +17,8 @@ from xfcost.ledger.options import Mode
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.grammar import ImageInput, VideoInput
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 # So many steps are all traced.
 _TRACED: Final = 4
@@ -71,7 +72,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
     """The rows of the prefill, and those of all steps together; beside them what it costs without a cache."""
     prompt = architecture.streams[-1].grid.tokens
     last = prompt + run.new_tokens - 1
-    encoder = {one.part.path for stream in architecture.streams[:-1] for one in stream.standing()}
+    encoder = {one.part.path for stream in architecture.streams[:-1] for one in stream.labelled_parts()}
     _check_last(last, loaded, run, architecture)
 
     def anew(tokens: int) -> Costs:
@@ -116,14 +117,14 @@ def _check_last(tokens: int, loaded: Loaded, run: Run, architecture: Architectur
         raise SpecError(f"{error}; the last of --new-tokens {run.new_tokens} reads {tokens:,} tokens") from None
 
 
-def traced_sizes(generation: Generation) -> tuple[int, ...]:
+def traced_steps(generation: Generation) -> tuple[int, ...]:
     """Of which steps a trace is taken: all of a few, else the first, one in between and the last."""
     first, last = generation.prompt + 1, generation.prompt + generation.new_tokens - 1
     every = range(first, last + 1)
     return tuple(every) if len(every) <= _TRACED else (first, (first + last) // 2, last)
 
 
-def told_traced(ledger: Ledger, sizes: tuple[int, ...]) -> Ledger:
+def with_traced_steps(ledger: Ledger, sizes: tuple[int, ...]) -> Ledger:
     """`ledger`, told of which steps its agreement is."""
     generation = ledger.generation and msgspec.structs.replace(ledger.generation, traced_at=sizes)
     return msgspec.structs.replace(ledger, generation=generation)

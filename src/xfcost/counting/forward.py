@@ -23,11 +23,12 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.options import Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
-from xfcost.spec.architecture import Architecture, Stage, StandingPart, Stream
+from xfcost.spec.architecture import Architecture, LabelledPart, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 from xfcost.spec.load import Loaded
+from xfcost.spec.placement import place
 from xfcost.spec.reversible import is_reversible
-from xfcost.spec.walk import Run, place
+from xfcost.spec.run import Run
 
 
 def count(architecture: Architecture, *, orders: bool = True) -> Ledger:
@@ -85,7 +86,7 @@ def _letters_of_stems(architecture: Architecture) -> dict[str, str]:
     return letters
 
 
-def _orders(standing: StandingPart, mode: Mode, raw: str | None) -> dict[str, str]:
+def _orders(standing: LabelledPart, mode: Mode, raw: str | None) -> dict[str, str]:
     """The orders of a part's rows: its own formulas once more, in letters; `raw` is that of the input's own width."""
     part = standing.part
     component, spot = part.component.in_letters(part.place)
@@ -104,7 +105,7 @@ def _order_of_table(name: str, architecture: Architecture) -> str:
     return order(Operation(path=name, title=name, params=rows * columns))
 
 
-def with_rebuilt(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> Ledger:
+def with_rebuilt_note(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> Ledger:
     """`ledger`, told where weights are bound to an input of another size than the spec's own: they had to be new."""
     if architecture.own_size or not ledger.bound_params:
         return ledger
@@ -118,7 +119,7 @@ def with_rebuilt(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> 
     )
 
 
-def _of_part(standing: StandingPart, mode: Mode) -> Iterable[Operation]:
+def _of_part(standing: LabelledPart, mode: Mode) -> Iterable[Operation]:
     part, steps = standing.part, mode == "decode"
     component, place = part.component, part.place
     if standing.idle and steps:
@@ -129,7 +130,7 @@ def _of_part(standing: StandingPart, mode: Mode) -> Iterable[Operation]:
     return rows
 
 
-def _placed(row: Operation, standing: StandingPart, batch: int) -> Operation:
+def _placed(row: Operation, standing: LabelledPart, batch: int) -> Operation:
     """A component's row at its place in the whole: its full path, and the batch in what a batch multiplies."""
     part = standing.part
     return msgspec.structs.replace(

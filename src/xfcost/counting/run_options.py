@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xfcost.counting.plan import make_plan
+from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.options import MOST_NEW, OPTIONS, Logits, RunOptions, read_option
 from xfcost.spec.architecture import PROMPTED
-from xfcost.spec.walk import Run
+from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -17,8 +17,10 @@ from xfcost.counting.forward import count
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import near_square
 from xfcost.ledger.ledger import Ledger
+from xfcost.spec.inputs import image_size_for_grid, time_steps
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, input_for, place, time_steps
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 # Points that a sweep aims at. Windows that don't divide a grid make steps; this many show them as they are.
 _POINTS: Final = 97
@@ -174,7 +176,7 @@ class _Points(NamedTuple):
 
 def _points_of(loaded: Loaded, run: Run, axis: Axis) -> _Points:
     if axis is PIXELS:
-        return _Points(grain=max(input_for(loaded, run, (1, 1))))
+        return _Points(grain=max(image_size_for_grid(loaded, run, (1, 1))))
     grid = len(place(loaded, run).grid.sides) > 1
     return _Points(root=2 if grid else 1, times=time_steps(loaded))
 

@@ -76,7 +76,7 @@ def planned(ledger: Ledger, plan: Plan) -> Ledger:
     return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
 
 
-def with_kept(ledger: Ledger, kept: int, factored: int) -> Ledger:
+def with_saved_activations(ledger: Ledger, kept: int, factored: int) -> Ledger:
     """`ledger` with what a walk of the real model found: bytes kept, and adafactor's numbers for its shapes."""
     if ledger.training is None:
         return ledger

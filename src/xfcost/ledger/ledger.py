@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from xfcost.ledger import display
+from xfcost.ledger import notebook
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
 from xfcost.ledger.matrices import Held, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
@@ -146,4 +146,4 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""
-        return display.html(self)
+        return notebook.html(self)

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from xfcost.ledger.accounts import FIGURES, Cached, Measured, Traffic, TrainingFigures, WeightsRead
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix
 
 Mixing = Literal["per-token", "local", "global"]
@@ -74,7 +74,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Are its weights' shapes bound to the input's size (a row per token, say), so that another N needs new ones?"""
     once: bool = False
     """Is it done once for the whole batch, because it works on weights alone?"""
-    core: Core | None = None
+    core: AttentionCore | None = None
     """The whole attention core that starts with this row, where it does: how often, queries, keys, width."""
     sequential: int = 1
     """Of its steps, how many can only run one after the other: a recurrence's tokens."""

@@ -13,7 +13,7 @@ from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Length, Place, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, linear, move, product
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -230,7 +230,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
                 attention_entries=own,
                 matrix=matrix(own, before),
                 pairs=self._pairs_of(factor, n) - doubly,
-                core=Core(groups * h, queries, keys, self.key_inner(d) // h, self.inner(d) // h),
+                core=AttentionCore(groups * h, queries, keys, self.key_inner(d) // h, self.inner(d) // h),
                 content_dependent=True,
                 **mixing[factor],
             )

@@ -9,7 +9,7 @@ from typing import Final
 from rich.text import Text
 
 from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.overtaking import NamedOrder, Search
+from xfcost.counting.system_crossovers import NamedOrder, Search
 
 CURVE_WORDS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
 # Of an order that changes more often, only how often, and how often it is which.

@@ -13,7 +13,8 @@ from xfcost.report.console import show
 from xfcost.report.export import to_csv, to_markup
 from xfcost.report.output import Format
 from xfcost.spec.load import load, preset_files
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 _QUANTITIES = ("params", "macs")
 

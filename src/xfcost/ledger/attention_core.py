@@ -1,4 +1,4 @@
-"""The attention core of a row: how often it runs, its queries, keys and widths."""
+"""The attention core of a row: its queries, keys and widths, and how often it runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import NamedTuple
 from xfcost.ledger.number import Number
 
 
-class Core(NamedTuple):
-    """softmax(QKᵀ)V, so many times over: heads × groups × samples."""
+class AttentionCore(NamedTuple):
+    """softmax(QKᵀ)V, run `times` times."""
 
     times: Number
+    """Heads × groups × samples."""
     queries: Number
     keys: Number
     width: Number
@@ -19,8 +20,8 @@ class Core(NamedTuple):
     """d_v, of values and outputs; d_k where it isn't given."""
 
     @property
-    def both(self) -> Number:
-        """d_k + d_v: a key with its value, or a query with its output."""
+    def key_value_width(self) -> Number:
+        """d_k + d_v, of a key with its value or a query with its output."""
         return self.width + self.values
 
     @property
@@ -30,5 +31,5 @@ class Core(NamedTuple):
 
     @property
     def least_on_chip(self) -> Number:
-        """Elements below which not even one key's tile fits: M/4d must be at least 1."""
-        return 2 * self.both
+        """The least on-chip memory, in elements, that holds the tile of one key: M/4d must be at least 1."""
+        return 2 * self.key_value_width

@@ -15,7 +15,7 @@ _RATE_REPLACED: Final = (
 )
 
 
-def spent(seconds: float, devices: int, rate: float) -> float:
+def device_flops(seconds: float, devices: int, rate: float) -> float:
     """FLOPs that devices could have done in that time at a rate that they sustain: not a count of a model's work.
 
     Training cost in Vaswani et al. 2017, table 2, is this: hours × GPUs × sustained FLOP/s (footnote 5).

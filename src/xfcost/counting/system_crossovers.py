@@ -13,11 +13,12 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.counting.crossovers import Crossing, Order, Points, Searched, crossings, search
+from xfcost.counting.order_search import Crossing, Order, Points, Searched, crossings, search
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
+from xfcost.spec.inputs import image_size_for_grid, time_steps
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, input_for, time_steps
+from xfcost.spec.run import Run
 
 # The largest N at which crossovers are looked for, and the largest side of an image in pixels.
 _MOST_TOKENS: Final = 2**20
@@ -110,7 +111,7 @@ def in_tokens(
 
 def in_sizes(names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: CostsOf, few: int) -> Found:
     """Crossovers in the image's size, of systems whose tokens are of different sizes: there N is another for each."""
-    grains = {max(input_for(one, run, (1, 1))) for one in loaded}
+    grains = {max(image_size_for_grid(one, run, (1, 1))) for one in loaded}
     if len(grains) == 1:
         return Found((), ())
     grain = math.lcm(*grains)
