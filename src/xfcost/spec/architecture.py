@@ -112,7 +112,7 @@ class Stream(NamedTuple):
 
     @property
     def grid(self) -> Grid:
-        """The grid whose tokens N counts, with its special tokens: the first stage's, or the one that its entry pools."""
+        """The grid whose tokens N counts, with special tokens: the first stage's, or the one that its entry pools."""
         first = self.stages[0]
         pooled = (part.place.grid for part in first.enter if isinstance(part.component, Enter) and part.component.pools)
         return next(pooled, first.grid)

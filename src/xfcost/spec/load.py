@@ -15,7 +15,6 @@ import msgspec
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError, all_wrong, nearest, printable, shown, together
 from xfcost.spec.allowed_folders import check_inside
 from xfcost.spec.grammar import Spec
-from xfcost.spec.grammar_errors import grammar_errors
 from xfcost.spec.kinds import converted
 from xfcost.spec.merging import merged
 from xfcost.spec.overrides import apply_file_settings, apply_settings
@@ -84,7 +83,7 @@ def expanded(names: Sequence[str]) -> list[str]:
     """
     result: list[str] = []
     for name in names:
-        if not re.search(r"[*?\[]", name) or _is_path(name):
+        if not re.search(r"[*?\[]", name) or is_path(name):
             result.append(name)
             continue
         matching = fnmatch.filter(preset_names(), name)
@@ -125,6 +124,8 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
 
 def _spec_errors(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:
     """All grammar errors and all misplaced components."""
+    from xfcost.spec.grammar_errors import grammar_errors  # only bad input needs the schema
+
     errors: list[SpecError] = []
     spec: Spec | None
     try:
@@ -196,7 +197,7 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     """The file of a preset or a path (relative to the file `base`), and its name in messages."""
     if not name or "\0" in name:
         raise UsageError(f"expected the name of a preset or a path, got {shown_value(name)}")
-    if _is_path(name):
+    if is_path(name):
         path = Path(name) if base is None else base.parent / name
         return path, printable(name if base is None else str(path), most=200)
     files = preset_files()
@@ -221,5 +222,6 @@ def _expected_file(name: str) -> Expected:
 _ENDINGS: Final = (".yaml", ".yml", ".json")
 
 
-def _is_path(name: str) -> bool:
+def is_path(name: str) -> bool:
+    """Is it a path, and not the name of a preset?"""
     return "/" in name or os.sep in name or name.endswith(_ENDINGS) or name in (".", "..")

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 from xfcost.ledger.errors import SpecError, UsageError, nearest, printable
 from xfcost.spec.reader import MOST_DEPTH, MOST_VALUES, Source, YamlPath, path_text, read_value, shown_value
-from xfcost.spec.schema import known_keys
 
 _EVERY: Final = "*"
 _ANYWHERE: Final = "**"
@@ -156,6 +155,8 @@ def _targets(data: dict[str, Any], value: Any, words: list[str], path: YamlPath)
 
 def _can_begin(data: dict[str, Any], path: YamlPath, word: str, next_word: str) -> bool:
     """Could `word`, which the spec leaves out, hold the key `next_word`, as in `residual.layer_scale`?"""
+    from xfcost.spec.schema import known_keys  # the schema of all kinds, which few settings need
+
     return not re.fullmatch(r"[0-9]+|\*", next_word) and word in known_keys(data, path) and word not in _FILE_KEYS
 
 
