@@ -229,6 +229,6 @@ def test_every_order_is_that_of_its_points(signs: list[int]) -> None:
         assert before.last < after.first
     assert sum(order.points for order in orders) >= len(points.numbers())
     told = [order for order in orders if order.cheaper is not None]
-    assert [(one.before, one.at) for one in crossings(orders)] == [
+    assert [(one.before, one.after) for one in crossings(orders)] == [
         (before.last, after.first) for before, after in pairwise(told) if before.cheaper != after.cheaper
     ]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xfcost.counting.decoding import at, traced_steps, with_mode, with_traced_steps
+from xfcost.counting.decoding import run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.run_options import make_run
 from xfcost.counting.training import with_training
@@ -169,7 +169,7 @@ def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: 
         sizes = traced_steps(ledger.generation)
         for tokens in sizes:
             say(f"tracing the step at {tokens} tokens …")
-            ledger = with_traced(ledger, place(loaded, at(tokens, architecture, run, "decode")))
+            ledger = with_traced(ledger, place(loaded, run_at(tokens, architecture, run, "decode")))
         ledger = with_traced_steps(ledger, sizes)
     return ledger if device is None else _timed(architecture, ledger, loaded, run, str(device), say)
 
@@ -184,7 +184,7 @@ def _timed(architecture: Architecture, ledger: Ledger, loaded: Loaded, run: Run,
     if generation.decode is None:
         raise UsageError(f"--device {device}: there are no steps to time: {generation.refused}")
     final = max(generation.prompt + generation.new_tokens - 1, generation.prompt)
-    return timed_text(architecture, place(loaded, at(final, architecture, run, "decode")), ledger, device, say)
+    return timed_text(architecture, place(loaded, run_at(final, architecture, run, "decode")), ledger, device, say)
 
 
 def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:

@@ -1,8 +1,8 @@
-"""Where one system overtakes another: the points at which the order of their costs changes.
+"""Search over whole numbers for the points at which the order of two systems' costs changes.
 
-Points are whole numbers: N of texts, sides of grids, sides of images in patches. Some of them are counted, and where
-the order differs between two neighbours of these, the change is narrowed down by bisection. Nothing is said of a point
-that was not counted: padding makes steps, and between two of one order there may be another.
+Points are N of texts, sides of grids, or sides of images in patches. Some of them are counted. Where the order differs
+between two neighbouring counted points, bisection locates the change. Points that were not counted may have another
+order: padding makes costs grow in steps.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
-# (system, point) -> its costs; None where the system can't have the point.
+# (system, point) -> its costs; None where the system can't have that size.
 Costs = Callable[[int, int], dict[str, int] | None]
-# Sign of the first system's cost less the second's; None where one of them can't have the point.
+# Point -> sign of the first system's cost minus the second's; None where one of them can't have that size.
 _Sign = Callable[[int], int | None]
 # The costs of both systems at one point.
-_Both = tuple[dict[str, int], dict[str, int]]
+_Pair = tuple[dict[str, int], dict[str, int]]
 
 _FIRST: Final = 0
 _SECOND: Final = 1
 
 
-class Order(NamedTuple):
-    """Counted points that follow each other and have one order of costs."""
+class CostOrder(NamedTuple):
+    """Neighbouring counted points at which the order of costs is the same."""
 
     quantity: str
     cheaper: int | None
@@ -35,22 +35,22 @@ class Order(NamedTuple):
 
 
 class Crossing(NamedTuple):
-    """Two systems whose order changes: at `before` one costs less, at `at` the other.
+    """A change of order: at `before` one system costs less, at `after` the other.
 
-    At the counted points between the two, if there are any, they cost the same.
+    At counted points between the two, if there are any, both cost the same.
     """
 
     quantity: str
     before: int
-    at: int
+    after: int
     first_before: bool
-    """Is it the first of the two that costs less at `before`?"""
+    """Does the first system cost less at `before`?"""
 
 
 class Points(NamedTuple):
-    """Which points are counted: all up to `every`, then up to `most`, each about `ratio` times the one before.
+    """The points to count: all up to `every`, then up to `most`, each about `ratio` times the one before.
 
-    Also each of `blocks` and the point after it: what pads to whole blocks has its steps there.
+    Also each of `blocks` and the point after it, where padding to whole blocks makes a step.
     """
 
     every: int
@@ -60,124 +60,124 @@ class Points(NamedTuple):
 
     def numbers(self) -> list[int]:
         """The points, ascending."""
-        found = list(range(1, min(self.every, self.most) + 1))
+        points = list(range(1, min(self.every, self.most) + 1))
         number = float(self.every)
         while number * self.ratio < self.most:
             number *= self.ratio
-            found.append(round(number))
-        found += [point for block in self.blocks for point in (block, block + 1) if point <= self.most]
-        return sorted({*found, self.most})
+            points.append(round(number))
+        points += [point for block in self.blocks for point in (block, block + 1) if point <= self.most]
+        return sorted({*points, self.most})
 
 
-class Searched(NamedTuple):
-    """What was looked at of the points that both systems can have."""
+class SearchRange(NamedTuple):
+    """The points that were counted, of those that both systems can have."""
 
     first: int
     last: int
     every: int
-    """Up to this point, every one; 0 where not even the first few were."""
+    """All points up to this one were counted; 0: not even the first few."""
     points: int
-    """How many were counted before changes were narrowed down."""
+    """How many were counted before bisection."""
 
 
-def search(costs: Costs, points: Points) -> tuple[list[Order], Searched | None]:
-    """Every order of the systems 0 and 1 at the counted points, and what was counted; None where no point fits both.
+def search(costs: Costs, points: Points) -> tuple[list[CostOrder], SearchRange | None]:
+    """The orders of the systems 0 and 1 at the counted points, and the range; None where no point fits both.
 
-    The orders of a quantity follow each other; none is on both sides of `Searched.every`.
+    The orders of a quantity follow each other; none extends over `SearchRange.every`.
     """
-    answers: dict[int, _Both | None] = {}
+    pairs: dict[int, _Pair | None] = {}
 
-    def known(point: int) -> _Both | None:
-        if point not in answers:
+    def pair_at(point: int) -> _Pair | None:
+        if point not in pairs:
             first = costs(_FIRST, point)
             second = None if first is None else costs(_SECOND, point)
-            answers[point] = None if first is None or second is None else (first, second)
-        return answers[point]
+            pairs[point] = None if first is None or second is None else (first, second)
+        return pairs[point]
 
-    asked = points.numbers()
-    usable = [point for point in asked if known(point)]
-    start = known(usable[0]) if usable else None
+    candidates = points.numbers()
+    usable = [point for point in candidates if pair_at(point)]
+    start = pair_at(usable[0]) if usable else None
     if start is None:
         return [], None
-    usable = _to_the_ends(lambda point: known(point) is not None, asked, usable)
+    usable = _with_ends(lambda point: pair_at(point) is not None, candidates, usable)
     every = max((point for point in usable if point <= points.every), default=0)
-    signs = [(quantity, _sign_of(quantity, known)) for quantity in start[_FIRST]]
+    signs = [(quantity, _sign_of(quantity, pair_at)) for quantity in start[_FIRST]]
     for _, sign in signs:
-        for low, high in pairwise(_fitting(answers)):
-            _narrow(sign, low, high)
-    counted = _fitting(answers)
+        for low, high in pairwise(_usable(pairs)):
+            _locate_changes(sign, low, high)
+    counted = _usable(pairs)
     orders = [order for quantity, sign in signs for order in _orders(quantity, sign, counted, every)]
-    return orders, Searched(usable[0], usable[-1], every, len(usable))
+    return orders, SearchRange(usable[0], usable[-1], every, len(usable))
 
 
-def crossings(orders: Iterable[Order]) -> Iterator[Crossing]:
-    """The changes from one system costing less to the other."""
+def crossings(orders: Iterable[CostOrder]) -> Iterator[Crossing]:
+    """The changes of order in which the other system becomes the cheaper one."""
     unequal = (order for order in orders if order.cheaper is not None)
     for before, after in pairwise(unequal):
         if before.quantity == after.quantity and before.cheaper != after.cheaper:
             yield Crossing(before.quantity, before.last, after.first, before.cheaper == _FIRST)
 
 
-def _fitting(answers: Mapping[int, _Both | None]) -> list[int]:
-    """The points counted so far that both can have, ascending."""
-    return sorted(point for point, both in answers.items() if both is not None)
+def _usable(pairs: Mapping[int, _Pair | None]) -> list[int]:
+    """The points counted so far that both systems can have, ascending."""
+    return sorted(point for point, pair in pairs.items() if pair is not None)
 
 
-def _sign_of(quantity: str, known: Callable[[int], _Both | None]) -> _Sign:
+def _sign_of(quantity: str, pair_at: Callable[[int], _Pair | None]) -> _Sign:
     def sign(point: int) -> int | None:
-        both = known(point)
-        if both is None:
+        pair = pair_at(point)
+        if pair is None:
             return None
-        first, second = both[_FIRST][quantity], both[_SECOND][quantity]
+        first, second = pair[_FIRST][quantity], pair[_SECOND][quantity]
         return (first > second) - (first < second)
 
     return sign
 
 
-def _narrow(sign: _Sign, low: int, high: int) -> None:
-    """Count points until a change of order between `low` and `high`, a tie included, is between two neighbours."""
+def _locate_changes(sign: _Sign, low: int, high: int) -> None:
+    """Count points until every change of order from `low` to `high`, to a tie too, is between two neighbours."""
     while (before := sign(low)) != sign(high):
 
         def differs(point: int, before: int | None = before) -> bool | None:
-            here = sign(point)
-            return None if here is None else here != before
+            after = sign(point)
+            return None if after is None else after != before
 
         low = _bisect(differs, low, high)[1]
 
 
-def _orders(quantity: str, sign: _Sign, counted: Sequence[int], every: int) -> Iterator[Order]:
-    """The orders along the counted points, one that goes on beyond `every` in two parts."""
+def _orders(quantity: str, sign: _Sign, counted: Sequence[int], every: int) -> Iterator[CostOrder]:
+    """The orders along the counted points; an order that extends over `every` is given in two parts."""
     cheaper = {-1: _FIRST, 0: None, 1: _SECOND}
-    for (here, _), group in groupby(counted, lambda point: (sign(point), point <= every)):
+    for (common_sign, _), group in groupby(counted, lambda point: (sign(point), point <= every)):
         points = list(group)
-        yield Order(quantity, cheaper[here or 0], points[0], points[-1], len(points))
+        yield CostOrder(quantity, cheaper[common_sign or 0], points[0], points[-1], len(points))
 
 
-def _to_the_ends(fits: Callable[[int], bool], asked: Sequence[int], usable: list[int]) -> list[int]:
-    """`usable` with the least and the largest point that fit, between the outermost that do and the next that don't."""
-    below = [point for point in asked if point < usable[0]]
-    above = [point for point in asked if point > usable[-1]]
+def _with_ends(fits: Callable[[int], bool], candidates: Sequence[int], usable: list[int]) -> list[int]:
+    """`usable` with the least and the largest point that fit, found between the last that fits and the next."""
+    below = [point for point in candidates if point < usable[0]]
+    above = [point for point in candidates if point > usable[-1]]
     least = _bisect(fits, below[-1], usable[0])[1] if below else usable[0]
     largest = _bisect(lambda point: not fits(point), usable[-1], above[0])[0] if above else usable[-1]
     return sorted({*usable, least, largest})
 
 
 def _bisect(holds: Callable[[int], bool | None], low: int, high: int) -> tuple[int, int]:
-    """(last point of which `holds` is not true, first of which it is) between `low`, where it isn't, and `high`.
+    """(last point where `holds` is false, first point where it is true) between `low`, where it is false, and `high`.
 
-    Points of which it says None can't be: they are passed over, the nearest that can be taken in their place.
+    Points where it is None are skipped for the nearest usable one.
     """
     while True:
         middle = (low + high) // 2
         answers = ((point, holds(point)) for point in _outwards(middle, low, high))
-        point, answer = next((one for one in answers if one[1] is not None), (None, None))
+        point, held = next(((point, held) for point, held in answers if held is not None), (None, None))
         if point is None:
             return low, high
-        low, high = (low, point) if answer else (point, high)
+        low, high = (low, point) if held else (point, high)
 
 
 def _outwards(middle: int, low: int, high: int) -> Iterator[int]:
-    """`middle`, and then those nearest to it, strictly between `low` and `high`."""
+    """`middle`, then the points nearest to it, strictly between `low` and `high`."""
     for away in range(high - low):
         for point in (middle - away, middle + away) if away else (middle,):
             if low < point < high:

@@ -1,4 +1,4 @@
-"""What a training run is asked to be, and what it then costs: an optimizer, tokens, devices; FLOPs, bytes, days."""
+"""The options of a training run, checked: optimizer, tokens, devices and their rate."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.options import read_option
 from xfcost.ledger.training import Plan
 
-_RATE_REPLACED: Final = (
+_RATE_REMOVED: Final = (
     "say which rate it is: --sustained 125T is what a device really does in training, "
     "--peak 312T --mfu 40% a datasheet's peak and the share of it that model FLOPs get"
 )
 
 
 def device_flops(seconds: float, devices: int, rate: float) -> float:
-    """FLOPs that devices could have done in that time at a rate that they sustain: not a count of a model's work.
+    """FLOPs that devices can do in that time at a sustained rate. It is no count of a model's work.
 
-    Training cost in Vaswani et al. 2017, table 2, is this: hours × GPUs × sustained FLOP/s (footnote 5).
+    Vaswani et al. 2017, table 2, give training cost so: hours × GPUs × sustained FLOP/s (footnote 5).
     """
     return seconds * devices * rate
 
@@ -34,15 +34,15 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     devices: Any = None,
     rate: Any = None,
 ) -> Plan | None:
-    """The checked plan of `--mode train`; None in every other mode, where nothing of it may be given.
+    """The checked plan of `--mode train`; None in other modes, which take none of these options.
 
-    `rate` is refused: it did not say whether it was sustained or a peak.
+    `rate` is refused: it could be a sustained rate or a peak.
 
     Raises:
         UsageError: any of them can't be.
     """
     if rate is not None:
-        raise UsageError(f"--rate {shown(rate)}: {_RATE_REPLACED}")
+        raise UsageError(f"--rate {shown(rate)}: {_RATE_REMOVED}")
     speed = {"peak": peak, "mfu": mfu, "sustained": sustained, "devices": devices}
     given = {"optimizer": optimizer, "tokens": tokens} | speed
     named = [f"--{name}" for name, value in given.items() if value is not None]
@@ -69,10 +69,10 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
 
 
 def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
-    """`rate`, and what it was made of: a sustained rate as it is given, or a peak and its utilisation.
+    """`rate`, a sustained rate as given or peak · mfu, and in the second case `peak` and `mfu`.
 
     Raises:
-        UsageError: one half of the pair is missing, or both ways are given.
+        UsageError: `peak` or `mfu` is missing, or both ways are given.
     """
     if sustained is not None and (peak is not None or mfu is not None):
         raise UsageError("--sustained: it stands in place of --peak and --mfu; give it, or the two")

@@ -66,6 +66,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
             groups.setdefault(getattr(row, key), []).append(row)
         return {name: tuple(rows) for name, rows in groups.items()}
 
+    def with_note(self, note: str) -> Ledger:
+        """This ledger with `note` before its other notes."""
+        metadata = msgspec.structs.replace(self.metadata, notes=(note, *self.metadata.notes))
+        return msgspec.structs.replace(self, metadata=metadata)
+
     def part(self, rows: Iterable[Operation]) -> Ledger:
         """This ledger with only `rows`."""
         return msgspec.structs.replace(self, rows=tuple(rows))
