@@ -1,6 +1,6 @@
-"""How a notebook draws a result: by the report that is registered for its type.
+"""The HTML of a result in a notebook, rendered by the report that is registered for its class.
 
-Results stand below the reports that draw them, so that they can't import them: `xfcost.api` registers the drawings.
+Results can't import reports, which are a layer above: `xfcost.api` registers the renderers.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Final
 _HTML: Final[dict[str, Callable[[Any], str]]] = {}
 
 
-def register(name: str, drawing: Callable[[Any], str]) -> None:
-    """Let `drawing` make the HTML of every result whose class is called `name`."""
-    _HTML[name] = drawing
+def register(name: str, renderer: Callable[[Any], str]) -> None:
+    """Use `renderer` for every result whose class is called `name`."""
+    _HTML[name] = renderer
 
 
 def html(result: Any) -> str | None:
     """The HTML of `result`; None where nothing is registered, and a notebook shows its `repr`."""
-    drawing = _HTML.get(type(result).__name__)
-    return None if drawing is None else drawing(result)
+    renderer = _HTML.get(type(result).__name__)
+    return None if renderer is None else renderer(result)
