@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from xfcost.counting.forward import count
-from xfcost.counting.sums import Costs, summed
+from xfcost.counting.sums import Costs, sum_over_sizes
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import Cache, Generation, Step, Work
@@ -75,7 +75,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         return _work(row for row in counted.rows if row.component not in encoder)
 
     prefill_work, encoder_work = _work(prefill.rows), _work(row for row in prefill.rows if row.component in encoder)
-    passes = summed(full_pass, prompt, last, _lengths(architecture))
+    passes = sum_over_sizes(full_pass, prompt, last, _lengths(architecture))
     generation = Generation(
         prompt=prompt,
         new_tokens=run.new_tokens,
@@ -169,7 +169,7 @@ def _steps(
     def step_costs(tokens: int) -> Costs:
         return tuple(getattr(row, quantity) for row in step(tokens).rows for quantity in _SUMMED)
 
-    sums = summed(step_costs, first, last, _lengths(architecture))
+    sums = sum_over_sizes(step_costs, first, last, _lengths(architecture))
     not_summed: dict[str, Any] = dict.fromkeys(("params", "idle_params", "attention_entries"), 0)
     not_summed |= dict.fromkeys(("matrix", "pairs"))
     rows = []

@@ -17,7 +17,7 @@ class AttentionCore(NamedTuple):
     width: Number
     """d_k, of queries and keys."""
     value_width: Number = None
-    """d_v, of values and outputs; d_k where it isn't given."""
+    """d_v, of values and outputs; d_k if None."""
 
     @property
     def key_value_width(self) -> Number:
@@ -31,5 +31,5 @@ class AttentionCore(NamedTuple):
 
     @property
     def least_on_chip(self) -> Number:
-        """The least on-chip memory, in elements, that holds the tile of one key: M/4d must be at least 1."""
+        """The smallest on-chip memory, in elements, that holds a tile of one key: M/4d must be at least 1."""
         return 2 * self.key_value_width

@@ -12,7 +12,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.ledger.errors import SpecError, UsageError, XfcostError, all_wrong, nearest, printable, shown, together
+from xfcost.ledger.errors import (
+    SpecError,
+    UsageError,
+    XfcostError,
+    combined,
+    combined_message,
+    nearest,
+    printable,
+    shown,
+)
 from xfcost.spec.allowed_folders import check_inside
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
@@ -111,15 +120,15 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         data, source = merged((data, source), files.pop())
         setting_errors += apply_file_settings(data, source)
     if setting_errors:
-        raise together([*setting_errors, *_spec_errors(data, source, name)])
+        raise combined([*setting_errors, *_spec_errors(data, source, name)])
     if unset := apply_settings(data, source, settings):
         errors = (part for error in _spec_errors(data, source, name) for part in error.parts)
-        raise UsageError(all_wrong([*unset, *map(str, errors)]))
+        raise UsageError(combined_message([*unset, *map(str, errors)]))
     try:
         return Loaded(converted(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
         found = _spec_errors(data, source, name)
-    raise together(found)
+    raise combined(found)
 
 
 def _spec_errors(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:

@@ -9,7 +9,7 @@ import msgspec
 from xfcost.formulas.component import Joining, Place, Residual, SubLayer
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.residual import TwoStreams
-from xfcost.ledger.errors import SpecError, together
+from xfcost.ledger.errors import SpecError, combined
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.options import Mode
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
@@ -41,7 +41,7 @@ def place(loaded: Loaded, run: Run) -> Architecture:
     try:
         return placement.architecture()
     except SpecError as error:
-        raise together([*placement.components.errors, error]) from None
+        raise combined([*placement.components.errors, error]) from None
 
 
 class _Placement:
@@ -55,7 +55,7 @@ class _Placement:
             self._stream(path, stream, number) for number, (path, stream) in enumerate(streams_of(self.loaded, run))
         ]
         if self.components.errors:
-            raise together(self.components.errors)
+            raise combined(self.components.errors)
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
         check_reading(spec, self.source, (part.component for part in parts if isinstance(part.component, SubLayer)))
         check_starts(streams, self.source)
