@@ -91,18 +91,11 @@ def sweep(
     """
     points = _points_of(loaded, run, axis)
     steps = _steps(span, points, axis)
-    ledgers: dict[int, Ledger] = {}
-    errors: dict[int, SpecError] = {}
 
     def ledger_at(x: int) -> Ledger:
         return count(place(loaded, axis.run(run, x)), orders=False)
 
-    for step in steps:
-        x = points.value(step)
-        try:
-            ledgers[x] = ledger_at(x)
-        except SpecError as error:
-            errors[x] = error
+    ledgers, errors = _counted([points.value(step) for step in steps], ledger_at)
     beyond = [x for x in errors if x > max(ledgers, default=0)]
     if ledgers and beyond:
         fits = max(step for step in steps if points.value(step) in ledgers)
@@ -122,6 +115,18 @@ def sweep(
         ended=str(errors[beyond[0]]) if beyond else None,
         skipped={x: str(error) for x, error in errors.items() if x not in beyond},
     )
+
+
+def _counted(xs: Iterable[int], ledger_at: Callable[[int], Ledger]) -> tuple[dict[int, Ledger], dict[int, SpecError]]:
+    """The ledgers at the possible points, and the errors at the others."""
+    ledgers: dict[int, Ledger] = {}
+    errors: dict[int, SpecError] = {}
+    for x in xs:
+        try:
+            ledgers[x] = ledger_at(x)
+        except SpecError as error:
+            errors[x] = error
+    return ledgers, errors
 
 
 def common_range(sweeps: Sequence[Sweep]) -> list[Sweep]:

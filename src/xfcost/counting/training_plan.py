@@ -9,9 +9,13 @@ from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.options import read_option
 from xfcost.ledger.training import Plan
 
+# `--rate` is refused: it could be a sustained rate or a peak.
 _RATE_REMOVED: Final = (
     "say which rate it is: --sustained 125T is what a device really does in training, "
     "--peak 312T --mfu 40% a datasheet's peak and the share of it that model FLOPs get"
+)
+_DEVICES_WITHOUT_RATE: Final = (
+    "--devices: they share a run's FLOPs; say what each does, as in --peak 312T --mfu 40%, or --sustained 125T"
 )
 
 
@@ -36,8 +40,6 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
 ) -> Plan | None:
     """The checked plan of `--mode train`; None in other modes, which take none of these options.
 
-    `rate` is refused: it could be a sustained rate or a peak.
-
     Raises:
         UsageError: any of them can't be.
     """
@@ -47,19 +49,17 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     given = {"optimizer": optimizer, "tokens": tokens} | speed
     named = [f"--{name}" for name, value in given.items() if value is not None]
     if mode != "train":
-        if named:
-            what = "it is" if len(named) == 1 else "they are"
-            raise UsageError(f"{', '.join(named)}: {what} of training; add --mode train, or leave it out")
-        return None
+        if not named:
+            return None
+        verb = "it is" if len(named) == 1 else "they are"
+        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train, or leave it out")
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
     if tokens is None and any(value is not None for value in speed.values()):
         raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
     if devices is not None and peak is None and sustained is None:
-        raise UsageError(
-            "--devices: they share a run's FLOPs; say what each does, as in --peak 312T --mfu 40%, or --sustained 125T"
-        )
+        raise UsageError(_DEVICES_WITHOUT_RATE)
     return Plan(
         optimizer=name,
         tokens=read_option("tokens", tokens),

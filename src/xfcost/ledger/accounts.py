@@ -37,7 +37,7 @@ class Cached(msgspec.Struct, frozen=True):
 
 
 class WeightsRead(msgspec.Struct, frozen=True):
-    """Weights that an operation reads, where these are not all its parameters: rows looked up, experts, shared tables."""
+    """Weights that an operation reads, where these are not all its parameters: table rows, experts, shared tables."""
 
     elements: Number
     at_most: Number = None
