@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from xfcost import __version__
-from xfcost.formulas.component import Mixer, SubLayer, alone
+from xfcost.formulas.component import Mixer, SubLayer, single_token
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.orders import order
 from xfcost.formulas.orders import orders as orders_of
-from xfcost.formulas.residual import wrapped
-from xfcost.formulas.rows import idle
+from xfcost.formulas.residual import residual_rows
+from xfcost.formulas.rows import without_work
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.accounts import Cached, Traffic, WeightsRead
 from xfcost.ledger.errors import UsageError
@@ -121,10 +121,10 @@ def _part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
     part, decodes = labelled.part, mode == "decode"
     component, place = part.component, part.place
     if labelled.idle and decodes:
-        return (idle(row) for row in _part_rows(labelled, "forward"))
+        return (without_work(row) for row in _part_rows(labelled, "forward"))
     rows = component.decoding(place) if decodes else component.operations(place)
     if isinstance(component, SubLayer):
-        return wrapped(component, part.residual, alone(place) if decodes else place, rows)
+        return residual_rows(component, part.residual, single_token(place) if decodes else place, rows)
     return rows
 
 
@@ -256,7 +256,7 @@ def _notes(architecture: Architecture) -> Iterator[tuple[str, bool]]:
         part, stage = labelled.part, labelled.stage
         if decodes and (isinstance(part.component, Mixer) or labelled.idle):
             continue  # their notes are about a pass over all tokens
-        noted_place = alone(part.place) if decodes and isinstance(part.component, SubLayer) else part.place
+        noted_place = single_token(part.place) if decodes and isinstance(part.component, SubLayer) else part.place
         for note in part.component.notes(noted_place):
             text = f"{stage}: {note}"
             if text not in texts:

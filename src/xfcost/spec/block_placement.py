@@ -60,7 +60,7 @@ class BlockPlacer:
         place = Place(grid=shape[0], dim=shape[1], out_dim=self._dim)
         parts = []
         for number, component in enumerate(components):
-            if component.extra_alone and not self._components.run.extra_tokens:
+            if component.special_tokens_only and not self._components.run.extra_tokens:
                 continue
             part = self._components.sublayer((*path, number), component, place, self._residual)
             if part is None:

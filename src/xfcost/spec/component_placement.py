@@ -56,7 +56,7 @@ class ComponentPlacer:
         place = msgspec.structs.replace(place, memory=memory, memory_dim=memory_dim, fused=self.fused)
         own_residual = component.residual if component.residual is not None else residual
         try:
-            part = self.part(path, component.in_stream(decoder=decoder), place, own_residual)
+            part = self.part(path, component.with_stream_defaults(decoder=decoder), place, own_residual)
         except SpecError as error:
             if not self._next_is_checkable(component):
                 raise

@@ -50,7 +50,7 @@ def image_size_for_grid(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tup
     if any(layer.folds for layer in stream.embed):
         raise UsageError(f"--size: {loaded.spec.name} keeps one side of its image, folded into the width; give --N")
     steps = inputs.time_steps(path, stream, entry)
-    return inputs.entering(path, stream, sides if steps is None else (steps, *sides))[-2:]
+    return inputs.input_sides(path, stream, sides if steps is None else (steps, *sides))[-2:]
 
 
 def time_steps(loaded: Loaded) -> int:
@@ -98,7 +98,7 @@ class Inputs(NamedTuple):
         axes = len(sides) - sum(layer.folds for layer in stream.embed)
         if tokens is not None:
             grid = self._grid(tokens, axes, self.time_steps(path, stream, entry))
-            entering = (*self.entering(path, stream, grid)[:axes], *sides[axes:])
+            entering = (*self.input_sides(path, stream, grid)[:axes], *sides[axes:])
             sides = (*sides[:-2], *entering[-2:])
         elif self.run.size is not None:
             sides = (*sides[:-2], *self.run.size)
@@ -120,11 +120,11 @@ class Inputs(NamedTuple):
         """The error of `--size` where the input has no height and width."""
         return UsageError(f"--size: {self.name} takes {tag_of(type(entry))}, which have no height and width; give --N")
 
-    def entering(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
+    def input_sides(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The sides of the input with which the first stage gets a grid of `sides`."""
         for layer_path, layer in reversed(_layers_before_blocks(path, stream)):
             try:
-                sides = layer.entering(sides)
+                sides = layer.input_sides(sides)
             except ComponentError as error:
                 raise self.source.error((*layer_path, error.field), error.message) from None
         return sides
