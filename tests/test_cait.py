@@ -25,7 +25,8 @@ from xfcost.mechanisms.full import Full
 from xfcost.report.costs import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live, Modules, SubLayerModel, build
 

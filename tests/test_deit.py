@@ -19,7 +19,8 @@ from xfcost.layers.distillation_token import DistillationToken
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")

@@ -32,7 +32,8 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.report.diagram import diagram_plain
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES

@@ -24,7 +24,8 @@ from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.lstm import Lstm
 from xfcost.mechanisms.rnn import Rnn
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import LiveBytes
 from xfcost.torch_models.modules import MODULES
