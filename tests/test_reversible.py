@@ -25,8 +25,9 @@ from xfcost.spec.reader import Source
 from xfcost.spec.reversible import check_block
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, StageModel, build
+from xfcost.torch_models.build import Live, build
 from xfcost.torch_models.memory.peak import kept_bytes, watched
+from xfcost.torch_models.model import StageModel
 from xfcost.torch_models.shared.reversible import ReversibleRun
 
 TOKENS, DIM = 6, 12

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.classifier import Classifier
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.token_pool import Pool
 
@@ -21,7 +21,7 @@ class Average(nn.Module):
 class ClassifierHead(nn.Module):
     """(B, N, D) -> (B, classes), or (B, N, classes) where every token is classified."""
 
-    def __init__(self, config: Classifier, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Classifier, place: Place) -> None:
         super().__init__()
         self.norm = norm(config.norm, place.dim)
         self.norm_after_pool = config.norm_after_pool

@@ -7,13 +7,12 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.concatenate import Concatenate
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class ConcatenateLayer(nn.Module):
     """(B, N, D), the earlier stage's output (B, N, E) -> (B, N, E+D)."""
 
-    def __init__(self, config: Concatenate, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Concatenate, place: Place) -> None:
         super().__init__()
         self.concatenate = Beside()
 

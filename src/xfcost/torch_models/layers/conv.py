@@ -7,14 +7,14 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.layers.conv import Conv
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS
 from xfcost.torch_models.shared.norms import norm
 
 
 class ConvolutionStem(nn.Module):
     """(B, C, Y, X) or (B, N, C) -> (B, N', D)."""
 
-    def __init__(self, config: Conv, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Conv, place: Place) -> None:
         super().__init__()
         width = config.out(place)[1]
         self.sides = place.grid.sides

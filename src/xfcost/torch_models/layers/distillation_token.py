@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.distillation_token import DistillationToken
-from xfcost.torch_models.shared.leaves import NO_TABLES, Table, Tables
+from xfcost.torch_models.shared.leaves import Table
 
 
 class Insert(Table):
@@ -25,7 +25,7 @@ class Insert(Table):
 class DistillationTokenEmbedding(nn.Module):
     """(B, N, D) -> (B, N+1, D)."""
 
-    def __init__(self, config: DistillationToken, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: DistillationToken, place: Place) -> None:
         super().__init__()
         self.insert = Insert(place.grid.extra, place.dim)
 

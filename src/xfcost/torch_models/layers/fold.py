@@ -6,13 +6,12 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.fold import Fold
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class FoldLayer(nn.Module):
     """(B, N, D) -> (B, N, D): tokens on a grid stand in raster order, as they stood in the sequence."""
 
-    def __init__(self, config: Fold, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Fold, place: Place) -> None:
         super().__init__()
         self.fold = nn.Identity()
 

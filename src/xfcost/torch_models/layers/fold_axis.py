@@ -6,13 +6,12 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.fold_axis import FoldAxis
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class FoldAxisLayer(nn.Module):
     """(B, N·X, D) -> (B, N, X·D)."""
 
-    def __init__(self, config: FoldAxis, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: FoldAxis, place: Place) -> None:
         super().__init__()
         self.fold = SideBySide(place.grid.sides[-1])
 

@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.fourier import Fourier
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class Concatenate(nn.Module):
@@ -26,7 +25,7 @@ class Concatenate(nn.Module):
 class FourierEmbedding(nn.Module):
     """(B, N, D) -> (B, N, D+F)."""
 
-    def __init__(self, config: Fourier, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Fourier, place: Place) -> None:
         super().__init__()
         self.concatenate = Concatenate(fourier_features(place.grid.sides, config.bands))
 

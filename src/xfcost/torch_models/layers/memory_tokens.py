@@ -6,14 +6,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.memory_tokens import MemoryTokens
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 from xfcost.torch_models.shared.prepend import Prepend
 
 
 class MemoryTokenEmbedding(nn.Module):
     """(B, N, D) -> (B, m+N, D)."""
 
-    def __init__(self, config: MemoryTokens, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: MemoryTokens, place: Place) -> None:
         super().__init__()
         self.prepend = Prepend(1, config.count, place.dim)
 

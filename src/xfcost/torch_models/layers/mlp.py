@@ -9,15 +9,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.mlp import Mlp
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 
 
 class FeedForward(nn.Module):
     """(B, N, D) -> (B, N, D'). Its maps may be others than `Linear`, and be told more of x than x itself."""
 
-    def __init__(
-        self, config: Mlp, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
-    ) -> None:
+    def __init__(self, config: Mlp, place: Place, linear: Callable[..., nn.Module] = Linear) -> None:
         super().__init__()
         hidden, width = config.inner(place.dim), config.width(place)
         self.widths = (place.dim, width)

@@ -17,13 +17,13 @@ from xfcost.layers.moe import Groups, Moe
 from xfcost.torch_models.layers.mlp import FeedForward
 from xfcost.torch_models.shared.experts import ExpertLinear, SlotLinear
 from xfcost.torch_models.shared.gated import GatedFeedForward
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
+from xfcost.torch_models.shared.leaves import Add, Linear
 
 
 class MixtureOfExperts(nn.Module):
     """(B, N, D) -> (B, N, D). Tokens are gathered by expert: none is sent through one that it didn't choose."""
 
-    def __init__(self, config: Moe, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Moe, place: Place) -> None:
         super().__init__()
         self.router = Linear(place.dim, config.experts, bias=False)
         self.probabilities = nn.Softmax(dim=-1) if config.router == "softmax" else nn.Sigmoid()

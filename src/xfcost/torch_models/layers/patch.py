@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.patch import Patch
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 from xfcost.torch_models.shared.norms import norm
 
 
@@ -24,7 +23,7 @@ class PatchProjection(nn.Conv2d):
 class PatchEmbedding(nn.Module):
     """(B, C, Y, X) -> (B, N, D)."""
 
-    def __init__(self, config: Patch, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Patch, place: Place) -> None:
         super().__init__()
         self.projection = PatchProjection(place.dim, place.out_dim, config.size, config.size, bias=config.bias)
         self.norm = norm(config.norm, place.out_dim)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.layers.patch_merging import PatchMerging
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.norms import LayerNorm
 
 
@@ -30,7 +30,7 @@ class Gather(nn.Module):
 class PatchMergingLayer(nn.Module):
     """(B, N, D) -> (B, ⌈N/4⌉, D')."""
 
-    def __init__(self, config: PatchMerging, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: PatchMerging, place: Place) -> None:
         super().__init__()
         height, width = place.grid.sides
         self.gather = Gather((height, width))

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.pixels import Pixels
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class Flatten(nn.Module):
@@ -19,7 +18,7 @@ class Flatten(nn.Module):
 class PixelEmbedding(nn.Module):
     """(B, C, Y, X), or (B, C, T, Y, X) of a video, -> (B, N, C)."""
 
-    def __init__(self, config: Pixels, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pixels, place: Place) -> None:
         super().__init__()
         self.flatten = Flatten()
 

@@ -7,13 +7,12 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.layers.pool import Pool
 from xfcost.torch_models.shared.convolution import Pooling, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class PoolingStem(nn.Module):
     """(B, C, Y, X) or (B, N, D) -> (B, N', D)."""
 
-    def __init__(self, config: Pool, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pool, place: Place) -> None:
         super().__init__()
         self.sides = place.grid.sides
         self.pool = Pooling(config.form, config.kernel(place))

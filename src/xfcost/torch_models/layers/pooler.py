@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.pooler import Pooler
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.token_pool import Pool
 
@@ -14,7 +14,7 @@ from xfcost.torch_models.shared.token_pool import Pool
 class PoolerHead(nn.Module):
     """(B, N, D) -> (B, D), or (B, classes)."""
 
-    def __init__(self, config: Pooler, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pooler, place: Place) -> None:
         super().__init__()
         width = config.width or place.dim
         self.norm = norm(config.norm, place.dim)

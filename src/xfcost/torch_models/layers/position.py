@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.layers.position import Position
 from xfcost.torch_models.shared.cache import Positioned
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
+from xfcost.torch_models.shared.leaves import Add, Table
 
 
 class PositionEmbedding(Positioned):
@@ -18,9 +18,7 @@ class PositionEmbedding(Positioned):
 
     sinusoids_ND: Tensor
 
-    def __init__(
-        self, config: Position, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Position, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         tokens = place.grid.total
         self.tokens, self.decodes = tokens, cache_batch is not None

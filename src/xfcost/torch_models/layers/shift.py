@@ -9,14 +9,14 @@ from xfcost.formulas.axes import Axis, number_of
 from xfcost.formulas.component import Place
 from xfcost.layers.shift import Shift
 from xfcost.torch_models.shared.cache import Cache
-from xfcost.torch_models.shared.leaves import NO_TABLES, Table, Tables
+from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.shift import ByOne
 
 
 class ShiftLayer(nn.Module):
     """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> the one before it, (B, 1, D)."""
 
-    def __init__(self, config: Shift, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
+    def __init__(self, config: Shift, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         learned = config.start == "learned"
         if cache_batch is not None:

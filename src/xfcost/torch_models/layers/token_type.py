@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.token_type import TokenType
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Lookup, Tables
+from xfcost.torch_models.shared.leaves import Add, Lookup
 
 
 class TokenTypeEmbedding(nn.Module):
     """(B, N, D) -> (B, N, D), every token being of type 0."""
 
-    def __init__(self, config: TokenType, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: TokenType, place: Place) -> None:
         super().__init__()
         self.lookup = Lookup(config.types, place.dim)
         self.add = Add()

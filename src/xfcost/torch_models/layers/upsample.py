@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.upsample import Upsample
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.leaves import Add
 
 
 class UpsampleLayer(nn.Module):
     """(B, P, D), the earlier stage's output (B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Upsample, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Upsample, place: Place) -> None:
         super().__init__()
         if place.memory is None:
             raise TypeError("no earlier stage is added here")

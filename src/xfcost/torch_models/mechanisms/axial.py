@@ -14,13 +14,13 @@ from xfcost.formulas.axes import Axis, number_of
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.axial import Axial
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 
 
 class AxialAttention(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, config: Axial, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Axial, place: Place) -> None:
         super().__init__()
         self.names = config.axes(place.grid)
         if len(self.names) == 1:

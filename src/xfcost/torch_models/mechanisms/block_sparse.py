@@ -13,13 +13,13 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
 
 
 class BlockSparseAttention(nn.Module):
     """(B, N, D) -> (B, N, D): full attention where there are too few blocks."""
 
-    def __init__(self, config: BlockSparse, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: BlockSparse, place: Place) -> None:
         super().__init__()
         self.inner = FullAttention(config.as_full(), place) if config.is_full(place.grid) else Blocks(config, place)
 

@@ -15,7 +15,7 @@ from xfcost.torch_models.mechanisms.local_attention import LocalSelfAttention
 from xfcost.torch_models.mechanisms.local_relation import LocalRelationLayer
 from xfcost.torch_models.shared.conv_block import shortcut
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.norms import GridNorm
 
 # The modules of what may stand in place of the 3×3 convolution.
@@ -28,7 +28,7 @@ SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
 class BottleneckBlock(nn.Module):
     """(B, N, D) -> (B, N', D')."""
 
-    def __init__(self, config: Bottleneck, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Bottleneck, place: Place) -> None:
         super().__init__()
         grid, inside, width = place.grid, config.inside(place), config.inner(place)
         first, second = config.strides
@@ -36,7 +36,7 @@ class BottleneckBlock(nn.Module):
         self.conv1 = Convolution(place.dim, width, ones(grid, first), bias=False)
         self.norm1 = GridNorm(width)
         self.act1 = nn.ReLU()
-        self.spatial = None if config.spatial is None else spatial(config, inside, tables)
+        self.spatial = None if config.spatial is None else spatial(config, inside)
         self.conv2: Any = None  # where something else stands in its place
         if self.spatial is None:
             self.conv2 = Convolution(width, width, threes(grid, second), groups=config.grouped(place), bias=False)
@@ -67,11 +67,11 @@ class BottleneckBlock(nn.Module):
         return mixed_BWYX
 
 
-def spatial(config: Bottleneck, inside: Place, tables: Tables) -> nn.Module:
+def spatial(config: Bottleneck, inside: Place) -> nn.Module:
     """The module of what stands in place of the 3×3: (B, N, W) -> (B, N', W)."""
     mixer = config.instead
     make: Any = SPATIAL[type(mixer)]
-    made: nn.Module = make(mixer, inside, tables)
+    made: nn.Module = make(mixer, inside)
     return made
 
 

@@ -12,13 +12,13 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
 
 
 class CompressedAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Compressed, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Compressed, place: Place) -> None:
         super().__init__()
         inner, grid = config.inner(place.dim), place.grid
         self.heads, self.inner_width = config.heads, inner

@@ -8,14 +8,14 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.conv import Conv
 from xfcost.torch_models.shared.cache import conv_state
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Glu, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Glu, Linear
 from xfcost.torch_models.shared.taps import convolution, padded, zeros_before
 
 
 class ConvolutionLayer(nn.Module):
     """(B, N, D) -> (B, N, E), or one token (B, 1, D) -> (B, 1, E) with the inputs of its taps."""
 
-    def __init__(self, config: Conv, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
+    def __init__(self, config: Conv, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         dim, width = place.dim, config.out(place)[1]
         wide = 2 * width if config.act == "glu" else width

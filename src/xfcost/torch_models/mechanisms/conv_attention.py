@@ -13,14 +13,14 @@ from xfcost.formulas.conv_kernel import Kernel
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Scale, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, Scale, join_heads, split_heads
 from xfcost.torch_models.shared.norms import BatchNorm
 
 
 class ConvolutionalAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: ConvAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ConvAttention, place: Place) -> None:
         super().__init__()
         inner = config.inner(place.dim)
         self.heads = config.heads

@@ -13,14 +13,14 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.funnel import Funnel
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, HeadBias, Linear, Scale, Table, Tables, split_heads
+from xfcost.torch_models.shared.leaves import Add, HeadBias, Linear, Scale, Table, split_heads
 from xfcost.torch_models.shared.relative import RelativeCore, RelativeShift, encodings
 
 
 class FunnelAttention(nn.Module):
     """(B, N, D) -> (B, P, D)."""
 
-    def __init__(self, config: Funnel, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Funnel, place: Place) -> None:
         super().__init__()
         inner = config.inner(place.dim)
         self.config, self.pools, self.pool_q_only = config, bool(config.pools(place.grid)), config.pool_q_only

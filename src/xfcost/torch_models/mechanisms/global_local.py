@@ -15,13 +15,13 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.band import BandCore, BandMask
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
 
 
 class GlobalLocalAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: GlobalLocal, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: GlobalLocal, place: Place) -> None:
         super().__init__()
         inner, bias, dim = config.inner(place.dim), config.projection_bias, place.dim
         self.heads, self.tokens, self.extra = config.heads, place.grid.tokens, place.grid.extra

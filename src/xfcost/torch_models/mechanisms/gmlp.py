@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.gmlp import Gmlp
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.over_tokens import OverTokens
 
@@ -15,7 +15,7 @@ from xfcost.torch_models.shared.over_tokens import OverTokens
 class GmlpBlock(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Gmlp, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Gmlp, place: Place) -> None:
         super().__init__()
         hidden = config.inner(place.dim)
         self.fc1 = Linear(place.dim, hidden)

@@ -17,13 +17,13 @@ from xfcost.formulas.conv_kernel import Kernel
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.torch_models.mechanisms.mamba2 import Multiply
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 
 
 class HyenaOperator(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Hyena, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Hyena, place: Place) -> None:
         super().__init__()
         dim, self.tokens, self.order = place.dim, place.grid.total, config.order
         wide, filters = (config.order + 1) * dim, (config.order - 1) * dim

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.inducing import Inducing
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Table, Tables
+from xfcost.torch_models.shared.leaves import Add, Linear, Table
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.reading import Reading
 
@@ -52,7 +52,7 @@ class Induced(nn.Module):
 class InducedAttention(nn.Module):
     """(B, N, D) -> (B, N, D): every token reads the points, which have read all tokens."""
 
-    def __init__(self, config: Inducing, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Inducing, place: Place) -> None:
         super().__init__()
         self.points = Table(1, config.points, place.dim)
         self.induced = Induced(config, place)

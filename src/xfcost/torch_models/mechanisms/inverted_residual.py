@@ -8,14 +8,14 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.receptive import ones
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.norms import GridNorm
 
 
 class InvertedResidualBlock(nn.Module):
     """(B, N, D) -> (B, N', D')."""
 
-    def __init__(self, config: InvertedResidual, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: InvertedResidual, place: Place) -> None:
         super().__init__()
         hidden, one = config.inner(place.dim), ones(place.grid)
         self.sides = place.grid.sides

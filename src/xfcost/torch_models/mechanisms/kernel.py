@@ -15,12 +15,10 @@ from xfcost.mechanisms.kernel import Kernel
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     Add,
     Linear,
     Scale,
     Scores,
-    Tables,
     WeightedSum,
     join_heads,
     split_heads,
@@ -30,9 +28,7 @@ from xfcost.torch_models.shared.leaves import (
 class KernelAttention(nn.Module):
     """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a state."""
 
-    def __init__(
-        self, config: Kernel, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Kernel, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
         self.heads, self.tokens = config.heads, place.grid.total

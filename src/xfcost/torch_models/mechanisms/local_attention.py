@@ -15,14 +15,14 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
+from xfcost.torch_models.shared.leaves import Add, Linear
 from xfcost.torch_models.shared.neighbours import Gather
 
 
 class LocalSelfAttention(nn.Module):
     """(B, N, D) -> (B, N', D), N in raster order."""
 
-    def __init__(self, config: LocalAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: LocalAttention, place: Place) -> None:
         super().__init__()
         windows = config.windows(place.grid)
         self.config, self.sides, self.heads = config, place.grid.sides, config.heads

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.formulas.neighbours import Neighbours
 from xfcost.mechanisms.local_relation import LocalRelation
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Softmax, Tables, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Linear, Softmax, WeightedSum
 from xfcost.torch_models.shared.neighbours import Centres, Gather, centres
 
 # What the public kernel takes for the similarity where there is no key.
@@ -21,7 +21,7 @@ NO_KEY = -100.0
 class LocalRelationLayer(nn.Module):
     """(B, N, D) -> (B, P, D), N in raster order."""
 
-    def __init__(self, config: LocalRelation, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: LocalRelation, place: Place) -> None:
         super().__init__()
         windows, groups = config.windows(place.grid), config.groups(place.dim)
         self.windows, self.dim = windows, place.dim

@@ -12,12 +12,10 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     Linear,
     Pad,
     Scores,
     Softmax,
-    Tables,
     WeightedSum,
     join_heads,
     split_heads,
@@ -32,7 +30,7 @@ MASKED_HALF, ITSELF_HALF = -1e4, -1e3
 class LshAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Lsh, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Lsh, place: Place) -> None:
         super().__init__()
         grid, inner = place.grid, config.inner(place.dim)
         self.heads, self.tokens, padded = config.heads, grid.total, config.padded(grid)

@@ -9,14 +9,14 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.mamba import Mamba
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.scans import selective_step
 
 
 class MambaBlock(nn.Module):
     """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with states of the convolution and of the scan."""
 
-    def __init__(self, config: Mamba, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
+    def __init__(self, config: Mamba, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         inner, rank = config.inner(place.dim), config.step_rank(place.dim)
         self.parts = (rank, config.state, config.state)

@@ -16,15 +16,13 @@ from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Pad, Scores, Tables, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Linear, Pad, Scores, WeightedSum
 
 
 class Mamba2Block(nn.Module):
     """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D), a chunk of one, with states."""
 
-    def __init__(
-        self, config: Mamba2, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Mamba2, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         inner, heads, channels = config.inner(place.dim), config.head_count(place.dim), config.convolved(place.dim)
         mixed = config.groups * config.state

@@ -13,7 +13,7 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.mla import Mla
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.cache import Cache
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
 from xfcost.torch_models.shared.norms import RmsNorm
 from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 
@@ -25,7 +25,7 @@ class LatentAttention(nn.Module):
     heads then read the latents themselves.
     """
 
-    def __init__(self, config: Mla, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
+    def __init__(self, config: Mla, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         decodes = cache_batch is not None
         width, bias, self.heads = place.dim, config.projection_bias, config.heads

@@ -10,13 +10,11 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     Add,
     Linear,
     Scale,
     Scores,
     Softmax,
-    Tables,
     WeightedSum,
     join_heads,
     split_heads,
@@ -26,7 +24,7 @@ from xfcost.torch_models.shared.leaves import (
 class NystromAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Nystrom, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Nystrom, place: Place) -> None:
         super().__init__()
         inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
         self.heads, self.more = config.heads, config.padded(place.grid) - place.grid.total

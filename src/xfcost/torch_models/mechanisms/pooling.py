@@ -17,14 +17,14 @@ from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.convolution import Pooling as PoolOfGrid
 from xfcost.torch_models.shared.decomposed import DecomposedPositions
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Add, Linear, join_heads, split_heads
 from xfcost.torch_models.shared.norms import norm
 
 
 class PoolingAttention(nn.Module):
     """(B, N, D) -> (B, P, D')."""
 
-    def __init__(self, config: Pooling, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pooling, place: Place) -> None:
         super().__init__()
         self.config, self.place = config, place
         grid, width = place.grid, config.width(place)

@@ -18,13 +18,11 @@ from xfcost.torch_models.mechanisms.mamba import Gate
 from xfcost.torch_models.mechanisms.mamba2 import Multiply
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     Add,
     Linear,
     Pad,
     Scale,
     Scores,
-    Tables,
     WeightedSum,
     join_heads,
     split_heads,
@@ -39,9 +37,7 @@ ROTARY_BASE: Final = 10000.0
 class MultiScaleRetention(nn.Module):
     """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a state."""
 
-    def __init__(
-        self, config: Retention, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Retention, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         dim, values, self.heads = place.dim, config.values(place.dim), config.heads
         self.parts = (dim, dim, values)

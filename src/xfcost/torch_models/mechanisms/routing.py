@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.routing import Routing
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, UnitLength, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, UnitLength, join_heads, split_heads
 
 # How much of a centroid stays at every step of training.
 DECAY: Final = 0.999
@@ -24,7 +24,7 @@ DECAY: Final = 0.999
 class RoutingAttention(nn.Module):
     """(B, N, D) -> (B, N, D). In training its centroids move; in evaluation they stay."""
 
-    def __init__(self, config: Routing, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Routing, place: Place) -> None:
         super().__init__()
         width, bias = config.head_width(place.dim), config.projection_bias
         self.config, self.heads = config, config.heads - config.local_heads

@@ -6,16 +6,14 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.rwkv_channel import RwkvChannel
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.token_shift import Gate, Mixtures, mixed, token_shift
 
 
 class ChannelMixing(nn.Module):
     """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with the token before it."""
 
-    def __init__(
-        self, config: RwkvChannel, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: RwkvChannel, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         dim, hidden = place.dim, config.inner(place.dim)
         self.shift = token_shift(cache_batch, dim)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.rwkv_time import RwkvTime
 from xfcost.torch_models.shared.cache import RecurrentState
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.scans import NOTHING_SEEN, wkv_step
 from xfcost.torch_models.shared.token_shift import Gate, Mixtures, mixed, token_shift
 
@@ -16,9 +16,7 @@ from xfcost.torch_models.shared.token_shift import Gate, Mixtures, mixed, token_
 class TimeMixing(nn.Module):
     """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a state and the token before it."""
 
-    def __init__(
-        self, config: RwkvTime, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: RwkvTime, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         dim = place.dim
         self.shift = token_shift(cache_batch, dim)

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sagan import Sagan
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.pooled_keys import KeyPooling
 
 
 class SaganAttention(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, config: Sagan, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Sagan, place: Place) -> None:
         super().__init__()
         dim, keys = place.dim, config.keys(place.grid)
         inner, values = dim // config.reduction, dim // config.value_reduction

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Scores, Softmax, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, Pad, Scores, Softmax, join_heads, split_heads
 
 # What is added to a score before its logarithm is taken.
 EPSILON: Final = 1e-6
@@ -24,7 +24,7 @@ EPSILON: Final = 1e-6
 class SinkhornAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Sinkhorn, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Sinkhorn, place: Place) -> None:
         super().__init__()
         inner, self.tokens, self.block = config.inner(place.dim), place.grid.total, config.block
         self.heads, self.blocks, width = config.heads, config.blocks(place.grid), inner // config.heads

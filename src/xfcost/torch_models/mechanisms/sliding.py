@@ -17,15 +17,13 @@ from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.band import BandCore, BandMask, ChunkScores
 from xfcost.torch_models.shared.cache import KeyValueCache
 from xfcost.torch_models.shared.grouped import GroupedHeads
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
 
 
 class SlidingAttention(GroupedHeads):
     """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a KV cache of its window."""
 
-    def __init__(
-        self, config: Sliding, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Sliding, place: Place, cache_batch: int | None = None) -> None:
         inner, bias, decodes = config.inner(place.dim), config.projection_bias, cache_batch is not None
         padded = place.grid.total if decodes else config.padded(place.grid)
         super().__init__(config, place.dim, padded, decodes=decodes)

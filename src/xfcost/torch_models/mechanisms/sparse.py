@@ -14,14 +14,12 @@ from xfcost.mechanisms.sparse import Sparse
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.blocks import MemoryBlocks
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     Add,
     Linear,
     Pad,
     Scale,
     Scores,
     Softmax,
-    Tables,
     WeightedSum,
     split_groups,
 )
@@ -31,7 +29,7 @@ from xfcost.torch_models.shared.sparse_masks import Rows, join_groups, local_mas
 class SparseAttention(nn.Module):
     """(B, N, D) -> (B, N, D). Projections stand factor after factor: Q, K, V of the first, then of the second."""
 
-    def __init__(self, config: Sparse, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Sparse, place: Place) -> None:
         super().__init__()
         inner, keys, self.tokens = config.inner(place.dim), config.key_inner(place.dim), place.grid.total
         self.qkv = Linear(place.dim, 2 * keys + inner, bias=config.projection_bias)

@@ -14,14 +14,14 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
 from xfcost.torch_models.shared.norms import LayerNorm
 
 
 class SpatialReductionAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: SpatialReduction, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: SpatialReduction, place: Place) -> None:
         super().__init__()
         inner, width = config.inner(place.dim), place.dim
         self.heads, self.sides = config.heads, place.grid.sides

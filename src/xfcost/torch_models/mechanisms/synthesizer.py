@@ -8,12 +8,10 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.synthesizer import RANK, Synthesizer
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     CausalMask,
     Linear,
     Softmax,
     Table,
-    Tables,
     WeightedSum,
     join_heads,
     split_heads,
@@ -23,7 +21,7 @@ from xfcost.torch_models.shared.leaves import (
 class SynthesizerAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Synthesizer, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Synthesizer, place: Place) -> None:
         super().__init__()
         inner = config.inner(place.dim)
         self.heads = config.heads

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 
 
 class UnfoldedAttention(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, config: Unfolded, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Unfolded, place: Place) -> None:
         super().__init__()
         inner, patch = config.inner(place.dim), config.patch
         self.heads, self.rank = config.heads, len(place.grid.sides)

@@ -10,14 +10,14 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.window import Window
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.cosine import ScaledCosine
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, split_groups
+from xfcost.torch_models.shared.leaves import Linear, split_groups
 from xfcost.torch_models.shared.position_bias import LogCpb, RelativeBias
 
 
 class WindowAttention(nn.Module):
     """(B, N, D) -> (B, N, D), N in raster order."""
 
-    def __init__(self, config: Window, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Window, place: Place) -> None:
         super().__init__()
         sides, window = place.grid.sides, config.window(place.grid)
         padded, shifts = config.padded(place.grid).sides, config.shifts(place.grid)

@@ -13,14 +13,13 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.torch_models.mechanisms.pooling import PoolingAttention
 from xfcost.torch_models.mechanisms.window import Merge, Partition
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class WindowPoolingAttention(PoolingAttention):
     """(B, N, D) -> (B, P, D')."""
 
-    def __init__(self, config: WindowPooling, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__(config, place, tables)
+    def __init__(self, config: WindowPooling, place: Place) -> None:
+        super().__init__(config, place)
         grid, still = place.grid, (0,) * len(place.grid.sides)
         mine, theirs, counts = config.windows(grid)
         self.windows = prod(counts)

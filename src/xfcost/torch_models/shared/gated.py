@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.gated import Gated
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 
 
 class Product(nn.Module):
@@ -21,9 +21,7 @@ class Product(nn.Module):
 class GatedFeedForward(nn.Module):
     """(B, N, D) -> (B, N, D). Its maps may be others than `Linear`, and be told more of x than x itself."""
 
-    def __init__(
-        self, config: Gated, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
-    ) -> None:
+    def __init__(self, config: Gated, place: Place, linear: Callable[..., nn.Module] = Linear) -> None:
         super().__init__()
         hidden = config.inner(place.dim)
         self.gate = linear(place.dim, hidden, bias=config.bias)

@@ -36,7 +36,7 @@ class Table(nn.Module):
         return self.weight
 
 
-# Shared tables by name; every module is handed them, whether or not its config shares one.
+# Shared tables by name, for the modules whose constructor takes `tables`.
 Tables = Mapping[str, Table]
 NO_TABLES: Final[Tables] = {}
 

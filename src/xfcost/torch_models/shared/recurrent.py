@@ -12,7 +12,7 @@ from xfcost.formulas.component import Place, tag_of
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.torch_models.shared.additive import AdditiveAttention, FirstState, JoinSteps, readout
 from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
+from xfcost.torch_models.shared.leaves import Add, Linear
 from xfcost.torch_models.shared.recurrence import asks_shapes_alone
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ State = tuple[Tensor, ...]
 class RecurrentLayer(nn.Module):
     """(B, N, D) -> (B, N, H), or (B, N, 2·H) where it reads both ways; or one token (B, 1, D) -> (B, 1, H)."""
 
-    def __init__(
-        self, config: Recurrent, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Recurrent, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         self.starts_from_encoder = config.start == "encoder"
         self.giver: tuple[RecurrentLayer, ...] = ()  # in a tuple: the encoder's layer stays the encoder's

@@ -14,7 +14,6 @@ from torch.autograd.function import once_differentiable
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.residual import TwoStreams
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class ReversibleRun(nn.ModuleList):
@@ -103,7 +102,7 @@ class Join(nn.Module):
 class StreamsJoined(nn.Module):
     """Module of `layers/residual.TwoStreams`."""
 
-    def __init__(self, config: TwoStreams, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: TwoStreams, place: Place) -> None:
         super().__init__()
         self.join = Join(config.join)
 
