@@ -39,7 +39,7 @@ from torch import nn
 
 from xfcost.counting.forward import count
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.process import of_forward, of_training
+from xfcost.torch_models.memory.process import forward_memory, training_memory
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
@@ -64,7 +64,7 @@ def warm_up():
 
 at = place(load(preset), Run(batch=batch, mode=mode))
 macs = count(at).total("macs") * (3 if mode == "train" else 1)
-found = of_training(at, "adamw") if mode == "train" else of_forward(at)
+found = training_memory(at, "adamw") if mode == "train" else forward_memory(at)
 told = {"predicted": found.predicted, "low": found.low, "high": found.high, "measured": None}
 if found.high <= most and macs <= longest:
     warm_up()

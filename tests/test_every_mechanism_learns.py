@@ -22,7 +22,7 @@ from xfcost.torch_models.build import Live
 from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.sublayer import SubLayerModel
 from xfcost.torch_models.tracing.backward import walk
-from xfcost.torch_models.training import by_rows
+from xfcost.torch_models.training import costs_by_row
 
 BATCH = 2
 every_example = pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) 
         if place.memory:
             inputs.append(torch.randn(BATCH, place.memory.total, place.memory_dim, requires_grad=True))
     live = Live(model, tuple(inputs), {"it": "it"})
-    return with_backward(ledger, *by_rows(live, walk(live.model, live.inputs)))
+    return with_backward(ledger, *costs_by_row(live, walk(live.model, live.inputs)))
 
 
 @every_example

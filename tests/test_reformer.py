@@ -23,7 +23,7 @@ from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.peak import kept_bytes, peak_bytes
+from xfcost.torch_models.memory.peak import peak_bytes, saved_bytes
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.timing.clock import time_rows
 
@@ -107,7 +107,7 @@ def test_training_keeps_the_hidden_elements_of_chunks_unless_they_are_worked_out
         block = [{"kind": "full", "heads": 3}, {"kind": "mlp", "chunks": chunks}]
         live = build(architecture_of(spec(block, 64, residual={"form": form}), tmp_path))
         stage = live.model.requires_grad_().streams[0].stages[0]
-        kept.append(kept_bytes(stage, (torch.empty(1, 64, DIM, device="meta"), None)))
+        kept.append(saved_bytes(stage, (torch.empty(1, 64, DIM, device="meta"), None)))
     assert kept[0] == kept[1]
     assert kept[2] == 4 * 2 * 64 * DIM
 

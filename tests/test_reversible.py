@@ -26,7 +26,7 @@ from xfcost.spec.reversible import check_block
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live, build
-from xfcost.torch_models.memory.peak import kept_bytes, watched
+from xfcost.torch_models.memory.peak import saved_bytes, watched
 from xfcost.torch_models.model import StageModel
 from xfcost.torch_models.shared.reversible import ReversibleRun
 
@@ -158,7 +158,7 @@ def kept(folder: Path, depth: int, *, reversible: bool, device: str) -> int:
     data = spec(depth=depth)
     data["residual"] = {"form": "reversible" if reversible else "ordinary"}
     stage = stage_of(learning(architecture_of(data, folder), device))
-    return kept_bytes(stage, (torch.empty(2, TOKENS, DIM, dtype=torch.float64, device=device), None))
+    return saved_bytes(stage, (torch.empty(2, TOKENS, DIM, dtype=torch.float64, device=device), None))
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

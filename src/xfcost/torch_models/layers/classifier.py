@@ -1,4 +1,7 @@
-"""Module of `layers/classifier.py`. B batch, N tokens, D width, V classes."""
+"""Module of `layers/classifier.py`: class logits from pooled tokens, or from every token.
+
+B batch, N tokens, D width, V classes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class Average(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """(B, N, D) -> (B, classes), or (B, N, classes) where every token is classified."""
+    """(B, N, D) -> (B, classes), or (B, N, classes) if every token is classified."""
 
     def __init__(self, config: Classifier, place: Place) -> None:
         super().__init__()

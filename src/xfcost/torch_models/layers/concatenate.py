@@ -1,4 +1,7 @@
-"""Module of `layers/concatenate.py`. B batch, N tokens, D width, E width of the earlier stage."""
+"""Module of `layers/concatenate.py`: joins an earlier stage's output.
+
+B batch, N tokens, D width, E width of the earlier stage.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class ConcatenateLayer(nn.Module):
 
 
 class Beside(nn.Module):
-    """Two tensors along their last axis."""
+    """Concatenates two tensors along the last axis."""
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         return torch.cat([first, second], dim=-1)

@@ -1,4 +1,7 @@
-"""Module of `layers/conv.py`. B batch, N tokens, D width, C channels, Y and X the grid's sides."""
+"""Module of `layers/conv.py`: a convolution of pixels or tokens.
+
+B batch, N tokens, D width, C channels, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 

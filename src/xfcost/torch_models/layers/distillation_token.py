@@ -1,4 +1,7 @@
-"""Module of `layers/distillation_token.py`. B batch, N tokens, D width."""
+"""Module of `layers/distillation_token.py`: a learned token after the class token.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from xfcost.torch_models.shared.leaves import Table
 
 
 class Insert(Table):
-    """A learned token behind the first `before` tokens: (B, N, D) -> (B, N+1, D)."""
+    """A learned token after the first `before` tokens: (B, N, D) -> (B, N+1, D)."""
 
     def __init__(self, before: int, width: int) -> None:
         super().__init__(1, 1, width)

@@ -1,4 +1,7 @@
-"""Module of `layers/fold.py`. B batch, N tokens, D width."""
+"""Module of `layers/fold.py`: lays a sequence out on a grid.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from xfcost.layers.fold import Fold
 
 
 class FoldLayer(nn.Module):
-    """(B, N, D) -> (B, N, D): tokens on a grid stand in raster order, as they stood in the sequence."""
+    """(B, N, D) -> (B, N, D), unchanged: tokens of a grid are in raster order."""
 
     def __init__(self, config: Fold, place: Place) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Module of `layers/fold_axis.py`. B batch, N tokens, X length of the folded axis, D width."""
+"""Module of `layers/fold_axis.py`: concatenates the tokens of one axis.
+
+B batch, N tokens, X length of the folded axis, D width.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class FoldAxisLayer(nn.Module):
 
 
 class SideBySide(nn.Module):
-    """Each `count` tokens behind each other as one: a view."""
+    """Each run of `count` tokens as one token: a view."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

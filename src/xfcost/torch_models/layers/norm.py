@@ -1,4 +1,7 @@
-"""Module of `layers/norm.py`. B batch, N tokens, D width."""
+"""Module of `layers/norm.py`: a norm as a layer.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Module of `layers/patch.py`. B batch, N tokens, D width, C channels, Y and X the grid's sides."""
+"""Module of `layers/patch.py`: a linear map of patches of pixels.
+
+B batch, N tokens, D width, C channels, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from xfcost.torch_models.shared.norms import norm
 
 
 class PatchProjection(nn.Conv2d):
-    """nn.Conv2d that leaves `meta` weights as they are, with tokens for output: (B, C, Y, X) -> (B, N, D)."""
+    """nn.Conv2d with tokens as output; it skips the initialisation on `meta`: (B, C, Y, X) -> (B, N, D)."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:

@@ -1,4 +1,7 @@
-"""Module of `layers/patch_merging.py`. B batch, N tokens, D width, Y and X the grid's sides."""
+"""Module of `layers/patch_merging.py`: merges 2×2 neighbours into one token.
+
+B batch, N tokens, D width, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from xfcost.torch_models.shared.norms import LayerNorm
 
 
 class Gather(nn.Module):
-    """2×2 neighbours side by side, odd grids padded: (B, N, D) -> (B, ⌈N/4⌉, 4D)."""
+    """2×2 neighbours concatenated, odd grids padded: (B, N, D) -> (B, ⌈N/4⌉, 4D)."""
 
     def __init__(self, sides: tuple[int, int]) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Module of `layers/pool.py`. B batch, N tokens, D width, C channels, Y and X the grid's sides."""
+"""Module of `layers/pool.py`: max or mean pooling of a grid.
+
+B batch, N tokens, D width, C channels, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 

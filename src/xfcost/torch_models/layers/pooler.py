@@ -1,4 +1,7 @@
-"""Module of `layers/pooler.py`. B batch, N tokens, D width."""
+"""Module of `layers/pooler.py`: BERT's pooler of the class token.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 

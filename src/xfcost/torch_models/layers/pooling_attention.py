@@ -1,4 +1,7 @@
-"""Module of `layers/pooling_attention.py`. B batch, N tokens, D width, S learned queries, E their width."""
+"""Module of `layers/pooling_attention.py`: attention of learned queries to all tokens.
+
+B batch, N tokens, D width, S learned queries, E their width.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Module of `layers/projection.py`. B batch, N tokens, C channels, D width."""
+"""Module of `layers/projection.py`: a linear map of input vectors.
+
+B batch, N tokens, C channels, D width.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Module of `layers/upsample.py`. B batch, P tokens that come in, N that go out, D width."""
+"""Module of `layers/upsample.py`: repeats pooled tokens and adds an earlier stage's output.
+
+B batch, P input tokens, N output tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class UpsampleLayer(nn.Module):
 
 
 class Repeat(nn.Module):
-    """(B, P, D) -> (B, N, D), a separate [CLS] once, zeros where tokens are missing at the end."""
+    """(B, P, D) -> (B, N, D). A separate [CLS] is not repeated; missing tokens at the end are zeros."""
 
     def __init__(self, config: Upsample, tokens: int, length: int) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/average_pool.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/average_pool.py`: the mean of a window around each token, minus the token.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/basic.py`. B batch, N tokens, D width, Y and X the grid's sides."""
+"""Module of `mechanisms/basic.py`: two 3×3 convolutions and a shortcut.
+
+B batch, N tokens, D width, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 

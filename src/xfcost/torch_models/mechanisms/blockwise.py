@@ -1,4 +1,4 @@
-"""Module of `mechanisms/blockwise.py`.
+"""Module of `mechanisms/blockwise.py`: attention of query blocks to overlapping memory blocks.
 
 B batch, N tokens, G blocks of T queries and M memory positions, D width, I = H·K width of all heads, H heads, K head
 width.
@@ -16,7 +16,7 @@ from xfcost.torch_models.shared.leaves import Linear, split_groups
 
 
 class BlockwiseAttention(nn.Module):
-    """(B, N, D) -> (B, N, D), N in raster order."""
+    """(B, N, D) -> (B, N, D), tokens in raster order."""
 
     def __init__(self, config: Blockwise, place: Place) -> None:
         super().__init__()

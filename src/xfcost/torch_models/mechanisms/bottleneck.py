@@ -1,4 +1,7 @@
-"""Module of `mechanisms/bottleneck.py`. B batch, N tokens, D width, W width inside, Y and X the grid's sides."""
+"""Module of `mechanisms/bottleneck.py`: 1×1, 3×3 and 1×1 convolutions and a shortcut.
+
+B batch, N tokens, D width, W width inside, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.norms import GridNorm
 
-# The modules of what may stand in place of the 3×3 convolution.
+# Modules that may replace the 3×3 convolution.
 SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
     LocalAttention: LocalSelfAttention,
     LocalRelation: LocalRelationLayer,
@@ -37,7 +40,7 @@ class BottleneckBlock(nn.Module):
         self.norm1 = GridNorm(width)
         self.act1 = nn.ReLU()
         self.spatial = None if config.spatial is None else spatial(config, inside)
-        self.conv2: Any = None  # where something else stands in its place
+        self.conv2: Any = None  # if a module replaces it
         if self.spatial is None:
             self.conv2 = Convolution(width, width, threes(grid, second), groups=config.grouped(place), bias=False)
         self.norm2 = GridNorm(width)
@@ -60,7 +63,7 @@ class BottleneckBlock(nn.Module):
         return in_rows(self.act3(self.add(y_BDYX, kept_BDYX)))
 
     def _mixed(self, x_BWYX: Tensor) -> Tensor:
-        """The 3×3, or what stands in its place, token by token."""
+        """The 3×3 convolution or its replacement, a module of tokens."""
         if self.spatial is not None:
             return on_grid(self.spatial(in_rows(x_BWYX)), self.out_sides)
         mixed_BWYX: Tensor = self.conv2(x_BWYX)
@@ -68,7 +71,7 @@ class BottleneckBlock(nn.Module):
 
 
 def spatial(config: Bottleneck, inside: Place) -> nn.Module:
-    """The module of what stands in place of the 3×3: (B, N, W) -> (B, N', W)."""
+    """The module that replaces the 3×3 convolution: (B, N, W) -> (B, N', W)."""
     mixer = config.instead
     make: Any = SPATIAL[type(mixer)]
     made: nn.Module = make(mixer, inside)
@@ -76,7 +79,7 @@ def spatial(config: Bottleneck, inside: Place) -> nn.Module:
 
 
 class SqueezeExcitation(nn.Module):
-    """The mean over all positions becomes a gate per channel: (B, W, Y, X) -> (B, W, Y, X)."""
+    """A gate per channel, computed from the mean over all positions: (B, W, Y, X) -> (B, W, Y, X)."""
 
     def __init__(self, width: int, squeezed: int, place: Place) -> None:
         super().__init__()

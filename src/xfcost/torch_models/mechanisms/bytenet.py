@@ -1,4 +1,7 @@
-"""Module of `mechanisms/bytenet.py`. B batch, N tokens, D width, H half of it."""
+"""Module of `mechanisms/bytenet.py`: a block around one dilated convolution.
+
+B batch, N tokens, D width, H half of it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from xfcost.torch_models.shared.taps import convolution, padded, zeros_before
 
 
 class ByteNetBlock(nn.Module):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with the inputs of its taps; H, half of D, inside."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) that caches the convolution's inputs."""
 
     def __init__(self, config: ByteNet, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()

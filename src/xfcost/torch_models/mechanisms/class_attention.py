@@ -1,6 +1,6 @@
-"""Module of `mechanisms/class_attention.py`.
+"""Module of `mechanisms/class_attention.py`: attention of the special tokens to all tokens.
 
-B batch, N tokens, E extra ones among them, D width, H heads, K head width.
+B batch, N tokens, E special tokens among them, D width, H heads, K head width.
 """
 
 from __future__ import annotations

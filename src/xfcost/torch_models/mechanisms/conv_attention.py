@@ -1,4 +1,4 @@
-"""Module of `mechanisms/conv_attention.py`.
+"""Module of `mechanisms/conv_attention.py`: attention with convolutional projections of queries, keys and values.
 
 B batch, N tokens (M of keys), D width, I = H·K the width of H heads of K, Y and X the grid's sides.
 """
@@ -38,7 +38,7 @@ class ConvolutionalAttention(nn.Module):
 
 
 class ConvolutionalProjection(nn.Module):
-    """The grid's tokens by convolution and norm, the extra ones as they are, all by a linear map: -> (B, M, I)."""
+    """Convolution and norm of the grid tokens, then a linear map of all tokens: (B, N, D) -> (B, M, I)."""
 
     def __init__(self, config: ConvAttention, place: Place, kernel: Kernel) -> None:
         super().__init__()

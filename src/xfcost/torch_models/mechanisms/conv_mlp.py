@@ -1,4 +1,7 @@
-"""Module of `mechanisms/conv_mlp.py`. B batch, N tokens, D width, E hidden units."""
+"""Module of `mechanisms/conv_mlp.py`: a feed-forward network with a depthwise convolution.
+
+B batch, N tokens, D width, E hidden units.
+"""
 
 from __future__ import annotations
 

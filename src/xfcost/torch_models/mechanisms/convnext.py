@@ -1,4 +1,7 @@
-"""Module of `mechanisms/convnext.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/convnext.py`: a depthwise convolution and a feed-forward network.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 

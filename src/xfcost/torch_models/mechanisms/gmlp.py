@@ -1,4 +1,7 @@
-"""Module of `mechanisms/gmlp.py`. B batch, N tokens, D width, H hidden units, U half of them."""
+"""Module of `mechanisms/gmlp.py`: a feed-forward network gated by a linear map over the tokens.
+
+B batch, N tokens, D width, H hidden units, U half of them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class SpatialGate(nn.Module):
 
 
 class Spatial(OverTokens):
-    """W near 0 and b = 1 at first, so that a block starts as a plain feed-forward network (§2.1)."""
+    """W, initialised near 0, with b = 1, so that a block starts as a plain feed-forward network (§2.1)."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:

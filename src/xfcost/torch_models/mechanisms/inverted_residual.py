@@ -1,4 +1,7 @@
-"""Module of `mechanisms/inverted_residual.py`. B batch, N tokens, D width, H hidden units, Y and X the grid's sides."""
+"""Module of `mechanisms/inverted_residual.py`: expansion, depthwise convolution and projection.
+
+B batch, N tokens, D width, H hidden units, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ class InvertedResidualBlock(nn.Module):
 
     def __init__(self, config: InvertedResidual, place: Place) -> None:
         super().__init__()
-        hidden, one = config.inner(place.dim), ones(place.grid)
+        hidden, kernel_1x1 = config.inner(place.dim), ones(place.grid)
         self.sides = place.grid.sides
         self.expand = Expansion(place.dim, hidden, place) if config.expands(place) else None
         self.conv = Convolution(hidden, hidden, config.kernel(place.grid), groups=hidden, bias=False)
         self.norm = GridNorm(hidden)
         self.act = nn.SiLU()
-        self.project_conv = Convolution(hidden, place.out_dim, one, bias=False)
+        self.project_conv = Convolution(hidden, place.out_dim, kernel_1x1, bias=False)
         self.project_norm = GridNorm(place.out_dim)
         self.add = Add() if config.adds(place) else None
 

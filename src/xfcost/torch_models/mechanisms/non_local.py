@@ -1,4 +1,7 @@
-"""Module of `mechanisms/non_local.py`. B batch, N positions, M (pooled) positions, D width, I inner width."""
+"""Module of `mechanisms/non_local.py`: attention of grid positions with 1×1 convolutions.
+
+B batch, N positions, M (pooled) positions, D width, I inner width.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from xfcost.torch_models.shared.pooled_keys import KeyPooling
 
 
 class NonLocalBlock(nn.Module):
-    """(B, N, D) -> (B, N, D), N in raster order."""
+    """(B, N, D) -> (B, N, D), tokens in raster order."""
 
     def __init__(self, config: NonLocal, place: Place) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/sagan.py`. B batch, N positions, M (pooled) positions, D width, K key width, V value width."""
+"""Module of `mechanisms/sagan.py`: attention of grid positions with narrow keys.
+
+B batch, N positions, M (pooled) positions, D width, K key width, V value width.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from xfcost.torch_models.shared.pooled_keys import KeyPooling
 
 
 class SaganAttention(nn.Module):
-    """(B, N, D) -> (B, N, D), N in raster order."""
+    """(B, N, D) -> (B, N, D), tokens in raster order."""
 
     def __init__(self, config: Sagan, place: Place) -> None:
         super().__init__()
@@ -37,7 +40,7 @@ class SaganAttention(nn.Module):
 
 
 class Gamma(nn.Module):
-    """γ·x, γ one learned number."""
+    """γ·x with one learned γ."""
 
     def __init__(self) -> None:
         super().__init__()

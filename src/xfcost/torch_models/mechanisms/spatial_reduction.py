@@ -1,6 +1,7 @@
-"""Module of `mechanisms/spatial_reduction.py`.
+"""Module of `mechanisms/spatial_reduction.py`: attention to keys and values on a coarser grid.
 
-B batch, N tokens, M reduced ones, D width, H heads, K head width, Y and X the grid's sides, P the pooled grid's.
+B batch, N tokens, M reduced tokens, D width, H heads, K head width, Y and X the grid's sides, P side of the pooled
+grid.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class SpatialReductionAttention(nn.Module):
 
 
 class AdaptivePool(nn.Module):
-    """Means of as many tokens as it takes: (B, D, Y, X) -> (B, D, P, P)."""
+    """Mean pooling to a P×P grid: (B, D, Y, X) -> (B, D, P, P)."""
 
     def __init__(self, sides: tuple[int, ...]) -> None:
         super().__init__()

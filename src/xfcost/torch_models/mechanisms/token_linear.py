@@ -1,4 +1,7 @@
-"""Module of `mechanisms/token_linear.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/token_linear.py`: a linear map over the tokens.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 

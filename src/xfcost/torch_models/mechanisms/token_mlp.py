@@ -1,4 +1,7 @@
-"""Module of `mechanisms/token_mlp.py`. B batch, N tokens, D width, K hidden units."""
+"""Module of `mechanisms/token_mlp.py`: a two-layer network over the tokens.
+
+B batch, N tokens, D width, K hidden units.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/window_pooling.py`.
+"""Module of `mechanisms/window_pooling.py`: pooling attention inside windows.
 
 B batch, P queries, M keys, H heads, K head width, G windows of T tokens.
 """
@@ -31,7 +31,7 @@ class WindowPoolingAttention(PoolingAttention):
         self.merge = HeadMerge(*queries)
 
     def attend(self, q_BHPK: Tensor, k_BHMK: Tensor, v_BHMK: Tensor) -> Tensor:
-        """Every query to the keys of its window, windows standing beside samples."""
+        """Attention of queries to the keys of their window; windows join the batch axis."""
         parts = (self.partition_q(q_BHPK), self.partition_k(k_BHMK), self.partition_v(v_BHMK))
         y_BGHTK = self.core(*(part_BGHTK.flatten(0, 1) for part_BGHTK in parts)).unflatten(0, (-1, self.windows))
         y_BHPK: Tensor = self.merge(y_BGHTK)
@@ -47,7 +47,7 @@ class HeadPartition(Partition):
 
 
 class HeadMerge(Merge):
-    """The way back: (B, G, H, T, K) -> (B, H, P, K)."""
+    """The inverse of `HeadPartition`: (B, G, H, T, K) -> (B, H, P, K)."""
 
     def forward(self, x_BGHTK: Tensor) -> Tensor:
         heads = x_BGHTK.shape[2]

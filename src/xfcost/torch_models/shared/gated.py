@@ -1,4 +1,4 @@
-"""Module of `formulas/gated.py`. B batch, N tokens, D width."""
+"""Module of `formulas/gated.py`: a gated feed-forward network. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Product(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """(B, N, D) -> (B, N, D). Its maps may be others than `Linear`, and be told more of x than x itself."""
+    """(B, N, D) -> (B, N, D). Linear maps of another class can take more arguments than x."""
 
     def __init__(self, config: Gated, place: Place, linear: Callable[..., nn.Module] = Linear) -> None:
         super().__init__()
