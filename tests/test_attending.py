@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.additive import Additive, Maxout, Sum
 from xfcost.formulas.component import Place
@@ -23,7 +24,6 @@ from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.tracing.trace import trace
 
 SEARCH = Gru(

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.probing.probe import probe
 
 
 def stand(grid: Grid, dim: int = 6, *, fused: bool = False) -> Place:

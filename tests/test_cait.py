@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import xf
 from strategies import as_yaml, counted_spec
 from test_against_transformers import scrambled
+from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
@@ -21,14 +22,13 @@ from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.class_attention import ClassAttention
 from xfcost.mechanisms.full import Full
-from xfcost.report.remarks import memory_text
+from xfcost.report.costs import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live, build
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.sublayer import SubLayerModel
 
 # A plain CaiT ────────────────────────────────────────────────────────────────────────────────────────────────────────

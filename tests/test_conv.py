@@ -14,6 +14,7 @@ from cases.base import Case
 from compared import given, referred
 from growth import sequential_steps
 from strategies import counted_spec
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -26,7 +27,6 @@ from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.tracing.trace import trace
 
 

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_every_mechanism import Holder, joined
+from whole_probe import kind_of, probe
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import NormKind, Place, Residual
 from xfcost.formulas.conv_kernel import Kernel, kernel_of
@@ -40,7 +41,6 @@ from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES, ModuleMaker
-from xfcost.torch_models.probing.probe import kind_of, probe
 from xfcost.torch_models.sublayer import SubLayerModel
 
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")

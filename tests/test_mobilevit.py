@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_against_transformers import put, scrambled, take, theirs_of, weights_of
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.concatenate import Concatenate
@@ -27,7 +28,6 @@ from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import build
 from xfcost.torch_models.model import Model
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.probing.probe import probe
 
 transformers = pytest.importorskip("transformers")
 

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from growth import sequential_steps
 from strategies import as_yaml, counted_spec
 from test_trace import costs
+from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -27,7 +28,6 @@ from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import LiveBytes
 from xfcost.torch_models.modules import MODULES
-from xfcost.torch_models.probing.probe import probe
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace
 

@@ -13,6 +13,7 @@ from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.options import Logits
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -56,9 +57,6 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 # "approximate": no later token is read, yet later tokens sway what is read (they are hashed, clustered, sorted too).
 Causality = Literal["none", "exact", "approximate"]
-
-# Positions whose logits a language model computes: all of them, or the last alone, which the next token needs.
-Logits = Literal["all", "last"]
 
 # How a sub-layer joins the stream: f(x) alone where it is "none".
 Joining = Residual | Literal["none"]

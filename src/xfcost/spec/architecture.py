@@ -6,20 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from xfcost.formulas.component import Component, Joining, Logits, Place
+from xfcost.formulas.component import Component, Joining, Place
 from xfcost.formulas.layer import Enter, Head
 from xfcost.ledger.grid import Grid
+from xfcost.ledger.options import Execution, Logits, Mode
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.order import Order
-
-# How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
-Execution = Literal["eager", "fused"]
-
-# What is run: all N tokens at once (`forward`; `prefill`, where a cache is kept for what follows); one token more, N
-# with it, whose past is cached (`decode`); `generate`, a prefill, then token after token; a step of training (`train`).
-Mode = Literal["forward", "prefill", "decode", "generate", "train"]
 
 # Modes that take in a prompt, after which one token is wanted: by default they compute its last position's logits.
 PROMPTED: Final[tuple[Mode, ...]] = ("prefill", "generate")

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from xfcost.formulas.component import Component, Joining, Logits, Mixer, Place, Residual, SubLayer, tag_of
+from xfcost.formulas.component import Component, Joining, Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.formulas.layer import Embed
 from xfcost.layers import EMBEDS
 from xfcost.ledger.errors import ComponentError, UsageError
+from xfcost.ledger.options import Logits, Mode
 from xfcost.ledger.units import number_text
-from xfcost.spec.architecture import PROMPTED, Mode, Part, Stream
+from xfcost.spec.architecture import PROMPTED, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
 from xfcost.spec.schedule import MOST_BLOCKS

@@ -30,7 +30,7 @@ _PASSES: Final = 4
 # Edges of freed blocks in the thread's cache, usual and maximal: measured (glibc 2.36, torch
 # 2.13, benchmarks/memory.py). A training step creates more small objects (autograd nodes), which use such edges.
 _EDGES_FORWARD: Final = (8, 32)
-_EDGES_TRAINING: Final = (20, 160)
+_EDGES_TRAINING: Final = (20, 320)
 # Kernel code and buffers of MKL and oneDNN that the first run loads: 14 to 20 MB measured.
 _FIRST_USE: Final = 32 * 2**20
 

@@ -1,11 +1,10 @@
-"""The probed account: which tokens an operation really reads, found by changing one token and looking at what changes.
+"""Which tokens a whole module really reads, found by changing one token and looking at what changes.
 
 It takes any nn.Module with example inputs, and knows nothing of specs, mechanisms or formulas.
 """
 
 from __future__ import annotations
 
-import copy
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.ledger.operation import Mixing
+from xfcost.torch_models.probing.prepared import prepared
 
 # Numbers of the perturbed input that go through the module at once; attention on them keeps N/D times as many.
 MOST_NUMBERS: Final = 2**17
@@ -42,7 +42,7 @@ class Probed(NamedTuple):
         return self.pairs == len(frozenset[int]().union(*self.reads))
 
 
-def probe(  # noqa: PLR0913 - the call, in its parts
+def probe(
     module: nn.Module,
     inputs: tuple[Tensor, ...],
     *,
@@ -110,17 +110,6 @@ def kind_of(small: Probed, large: Probed) -> Mixing:
     if large.most > small.most:
         return "global"
     return "per-token" if small.disjoint and large.disjoint else "local"
-
-
-def prepared(module: nn.Module, noise: torch.Generator | None) -> nn.Module:
-    """A copy in float64 and evaluation mode; with `noise`, with weights of about unit gain."""
-    if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
-        raise ValueError("a module on `meta` has no numbers to probe; build it on the CPU")
-    module = copy.deepcopy(module).cpu().double().eval().requires_grad_(requires_grad=False)
-    for parameter in module.parameters() if noise else ():
-        gain = prod(parameter.shape[1:]) ** -0.5
-        parameter.copy_(torch.randn(parameter.shape, generator=noise, dtype=torch.float64) * gain)
-    return module
 
 
 def _single(tensor: Tensor, batch: int, noise: torch.Generator) -> Tensor:
