@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from saved import saved_bytes
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -23,7 +24,7 @@ from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.peak import peak_bytes, saved_bytes
+from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.timing.clock import time_rows
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from saved import saved_bytes
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
@@ -26,7 +27,7 @@ from xfcost.spec.reversible import check_block
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live, build
-from xfcost.torch_models.memory.peak import saved_bytes, watched
+from xfcost.torch_models.memory.peak import watched
 from xfcost.torch_models.model import StageModel
 from xfcost.torch_models.shared.reversible import ReversibleRun
 

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from helpers import xf
+from saved import saved_bytes
 from strategies import as_yaml
 from test_presets import WHOLE, thinned
 from xfcost.counting.forward import count
@@ -33,7 +34,6 @@ from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.peak import saved_bytes
 from xfcost.torch_models.memory.training_step import Lion
 from xfcost.torch_models.memory.training_step import optimizer as optimizer_of
 from xfcost.torch_models.shared.recurrence import in_few_steps

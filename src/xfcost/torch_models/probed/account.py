@@ -101,15 +101,15 @@ def _readings(part: Part) -> dict[str, Reading]:
         name: Table(*shape).double().requires_grad_(requires_grad=False)
         for name, shape in component.tables(place).items()
     }
-    make = ModuleMaker(tables)
+    maker = ModuleMaker(tables)
     reads_memory = isinstance(component, SubLayer) and component.reads_memory
     inputs = example(place)[: 2 if reads_memory else 1]
-    found = readings(make.of(part), (*inputs, *hints_for(component).past(component, place)), component, place)
+    found = readings(maker.module(part), (*inputs, *hints_for(component).past(component, place)), component, place)
     if isinstance(component, SubLayer) and (part.residual != "none" or component.extra_alone):
-        model = SubLayerModel(part, make)
+        model = SubLayerModel(part, maker)
         grid, width = component.out(place)
         if grid == place.grid and not component.extra_alone:
-            model.inner, model.crosses, inputs = nn.Linear(place.dim, width), False, inputs[:1]
+            model.inner, model.reads_memory, inputs = nn.Linear(place.dim, width), False, inputs[:1]
         around = readings(model, inputs, component, place)
         found |= {row: reading for row, reading in around.items() if row.startswith("residual_")}
     return found
