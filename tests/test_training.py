@@ -178,7 +178,7 @@ def test_groups_of_a_convolution_are_not_forgotten():
 def test_what_is_kept_is_what_autograd_saves(name):
     live = build(place(load(name), Run()))
     live.model.requires_grad_()
-    assert sum(walk(live.model, live.inputs).kept.values()) == saved_bytes(live.model, live.inputs) > 0
+    assert sum(walk(live.model, live.inputs).saved.values()) == saved_bytes(live.model, live.inputs) > 0
 
 
 @pytest.mark.parametrize("name", ["vit-s8", "gpt2", "swin-t"])
@@ -211,8 +211,8 @@ def test_a_loop_of_many_steps_costs_what_a_few_say(kind, tmp_path):
     live.model.__class__ = Whole
     whole = walk(live.model, live.inputs)
     assert (quick.forward, quick.backward) == (whole.forward, whole.backward)
-    assert quick.kept == whole.kept
-    assert sum(quick.kept.values()) == saved_bytes(live.model, live.inputs)
+    assert quick.saved == whole.saved
+    assert sum(quick.saved.values()) == saved_bytes(live.model, live.inputs)
 
 
 @pytest.mark.parametrize("shared", [1, 2])

@@ -1,8 +1,8 @@
-"""What the leaves of a mechanism don't show by themselves of what they read.
+"""What a probe cannot see in the leaves of a mechanism.
 
-A probe sees which numbers change an output. It doesn't see which tokens the entries of a bias by position are for, that
-a computed score is masked afterwards, or that a block's summary stands for several tokens. Nothing here comes from a
-component's rows: the tests hold every hint against all examples of its mechanism.
+A probe sees which inputs change an output. It does not see which tokens the entries of a position bias belong to, that
+a computed score is masked afterwards, or that a block's summary represents several tokens. No hint is taken from a
+component's rows; tests check each hint against all examples of its mechanism.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Names = frozenset[str]
 
 
 class Hints(NamedTuple):
-    """Of one kind; rows by their own names."""
+    """The hints of one kind; rows by their own names."""
 
     past: Callable[[Any, Place], tuple[Any, ...]] = lambda component, place: ()
     """Further inputs that the module takes: what an earlier segment left, as shapes."""
@@ -52,12 +52,12 @@ class Hints(NamedTuple):
     """Part of the largest number up to which a difference is rounding (an FFT's over all tokens), and no reading."""
 
     def given_by_position(self, component: Component, place: Place) -> Names:
-        """The rows of which no reading can be seen, only the weights that they give."""
+        """The rows whose readings are invisible; only their weights are known."""
         return self.positional(component) | (self.masks if place.fused else frozenset())
 
 
 def hints_for(component: Component) -> Hints:
-    """Those of its kind; none where its leaves show everything."""
+    """The hints of the component's kind; empty by default."""
     return HINTS.get(tag_of(type(component)), Hints())
 
 
@@ -70,7 +70,7 @@ def _always(*names: str) -> Callable[[Any], Names]:
 
 
 def _own_chunk(component: Any, place: Place) -> int:
-    """Tokens of the last chunk, which a state of the chunks before it doesn't hold."""
+    """The tokens of the last chunk, which the state of earlier chunks does not include."""
     return component.chunk if component.chunk and component.causal else 0
 
 
@@ -80,12 +80,12 @@ def _null_key(component: Any, place: Place) -> int:
 
 
 def _memory_keys(component: Any) -> int:
-    """Learned keys of a cluster: one at least where a query may find nothing before it."""
+    """Learned keys of a cluster: at least one if a query may have no earlier key."""
     return max(component.memory_keys, 1 if component.causal and not component.shared_qk else 0)
 
 
 def _other_rounds(component: Any, place: Place) -> int:
-    """Tokens of two buckets in every round of hashing but one: rounds are counted apart."""
+    """The tokens of two buckets in all hashing rounds but one, because rounds are counted separately."""
     return int(2 * component.bucket * (component.rounds - 1))
 
 
@@ -94,18 +94,18 @@ def _relative_past(component: Any, place: Place) -> tuple[Any, ...]:
 
 
 def _compressive_past(component: Any, place: Place) -> tuple[Any, ...]:
-    """The compressed memory, what the segment before evicted, and the memory."""
+    """The compressed memory, the tokens evicted by the previous segment, and the memory."""
     lengths = (component.compressed_memory, place.grid.total, component.past - component.compressed_memory)
     return (Past(*(torch.zeros(1, length, place.dim) for length in lengths)),)
 
 
 def _beyond_the_query(component: Any, place: Place) -> int:
-    """Distances to later tokens, which a causal mechanism doesn't have."""
+    """Distances to later tokens; a causal mechanism has none."""
     return 0 if component.causal else place.grid.total - 1
 
 
 def _dropped_by_stride(component: Any, place: Place) -> int:
-    """What is pooled is counted in tokens that leave, and stands for s² of those that came."""
+    """Tokens that a stride drops: pooling counts output tokens, each of which represents s² input tokens."""
     return place.grid.total - prod(-(-side // component.stride) for side in place.grid.sides)
 
 

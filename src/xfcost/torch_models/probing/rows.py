@@ -1,6 +1,6 @@
-"""What every operation of a running module reads, its own inputs alone being changed, and are its weights fixed.
+"""Probes each operation of a running module: its readings, and whether its weights are fixed.
 
-`probe_rows` takes any nn.Module whose inputs are (1, N, D). It knows nothing of specs, mechanisms or formulas.
+`probe_rows` takes any nn.Module whose inputs are (1, N, D). It uses no specs, mechanisms or formulas.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _watch(
     see: Callable[[str, Call], None],
     change: Callable[[Any], Any],
 ) -> None:
-    """Run `module` and let `see` look at every call of a leaf, whose answer is what `change` makes of it."""
+    """Run `module`. `see` gets each call of a leaf; `change` replaces its output."""
     busy: list[nn.Module] = []  # `see` may call the leaf again
     entering: list[tuple[list[Any], Any]] = []
     hooks = []
@@ -112,7 +112,7 @@ def _copied(value: Any) -> Any:
 
 
 def _apart(value: Any, noise: torch.Generator) -> Any:
-    """`value` with no two numbers alike, zeros and infinities left as they are."""
+    """`value` with all numbers different; zeros and infinities are unchanged."""
     if not (isinstance(value, Tensor) and value.is_floating_point()):
         return value
     return value * (1 + APART * torch.rand(value.shape, generator=noise, dtype=value.dtype))
