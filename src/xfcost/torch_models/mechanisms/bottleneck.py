@@ -18,7 +18,7 @@ from xfcost.torch_models.mechanisms.local_attention import LocalSelfAttention
 from xfcost.torch_models.mechanisms.local_relation import LocalRelationLayer
 from xfcost.torch_models.shared.conv_block import shortcut
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Add
+from xfcost.torch_models.shared.leaves import Add, Multiply
 from xfcost.torch_models.shared.norms import GridNorm
 
 # Modules that may replace the 3×3 convolution.
@@ -100,10 +100,3 @@ class GridMean(nn.Module):
 
     def forward(self, x_BWYX: Tensor) -> Tensor:
         return x_BWYX.mean(tuple(range(2, x_BWYX.dim())), keepdim=True)
-
-
-class Multiply(nn.Module):
-    """x · y, broadcast."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y

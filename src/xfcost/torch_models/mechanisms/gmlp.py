@@ -5,12 +5,11 @@ B batch, N tokens, D width, H hidden units, U half of them.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.gmlp import Gmlp
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, Multiply
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.over_tokens import OverTokens
 
@@ -52,10 +51,3 @@ class Spatial(OverTokens):
         if not self.weight.is_meta:
             nn.init.normal_(self.weight, std=1e-6)
             nn.init.ones_(self.bias)
-
-
-class Multiply(nn.Module):
-    """x ⊙ y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.mul(x, y)

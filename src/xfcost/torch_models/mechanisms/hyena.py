@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.mechanisms.hyena import Hyena
-from xfcost.torch_models.mechanisms.mamba2 import Multiply
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import Linear
+from xfcost.torch_models.shared.leaves import Linear, Multiply
 
 
 class HyenaOperator(nn.Module):

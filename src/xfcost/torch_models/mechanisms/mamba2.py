@@ -16,7 +16,7 @@ from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
-from xfcost.torch_models.shared.leaves import Add, Linear, Pad, Scores, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Pad, Scores, WeightedSum
 
 
 class Mamba2Block(nn.Module):
@@ -158,13 +158,6 @@ class Decay(nn.Module):
 
     def forward(self) -> Tensor:
         return -self.log.exp()
-
-
-class Multiply(nn.Module):
-    """x∘y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y
 
 
 class Rates(nn.Module):

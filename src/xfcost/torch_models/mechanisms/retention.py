@@ -15,11 +15,11 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.retention import Retention
 from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
-from xfcost.torch_models.mechanisms.mamba2 import Multiply
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.leaves import (
     Add,
     Linear,
+    Multiply,
     Pad,
     Scale,
     Scores,

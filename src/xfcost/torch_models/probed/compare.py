@@ -99,7 +99,7 @@ def _declared_and_found(
     numbers: list[tuple[int | None, int | None]] = [(None, None)]
     if row.path not in hints.uncounted:
         numbers = [_numbers(component, hints, *each) for each in zip(rows, leaves, places, strict=True)]
-    # one of the two sizes that differs tells of the row
+    # report the size at which they differ, if any
     expected, found = next((pair for pair in numbers if pair[0] != pair[1]), numbers[-1])
     return (
         Mixes(mixing=row.mixing, reads_tokens=expected, content_dependent=row.content_dependent),

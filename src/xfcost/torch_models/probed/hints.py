@@ -25,29 +25,29 @@ class Hints(NamedTuple):
     """The hints of one kind; rows by their own names."""
 
     past: Callable[[Any, Place], tuple[Any, ...]] = lambda component, place: ()
-    """Further inputs that the module takes: what an earlier segment left, as shapes."""
+    """More inputs of the module: the past of earlier segments, as zeros."""
     apart: int = 0
-    """Axes after the batch that number heads and lists of keys, where each chooses its tokens: counted for itself."""
+    """The number of axes after the batch that index heads and lists of keys; each is counted separately."""
     positional: Callable[[Any], Names] = lambda component: frozenset()
-    """Rows that give weights of keys which they don't read: a bias by position, weights out of the query alone."""
+    """Rows that output weights of keys without reading them: position biases, weights from the query alone."""
     masks: Names = frozenset()
-    """Rows that do so where attention is fused, and mask scores where it isn't."""
+    """Masks: positional with fused attention; otherwise they mask scores."""
     states: Names = frozenset()
-    """Rows that give states of the chunks before, one for all tokens of a chunk to read."""
+    """Rows that output the state of earlier chunks, one for all tokens of a chunk."""
     uncounted: Names = frozenset()
-    """Those of which the last axis numbers something else than keys: distances along one axis of the grid."""
+    """Rows whose last axis does not index keys, but distances along one axis of the grid."""
     in_tokens: Names = frozenset()
-    """Rows that read summaries (blocks, states of chunks) and say of how many tokens."""
+    """Rows that read summaries (blocks, states of chunks) and declare the tokens that these represent."""
     fewer: dict[str, Tokens] = {}  # noqa: RUF012 - never written to
-    """Rows that say how many tokens are computed -> how many of these masks and borders always leave away."""
+    """Rows that declare computed tokens -> the number that masks and borders always remove."""
     at_most: Names = frozenset()
-    """Rows that say how many tokens are computed, of which masks and borders leave more or less away."""
+    """Rows that declare computed tokens, of which masks and borders remove a varying number."""
     more: dict[str, Tokens] = {}  # noqa: RUF012 - never written to
-    """Rows that say how many tokens the pattern has -> how many more are computed, and masked afterwards."""
+    """Rows that declare the pattern's tokens -> the number of tokens computed in addition and masked later."""
     left_out: Callable[[Any], dict[str, str]] = lambda component: {}
-    """Rows that can't be held against their leaf, each with the reason."""
+    """Rows that cannot be compared with their leaf, each with the reason."""
     fresh_weights: bool = True
-    """False where the weights are part of a choice that noise would spoil."""
+    """False if the weights take part in a choice that noise would change."""
     rounding: float = 0.0
     """Part of the largest number up to which a difference is rounding (an FFT's over all tokens), and no reading."""
 
@@ -75,7 +75,7 @@ def _own_chunk(component: Any, place: Place) -> int:
 
 
 def _null_key(component: Any, place: Place) -> int:
-    """1 where a learned key stands before the others."""
+    """1 if a learned key precedes the others."""
     return 1 if component.null_key else 0
 
 
@@ -175,7 +175,7 @@ HINTS: Final[dict[str, Hints]] = {
         uncounted=_names("read"),  # of some heads, the first chunks have decayed to nothing
         states=_names("carry"),
         in_tokens=_names("carry", "spans"),
-        # the states before the last chunk don't hold it; a chunk's sum stands at its last token
+        # the state before the last chunk excludes that chunk; a chunk's sum is at its last token
         fewer={
             "carry": lambda component, place: component.chunk,
             "read": lambda component, place: component.chunk,
@@ -194,7 +194,7 @@ HINTS: Final[dict[str, Hints]] = {
     "retention": Hints(
         states=_names("carry"),
         in_tokens=_names("carry"),
-        # the states before the last chunk don't hold it
+        # the state before the last chunk excludes that chunk
         fewer=dict.fromkeys(("carry", "read"), lambda component, place: component.chunk or 0),
     ),
     "rnn": _READER,

@@ -23,7 +23,7 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 LARGEST: Final = {"h": 4, "d": 32, "dₖ": 16} | dict.fromkeys("WwblcgrkmR", 8)
 # Widths that are tried, in this order: so many channels that no token has a rectified one alone.
 WIDTHS: Final = (24, 30, 36, 40, 48, 60, 64, 72, 84, 96, 120, 128, 144, 168, 192, 256, 320, 384, 512, 768, 1024)
-# Fields that say how far a token reads along an axis, or of how many tokens a group is.
+# Letters of fields that limit a token's reach along an axis, or the tokens of a group.
 _REACH: Final = frozenset("Wwblcm")
 # Sides of the smaller grid, at least: on an axis, in a plane, in a volume.
 _LEAST: Final = {1: 12, 2: 6, 3: 4}
@@ -39,7 +39,7 @@ class Small(NamedTuple):
     component: Component
     places: tuple[Place, Place]
     text: str
-    """What was made smaller."""
+    """The places and the changed fields."""
 
 
 def made_small(component: Component, place: Place) -> Small:
@@ -50,7 +50,7 @@ def made_small(component: Component, place: Place) -> Small:
     """
     shrunk, changes = _shrunk(component)
     refused = ComponentError("kind", f"no place of at most {MOST_TOKENS} tokens suits it")
-    # a memory of another number of tokens, so that the two are told apart; of the same, where it has to be
+    # prefer a memory of another length than the input, so that the probe can distinguish them
     for longer, dim in itertools.product((1, 0) if place.memory else (0,), (*WIDTHS, place.dim)):
         cramped: tuple[Place, Place] | None = None
         for side in _sides(shrunk, len(place.grid.sides)):

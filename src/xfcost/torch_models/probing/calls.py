@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-# Numbers of changed inputs and their outputs that are held at once.
+# The most numbers of changed inputs and outputs in memory at a time.
 MOST_NUMBERS: Final = 2**22
 # A maximum changes only where a number passes all others: several changes, each of other numbers, see to that.
 CHANGES: Final = 3
 # Of the responses to one change at two samples: above it they differ, below it they round differently.
 TOLERANCE: Final = 1e-7
-# How large the change is: small beside the numbers, so that an iteration that converges still does.
+# The size of the change, small enough that a convergent iteration still converges.
 STEP: Final = 1e-3
 
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from torch import Tensor
 
-# The label of numbers that no place stands behind: parameters, paddings, masks.
+# The label of numbers without a place: parameters, padding, masks.
 UNKNOWN: Final = -1
 # The place of such numbers.
 NO_PLACE: Final = -1
@@ -21,11 +21,11 @@ class Label(NamedTuple):
     """The meaning of a number. Places are tokens, or summaries of them: landmarks, pooled keys, states."""
 
     home: int
-    """The place whose vector, or whose row of weights, it is part of."""
+    """The place of its vector, or of its row of weights."""
     content: int
-    """The place that it tells of: `home` itself in a vector, the key in a row of weights."""
+    """The place of its content: `home` itself in a vector, the key in a row of weights."""
     position: bool = False
-    """Is it a weight that is there for a key by its position, and tells nothing of it?"""
+    """Is it a weight by position, independent of the key's content?"""
 
 
 class Places:

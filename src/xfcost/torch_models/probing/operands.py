@@ -23,7 +23,7 @@ class Operand(NamedTuple):
     homes: np.ndarray
     contents: np.ndarray
     own: bool
-    """Did the operation make it itself before: is it a state that walks along?"""
+    """Did the operation itself make it in an earlier call: is it a recurrent state?"""
     by_home: Changed
     by_content: Changed
 

@@ -11,17 +11,17 @@ class Reading(NamedTuple):
     """The tokens that one operation reads."""
 
     places: int
-    """The most things that one token's output reads: tokens, or summaries of them (landmarks, pooled keys, states)."""
+    """The most places that one token's output reads: tokens, or summaries (landmarks, pooled keys, states)."""
     tokens: int
-    """The most tokens that these stand for."""
+    """The most tokens that these places represent."""
     apiece: int
-    """The most things that one number of the output reads: those of one head, of one list of keys."""
+    """The most places that one number of the output reads: those of one head or one list of keys."""
     content_dependent: bool
-    """Are the weights with which it combines them recomputed from the input?"""
+    """Are the mixing weights computed from the input?"""
     mixes: bool
     """Does any output read more than its own token?"""
     disjoint: bool = False
-    """Is every token read by at most one of the outputs?"""
+    """Is each token read by at most one output?"""
 
     @property
     def number(self) -> int:

@@ -156,7 +156,7 @@ class LabelledRun:
             for one, content in zip(seen, contents, strict=True)
         ]
         alike = all(operand.labels.shape == shape for operand in operands)
-        third = [operand for operand in operands if operand.holds_vectors][2:]  # of three, it is what is weighed
+        third = [operand for operand in operands if operand.holds_vectors][2:]  # the third operand holds the values
         vectors = name in self._recurs or (weighs and not only_weights) or bool(third)
         if not vectors and self._are_weights(seen, contents, alike=alike):
             self._dependent[name] = self._dependent.get(name, False) or not weighs
@@ -180,7 +180,7 @@ class LabelledRun:
             sets = sets[1:]
         if asks and sets[0] <= at_home:
             sets = sets[1:]
-            if not sets:  # a query of keys in which no token stands, or a vector that is only mapped
+            if not sets:  # a query of learned keys, or a vector that is only mapped
                 return frozenset(), frozenset((seen.home,))
         return max(sets, key=len), frozenset[int]().union(*sets)
 
@@ -216,7 +216,7 @@ class LabelledRun:
             return self.labels.number(Label(home, state, position))
         if home < self.tokens or not content:
             return self.labels.number(Label(home, home if home < self.tokens else NO_PLACE, position))
-        if several:  # several things beside each other in the place of one
+        if several:  # several vectors share a place
             home = self._summary((name, home, content), content)
         self.places.grow(home, self.places.represented(content))
         return self.labels.number(Label(home, home, position))
@@ -238,7 +238,7 @@ class LabelledRun:
 
 
 def _several(seen: list[Seen], contents: list[frozenset[int]]) -> set[int]:
-    """The places whose numbers fall into groups that tell of different things, none of one group's in another."""
+    """The places whose numbers form groups with disjoint contents."""
     of_home: dict[int, set[frozenset[int]]] = {}
     for one, content in zip(seen, contents, strict=True):
         if content:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.additive import Additive, Maxout, Readout, Sum
-from xfcost.torch_models.shared.leaves import Add, Linear, Softmax, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Softmax, WeightedSum
 
 
 class AdditiveAttention(nn.Module):
@@ -44,13 +44,6 @@ class Gate(nn.Module):
 
     def forward(self, state_BTH: Tensor, context_BTE: Tensor) -> Tensor:
         return self.multiply(context_BTE, self.sigmoid(self.linear(state_BTH)))
-
-
-class Multiply(nn.Module):
-    """x · y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y
 
 
 class FirstState(nn.Module):

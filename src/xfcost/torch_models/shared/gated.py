@@ -8,14 +8,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.gated import Gated
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
-
-
-class Product(nn.Module):
-    """x ⊗ y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, Multiply
 
 
 class GatedFeedForward(nn.Module):
@@ -27,7 +20,7 @@ class GatedFeedForward(nn.Module):
         self.gate = linear(place.dim, hidden, bias=config.bias)
         self.act = ACTIVATIONS[config.activation]()
         self.up = linear(place.dim, hidden, bias=config.bias)
-        self.glu = Product()
+        self.glu = Multiply()
         self.down = linear(hidden, place.dim, bias=config.bias)
 
     def forward(self, x_BND: Tensor, *more: Tensor) -> Tensor:

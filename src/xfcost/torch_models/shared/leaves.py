@@ -48,6 +48,13 @@ class Add(nn.Module):
         return x + y
 
 
+class Multiply(nn.Module):
+    """x · y, broadcast."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y
+
+
 class Scale(nn.Module):
     """x · factor."""
 
