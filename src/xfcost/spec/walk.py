@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.component import Component, Joining, Place, Residual, SubLayer
 from xfcost.formulas.layer import Enter, Head
 from xfcost.formulas.residual import TwoStreams
-from xfcost.ledger.errors import ComponentError, SpecError, UsageError, together
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.options import Execution, Logits, Mode
 from xfcost.ledger.training import Plan
@@ -120,13 +120,13 @@ class _Walk:
         try:
             return self._architecture()
         except SpecError as error:
-            raise together([*self.problems, error]) from None
+            raise combined([*self.problems, error]) from None
 
     def _architecture(self) -> Architecture:
         spec = self.spec
         streams = [self._stream(path, stream, number) for number, (path, stream) in enumerate(self.streams())]
         if self.problems:
-            raise together(self.problems)
+            raise combined(self.problems)
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
         check_reading(spec, self.source, (part.component for part in parts if isinstance(part.component, SubLayer)))
         check_starts(streams, self.source)
