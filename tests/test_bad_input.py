@@ -421,7 +421,7 @@ class TestArchitecture:
     def test_windows_and_class_tokens(self, here):
         said = refusal(changed("kind: full", "kind: window"))
         assert said.startswith(
-            "toy.yaml:8 stages[0].block[0].kind: windows tile a grid, and 1 extra token(s) stand outside"
+            "toy.yaml:8 stages[0].block[0].kind: windows tile a grid: expected no special tokens, got 1"
         )
 
     @pytest.mark.parametrize(
@@ -450,7 +450,11 @@ class TestArchitecture:
                 "",
                 "9 head.pool: there is no class token to pool; add {kind: class_token} to `embed`",
             ),
-            ("ratio: 4", "ratio: 0.3", "8 stages[0].block[1].ratio: 0.3·64 is no whole width; give `hidden` instead"),
+            (
+                "ratio: 4",
+                "ratio: 0.3",
+                "8 stages[0].block[1].ratio: 0.3·64 is not a whole width; give `hidden` instead",
+            ),
             ("kind: full", "kind: cross", "8 stages[0].block[0].kind: 'cross' reads an encoder's output"),
             (
                 "kind: position",

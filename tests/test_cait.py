@@ -314,7 +314,7 @@ def test_causal_and_reversible_are_refused(tmp_path: Path) -> None:
         Full(heads=2, causal=True, talking_heads=True).check(spot)
     stages = cait_spec()["stages"]
     stages[1]["residual"] = {"form": "reversible"}
-    with pytest.raises(SpecError, match="'class_attention' changes the class token alone; a reversible block adds"):
+    with pytest.raises(SpecError, match="'class_attention' changes the class token alone; reversible blocks add"):
         placed(tmp_path, cait_spec(stages=stages))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
-from xfcost.formulas.features import RandomFeatures
+from xfcost.formulas.feature_maps import RandomFeatures
 from xfcost.formulas.lettered import form_of, lettered
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import MECHANISMS

@@ -83,7 +83,7 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     given = N is not None or size is not None
     at = marked(mark, axis, span)
-    how = make_run(**options | {"mode": _mode(metric, options["mode"])})
+    how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
     loaded = [load(spec, settings or ()) for spec in expanded(specs)]
     sweeps = _sweeps(loaded, how, axis, span, at, narrow=not given)
     if not given:

@@ -14,7 +14,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import SubLayer
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -58,7 +58,9 @@ def products_of_input(part: Part) -> list[str] | None:
     """Rows of `part` that multiply what comes into it; None where it learns nothing, and hands that on."""
     component, place = part.component, part.place
     rows = list(
-        wrapped(component, part.residual, place) if isinstance(component, SubLayer) else component.operations(place)
+        residual_rows(component, part.residual, place)
+        if isinstance(component, SubLayer)
+        else component.operations(place)
     )
     learned = [row for row in rows if row.params or row.shared]
     if not learned:

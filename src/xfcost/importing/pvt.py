@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.component import Heads, Rows, Side, Width
-from xfcost.formulas.expansion import Ratio
+from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft, check_heads
 from xfcost.importing.family import Family

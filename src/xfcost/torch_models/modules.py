@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from xfcost.formulas.component import Component, SubLayer, alone
+from xfcost.formulas.component import Component, SubLayer, single_token
 from xfcost.formulas.residual import TwoStreams
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
@@ -65,10 +65,10 @@ class ModuleMaker(NamedTuple):
         """The module of the part's component. In a decode step, a module without a cache takes a single token."""
         module_class = MODULES[type(part.component)]
         options = optional_arguments(module_class)
-        single_token = self.cache_batch is not None and "cache_batch" not in options
+        one_token = self.cache_batch is not None and "cache_batch" not in options
         make: Callable[..., nn.Module] = module_class
         chosen: dict[str, Any] = {name: getattr(self, name) for name in options}
-        return make(part.component, alone(part.place) if single_token else part.place, **chosen)
+        return make(part.component, single_token(part.place) if one_token else part.place, **chosen)
 
     def reads_memory(self, part: Part) -> bool:
         """Does the module take the encoder's output in every call? A decode step reads it from a cache."""

@@ -58,7 +58,7 @@ class SubLayerModel(nn.Module):
         super().__init__()
         self.reads_memory = maker.reads_memory(part)
         self.inner = maker.module(part)
-        special_only = isinstance(part.component, SubLayer) and part.component.extra_alone
+        special_only = isinstance(part.component, SubLayer) and part.component.special_tokens_only
         self.residual_rejoin = ReplaceSpecial(part.place.grid.extra) if special_only else None
         self.takes_special_only = special_only and not isinstance(part.component, Mixer)
         self.has_residual = part.residual != "none"

@@ -1,4 +1,4 @@
-"""Module of `formulas/relative.py`: scores of relative positions.
+"""Module of `formulas/relative_attention.py`: scores of relative positions.
 
 B batch, N query tokens, M keys, T encodings of distances, D width, I = H·K the width of H heads of K.
 """
