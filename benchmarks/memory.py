@@ -39,7 +39,7 @@ from torch import nn
 
 from xfcost.counting.forward import count
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.process import of_forward, of_training
+from xfcost.torch_models.memory.process import forward_memory, training_memory
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
@@ -65,7 +65,7 @@ def warm_up():
 
 architecture = place(load(preset), Run(batch=batch, mode=mode))
 macs = count(architecture).total("macs") * (3 if mode == "train" else 1)
-prediction = of_training(architecture, "adamw") if mode == "train" else of_forward(architecture)
+prediction = training_memory(architecture, "adamw") if mode == "train" else forward_memory(architecture)
 result = {"predicted": prediction.predicted, "low": prediction.low, "high": prediction.high, "measured": None}
 if prediction.high <= max_bytes and macs <= max_macs:
     warm_up()

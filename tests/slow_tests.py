@@ -13,7 +13,6 @@ import pytest
 
 # file::function -> cases in the quick tier
 CASES_IN_QUICK: Final = {
-    "test_cait.py::test_a_preset_has_their_parameters_and_their_macs": 3,
     "test_cli.py::test_batch_multiplies_costs_and_not_parameters": 0,
     "test_compare_options.py::test_an_option_changes_the_table": 12,
     "test_every_mechanism.py::test_the_closed_form_in_n_is_torch_s": 12,

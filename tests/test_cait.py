@@ -28,7 +28,9 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, Modules, SubLayerModel, build
+from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.sublayer import SubLayerModel
 
 # A plain CaiT ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -254,7 +256,7 @@ def test_the_class_stage_by_hand() -> None:
 )
 def test_the_grid_s_tokens_pass_by_as_they_are(component: Any, extra: int, residual: Any) -> None:
     spot = Place(grid=Grid((3, 4), extra), dim=6, out_dim=6)
-    model = SubLayerModel(Part("it", component, spot, residual), Modules({})).double().eval()
+    model = SubLayerModel(Part("it", component, spot, residual), ModuleMaker({})).double().eval()
     x = torch.randn(2, 12 + extra, 6, dtype=torch.float64)
     with torch.no_grad():
         found = model(x)

@@ -40,8 +40,9 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Modules, SubLayerModel, build
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.sublayer import SubLayerModel
 
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
 # Per element, and learned vectors: as docs/how-it-counts.md prints them.
@@ -576,7 +577,7 @@ def test_no_norm_is_no_row() -> None:
 
 def sublayer(component: Any, where: Place, residual: Residual | str) -> SubLayerModel:
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", component, where, residual), Modules({})).double().eval()  # type: ignore[arg-type]
+    model = SubLayerModel(Part("it", component, where, residual), ModuleMaker({})).double().eval()  # type: ignore[arg-type]
     return stirred(model).requires_grad_(requires_grad=False)  # type: ignore[return-value]
 
 
@@ -621,7 +622,7 @@ def test_scales_stand_where_the_formula_has_them(residual: Residual) -> None:
 
 
 def test_a_layer_scale_starts_at_its_number() -> None:
-    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), Modules({}))
+    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), ModuleMaker({}))
     assert model.residual_layer_scale is not None
     assert torch.equal(model.residual_layer_scale.weight, torch.full((DIM,), 1e-3))
 

@@ -52,8 +52,9 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Modules, SubLayerModel, build
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.sublayer import SubLayerModel
 from xfcost.torch_models.tracing.rows import row_path
 
 PAGES_SMALL = [component for component, _ in examples(fused=(False,))]
@@ -235,7 +236,7 @@ def joined(component: SubLayer, place: Place, batch: int, residual: Residual | s
     counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
         model = (
-            Holder(SubLayerModel(Part("it", component, place, residual), Modules({})))
+            Holder(SubLayerModel(Part("it", component, place, residual), ModuleMaker({})))
             .eval()
             .requires_grad_(requires_grad=False)
         )
@@ -448,7 +449,7 @@ def test_sub_layers_that_are_no_mixers_mix_none(layer: type[SubLayer]) -> None:
     for grid in (Grid((1,)), Grid((7,)), Grid((3, 4), 1)):
         place = place_for(component, grid)
         for residual in ("none", Residual(), Residual(place="post"), Residual(place="res_post")):
-            model = SubLayerModel(Part("it", component, place, residual), Modules({}))
+            model = SubLayerModel(Part("it", component, place, residual), ModuleMaker({}))
             # tokens of one expert share a product, and its size decides how it rounds
             seen = probe(model, example(place, 1), rounding=1e-12 if layer is Moe else 0)
             assert seen.reads == tuple(frozenset({token}) for token in range(grid.total))

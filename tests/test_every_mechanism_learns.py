@@ -19,9 +19,11 @@ from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.build import Live, Modules, SubLayerModel
+from xfcost.torch_models.build import Live
+from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.sublayer import SubLayerModel
 from xfcost.torch_models.tracing.backward import walk
-from xfcost.torch_models.training import by_rows
+from xfcost.torch_models.training import costs_by_row
 
 BATCH = 2
 every_example = pytest.mark.parametrize(
@@ -52,12 +54,12 @@ def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) 
     ]
     ledger = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
-        model = Holder(SubLayerModel(part, Modules({}))).eval()
+        model = Holder(SubLayerModel(part, ModuleMaker({}))).eval()
         inputs = [torch.randn(BATCH, place.grid.total, place.dim, requires_grad=learned)]
         if place.memory:
             inputs.append(torch.randn(BATCH, place.memory.total, place.memory_dim, requires_grad=True))
     live = Live(model, tuple(inputs), {"it": "it"})
-    return with_backward(ledger, *by_rows(live, walk(live.model, live.inputs)))
+    return with_backward(ledger, *costs_by_row(live, walk(live.model, live.inputs)))
 
 
 @every_example

@@ -22,7 +22,8 @@ from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, Modules, build
+from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.modules import ModuleMaker
 
 
 def test_memory_tokens_never_take_the_class_token_s_place() -> None:
@@ -93,7 +94,7 @@ def test_memory_and_class_token_add_up_and_the_later_page_stands_first(tmp_path:
 
 def test_the_memory_itself_reads_nothing_and_tokens_read_themselves() -> None:
     spot = Place(grid=Grid((5,)), dim=4, out_dim=4)
-    seen = probe(Modules({}).of(Part("it", MemoryTokens(count=2), spot)), (torch.zeros(1, 5, 4),))
+    seen = probe(ModuleMaker({}).module(Part("it", MemoryTokens(count=2), spot)), (torch.zeros(1, 5, 4),))
     assert seen.reads == (frozenset(), frozenset(), *(frozenset({n}) for n in range(5)))
 
 

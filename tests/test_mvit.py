@@ -30,8 +30,10 @@ from xfcost.spec.load import load, preset_files
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Modules, SubLayerModel, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.shared.decomposed import distance_rows
+from xfcost.torch_models.sublayer import SubLayerModel
 
 
 def here(*sides: int, extra: int = 0, dim: int = 8) -> Place:
@@ -266,11 +268,11 @@ def test_what_joins_the_stream_is_pooled_and_widened() -> None:
 def test_an_mlp_that_widens_projects_what_it_takes() -> None:
     component, spot = Mlp(out_width=12), here(5)
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", component, spot, Residual()), Modules({})).double()
+    model = SubLayerModel(Part("it", component, spot, Residual()), ModuleMaker({})).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     normed = model.residual_norm(x)
     assert torch.equal(model(x), model.residual_projection(normed) + model.inner(normed))
-    after = SubLayerModel(Part("it", component, spot, Residual(place="post")), Modules({})).double()
+    after = SubLayerModel(Part("it", component, spot, Residual(place="post")), ModuleMaker({})).double()
     assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
     assert [row.path for row in component.shortcut(spot)] == ["residual_projection"]
     assert not list(Mlp(out_width=8).shortcut(spot))

@@ -21,7 +21,9 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.placement import place
 from xfcost.spec.run import Run
-from xfcost.torch_models.build import BlockModel, Modules, SubLayerModel
+from xfcost.torch_models.model import BlockModel
+from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.sublayer import SubLayerModel
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")
@@ -43,7 +45,7 @@ def total(rows: list[Operation], quantity: str) -> int:
 def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
     torch.manual_seed(0)
     return (
-        BlockModel(SubLayerModel(Part("it", component, place, residual), Modules({})) for component in components)
+        BlockModel(SubLayerModel(Part("it", component, place, residual), ModuleMaker({})) for component in components)
         .double()
         .eval()
     )

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/bottleneck.py`. B batch, N tokens, D width, W width inside, Y and X the grid's sides."""
+"""Module of `mechanisms/bottleneck.py`: 1×1, 3×3 and 1×1 convolutions and a shortcut.
+
+B batch, N tokens, D width, W width inside, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from xfcost.torch_models.mechanisms.local_attention import LocalSelfAttention
 from xfcost.torch_models.mechanisms.local_relation import LocalRelationLayer
 from xfcost.torch_models.shared.conv_block import shortcut
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.leaves import Add, Multiply
 from xfcost.torch_models.shared.norms import GridNorm
 
-# The modules of what may stand in place of the 3×3 convolution.
+# Modules that may replace the 3×3 convolution.
 SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
     LocalAttention: LocalSelfAttention,
     LocalRelation: LocalRelationLayer,
@@ -28,7 +31,7 @@ SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
 class BottleneckBlock(nn.Module):
     """(B, N, D) -> (B, N', D')."""
 
-    def __init__(self, config: Bottleneck, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Bottleneck, place: Place) -> None:
         super().__init__()
         grid, inside, width = place.grid, config.inside(place), config.inner(place)
         first, second = config.strides
@@ -36,8 +39,8 @@ class BottleneckBlock(nn.Module):
         self.conv1 = Convolution(place.dim, width, pointwise_kernel(grid, first), bias=False)
         self.norm1 = GridNorm(width)
         self.act1 = nn.ReLU()
-        self.spatial = None if config.spatial is None else spatial(config, inside, tables)
-        self.conv2: Any = None  # where something else stands in its place
+        self.spatial = None if config.spatial is None else spatial(config, inside)
+        self.conv2: Any = None  # if a module replaces it
         if self.spatial is None:
             self.conv2 = Convolution(
                 width, width, kernel_of_three(grid, second), groups=config.grouped(place), bias=False
@@ -62,23 +65,23 @@ class BottleneckBlock(nn.Module):
         return in_rows(self.act3(self.add(y_BDYX, kept_BDYX)))
 
     def _mixed(self, x_BWYX: Tensor) -> Tensor:
-        """The 3×3, or what stands in its place, token by token."""
+        """The 3×3 convolution or its replacement, a module of tokens."""
         if self.spatial is not None:
             return on_grid(self.spatial(in_rows(x_BWYX)), self.out_sides)
         mixed_BWYX: Tensor = self.conv2(x_BWYX)
         return mixed_BWYX
 
 
-def spatial(config: Bottleneck, inside: Place, tables: Tables) -> nn.Module:
-    """The module of what stands in place of the 3×3: (B, N, W) -> (B, N', W)."""
+def spatial(config: Bottleneck, inside: Place) -> nn.Module:
+    """The module that replaces the 3×3 convolution: (B, N, W) -> (B, N', W)."""
     mixer = config.spatial_mixer
     make: Any = SPATIAL[type(mixer)]
-    made: nn.Module = make(mixer, inside, tables)
+    made: nn.Module = make(mixer, inside)
     return made
 
 
 class SqueezeExcitation(nn.Module):
-    """The mean over all positions becomes a gate per channel: (B, W, Y, X) -> (B, W, Y, X)."""
+    """A gate per channel, computed from the mean over all positions: (B, W, Y, X) -> (B, W, Y, X)."""
 
     def __init__(self, width: int, squeezed: int, place: Place) -> None:
         super().__init__()
@@ -99,10 +102,3 @@ class GridMean(nn.Module):
 
     def forward(self, x_BWYX: Tensor) -> Tensor:
         return x_BWYX.mean(tuple(range(2, x_BWYX.dim())), keepdim=True)
-
-
-class Multiply(nn.Module):
-    """x · y, broadcast."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y

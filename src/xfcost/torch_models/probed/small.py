@@ -1,6 +1,6 @@
-"""A component made small enough to probe: shorter patterns, fewer heads, a narrow place, two small grids.
+"""Makes a component small enough to probe: shorter patterns, fewer heads, a narrow width, two small grids.
 
-What decides who reads whom (windows, kernels, blocks, strides, causality) keeps its form; only numbers get smaller.
+Windows, kernels, blocks, strides and causality keep their form; only their sizes shrink.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 LARGEST: Final = {"h": 4, "d": 32, "dₖ": 16} | dict.fromkeys("WwblcgrkmR", 8)
 # Widths that are tried, in this order: so many channels that no token has a rectified one alone.
 WIDTHS: Final = (24, 30, 36, 40, 48, 60, 64, 72, 84, 96, 120, 128, 144, 168, 192, 256, 320, 384, 512, 768, 1024)
-# Fields that say how far a token reads along an axis, or of how many tokens a group is.
+# Letters of fields that limit a token's reach along an axis, or the tokens of a group.
 _REACH: Final = frozenset("Wwblcm")
 # Sides of the smaller grid, at least: on an axis, in a plane, in a volume.
 _LEAST: Final = {1: 12, 2: 6, 3: 4}
@@ -39,18 +39,18 @@ class Small(NamedTuple):
     component: Component
     places: tuple[Place, Place]
     text: str
-    """What was made smaller."""
+    """The places and the changed fields."""
 
 
 def made_small(component: Component, place: Place) -> Small:
-    """The component, made small, and two places where nothing of its pattern is cut off.
+    """The small component, and two places that fit its whole pattern.
 
     Raises:
         ComponentError: it can't stand at any place that is small enough.
     """
     shrunk, changes = _shrunk(component)
     refused = ComponentError("kind", f"no place of at most {MOST_TOKENS} tokens suits it")
-    # a memory of another number of tokens, so that the two are told apart; of the same, where it has to be
+    # prefer a memory of another length than the input, so that the probe can distinguish them
     for longer, dim in itertools.product((1, 0) if place.memory else (0,), (*WIDTHS, place.dim)):
         cramped: tuple[Place, Place] | None = None
         for side in _sides(shrunk, len(place.grid.sides)):
@@ -71,7 +71,7 @@ def made_small(component: Component, place: Place) -> Small:
 
 
 def _has_room(component: Component, places: tuple[Place, Place]) -> bool:
-    """Do the rows that read a fixed number of tokens read as many at both places, and not the whole of the smaller?
+    """Do rows of local mixing read equally many tokens at both places, and only a part of the smaller one?
 
     Raises:
         ComponentError: it can't stand there.
@@ -89,7 +89,7 @@ def _has_room(component: Component, places: tuple[Place, Place]) -> bool:
 
 
 def _shrunk(struct: _Struct) -> tuple[_Struct, list[str]]:
-    """The struct with its numbers halved, and what became of each."""
+    """The struct with its numbers halved, and a text for each change."""
     found: dict[str, Any] = {}
     changes = []
     for name in struct.__struct_fields__:
@@ -111,7 +111,7 @@ def _halved(number: int, largest: int) -> int:
 
 
 def _reach(struct: msgspec.Struct) -> Iterator[int]:
-    """The numbers that say how far a token reads."""
+    """The numbers that limit how far a token reads."""
     for name in struct.__struct_fields__:
         value = getattr(struct, name)
         if isinstance(value, msgspec.Struct):
@@ -123,7 +123,7 @@ def _reach(struct: msgspec.Struct) -> Iterator[int]:
 
 
 def _sides(component: Component, axes: int) -> Iterator[int]:
-    """Sides of the smaller grid, in the order in which they are tried: whole windows, blocks and strides."""
+    """Candidate sides of the smaller grid: multiples of windows, blocks and strides."""
     reach = sorted(set(_reach(component)), reverse=True)
     furthest = (reach[0] if reach else 1) * getattr(component, "dilation", 1)
     unit = lcm(*reach) if reach and lcm(*reach) <= 4 * furthest else furthest
@@ -133,9 +133,9 @@ def _sides(component: Component, axes: int) -> Iterator[int]:
 
 
 def _places(place: Place, dim: int, side: int, longer: int) -> tuple[Place, Place] | None:
-    """Two places like `place`, of the width `dim`; None where their grids would be too large.
+    """Two places like `place`, of width `dim`; None if their grids would be too large.
 
-    A memory has `longer` more tokens on every axis.
+    A memory has `longer` more tokens on each axis.
     """
     axes = len(place.grid.sides)
     grids = [Grid((side * times,) * axes, _halved(place.grid.extra, MOST_EXTRA)) for times in (1, 2)]

@@ -1,1 +1,1 @@
-"""The probed account, row by row: what every operation of a running module reads."""
+"""The probed account by row: the tokens that each operation of a running module reads."""

@@ -1,6 +1,6 @@
-"""What every operation of a running module reads, its own inputs alone being changed, and are its weights fixed.
+"""Probes each operation of a running module: its readings, and whether its weights are fixed.
 
-`probe_rows` takes any nn.Module whose inputs are (1, N, D). It knows nothing of specs, mechanisms or formulas.
+`probe_rows` takes any nn.Module whose inputs are (1, N, D). It uses no specs, mechanisms or formulas.
 """
 
 from __future__ import annotations
@@ -32,26 +32,23 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
     rounding: float = 0,
     seed: int = 0,
 ) -> dict[str, Reading]:
-    """What every leaf of `module` reads that gives floats, by the leaf's name.
+    """The reading of each leaf of `module` that outputs floats, by the leaf's name.
 
-    The module runs in float64 on two samples of noise. Every number of the first is labelled by the token it belongs
-    to; every leaf is then called again with its own inputs changed, one label at a time. Choices (indices) are no
-    readings: they decide who reads, and carry nothing.
+    The module runs in float64 on two samples of noise. Each number of the first is labelled with its token; each leaf
+    is then called again with its inputs changed, one label at a time. Indices are not readings: they carry no content.
 
     Args:
         module: any module; its leaves are its operations.
-        inputs: example inputs, nested ones too, (1, N, D) each; tokens are numbered on from one to the next.
-        positional: leaves that give weights of keys which they don't read (a bias, weights out of the query alone):
-            the keys are numbered by the last axis of what they give, and as many are read.
-        states: leaves that give states of what was read before, each for several tokens to read: they are no tokens.
-        apart: as many axes after the batch number heads or lists of keys that choose for themselves: each is counted
-            for itself.
-        fresh_weights: put noise in place of the weights, so that zeros of an initialisation hide nothing.
-        rounding: differences up to this part of the largest number are none.
-        seed: of all noise.
+        inputs: example inputs, (1, N, D) each, also nested; tokens are numbered across inputs.
+        positional: leaves that output weights of keys without reading them; the last axis of the output indexes keys.
+        states: leaves that output states, each read by several tokens.
+        apart: the number of axes after the batch that index heads or lists of keys, which are counted separately.
+        fresh_weights: use random weights, because zeros of an initialisation would hide readings.
+        rounding: differences up to this fraction of the largest number are rounding errors.
+        seed: the seed of all noise.
 
     Raises:
-        ValueError: the module stands on `meta`.
+        ValueError: the module is on `meta`.
     """
     noise = torch.Generator().manual_seed(seed)
     module = prepared(module, noise if fresh_weights else None)
@@ -78,7 +75,7 @@ def _watch(
     see: Callable[[str, Call], None],
     change: Callable[[Any], Any],
 ) -> None:
-    """Run `module` and let `see` look at every call of a leaf, whose answer is what `change` makes of it."""
+    """Run `module`. `see` gets each call of a leaf; `change` replaces its output."""
     busy: list[nn.Module] = []  # `see` may call the leaf again
     entering: list[tuple[list[Any], Any]] = []
     hooks = []
@@ -112,7 +109,7 @@ def _copied(value: Any) -> Any:
 
 
 def _apart(value: Any, noise: torch.Generator) -> Any:
-    """`value` with no two numbers alike, zeros and infinities left as they are."""
+    """`value` with all numbers different; zeros and infinities are unchanged."""
     if not (isinstance(value, Tensor) and value.is_floating_point()):
         return value
     return value * (1 + APART * torch.rand(value.shape, generator=noise, dtype=value.dtype))

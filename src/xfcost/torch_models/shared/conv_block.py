@@ -1,4 +1,4 @@
-"""What the modules of residual networks' blocks share. B batch, D width, Y and X the grid's sides."""
+"""The shortcut of residual networks' blocks. B batch, D width, Y and X the grid's sides."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class Shortcut(nn.Module):
 
 
 def shortcut(config: ConvBlock, place: Place) -> Shortcut | None:
-    """The shortcut's convolution, None where x itself is added."""
+    """The shortcut's convolution, or None for an identity shortcut."""
     return Shortcut(config, place) if config.projects(place) else None

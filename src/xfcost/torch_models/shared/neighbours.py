@@ -1,7 +1,7 @@
-"""Module of `formulas/neighbourhood.py`: windows are gathered, never masked out of all pairs.
+"""Modules of `formulas/neighbourhood.py`: windows are gathered, not masked out of all pairs.
 
-B batch, N positions, P positions that windows are centred on, G groups (heads), C channels of a group, W places of a
-window, D width, Y and X the grid's sides.
+B batch, N positions, P centres of windows, G groups (heads), C channels of a group, W positions of a window, D width, Y
+and X the grid's sides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xfcost.formulas.neighbourhood import Neighbourhood
 
 
 class Gather(nn.Module):
-    """Every window's vectors: (B, N, D) -> (B, P, G, W, C), zeros over the border and in `filled` channels more."""
+    """The vectors of each window: (B, N, D) -> (B, P, G, W, C), zeros off the grid and in `filled` more channels."""
 
     corner_P11: Tensor
     offset_W: Tensor
@@ -40,12 +40,12 @@ class Gather(nn.Module):
 
 
 def every(x: Tensor, axis: int, stride: int) -> Tensor:
-    """Each `stride`-th along an axis, the first among them: a view."""
+    """Every `stride`-th position along an axis, from the first: a view."""
     return x if stride == 1 else x[(slice(None),) * axis + (slice(None, None, stride),)]
 
 
 def centres(x_BND: Tensor, windows: Neighbourhood) -> Tensor:
-    """The positions that windows are centred on, each s-th along every axis: (B, N, D) -> (B, P, D). A view."""
+    """The centres of windows, every s-th position along each axis: (B, N, D) -> (B, P, D). A view."""
     x = x_BND.unflatten(1, windows.grid.sides)
     for axis in range(windows.rank):
         x = every(x, axis + 1, windows.stride)
