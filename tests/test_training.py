@@ -21,8 +21,8 @@ from saved import saved_bytes
 from strategies import as_yaml
 from test_presets import WHOLE, thinned
 from xfcost.counting.forward import count
-from xfcost.counting.plan import make_plan, spent
 from xfcost.counting.training import with_training
+from xfcost.counting.training_plan import device_flops, make_plan
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.errors import UsageError
@@ -32,7 +32,8 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Plan
 from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.training_step import Lion
 from xfcost.torch_models.memory.training_step import optimizer as optimizer_of
@@ -435,8 +436,8 @@ def test_compare_in_training():
 
 def test_time_gpus_and_rate_are_no_count():
     # Vaswani et al. 2017, table 2 and footnote 5: 8 P100 of 9.5 TFLOP/s, 12 hours and 3.5 days
-    assert spent(12 * 3600, 8, 9.5e12) == pytest.approx(3.3e18, rel=0.01)
-    assert spent(3.5 * 86400, 8, 9.5e12) == pytest.approx(2.3e19, rel=0.01)
+    assert device_flops(12 * 3600, 8, 9.5e12) == pytest.approx(3.3e18, rel=0.01)
+    assert device_flops(3.5 * 86400, 8, 9.5e12) == pytest.approx(2.3e19, rel=0.01)
 
 
 # ── timed ────────────────────────────────────────────────────────────────────────────────────────────────────────────
