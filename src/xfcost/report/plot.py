@@ -13,6 +13,7 @@ from xfcost.ledger.units import DASH
 from xfcost.report.ends import End, label_ends
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.metrics import Unit
+from xfcost.report.ratio_mark import draw_ratio
 from xfcost.report.style import SYSTEMS
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def chart_figure(chart: Chart) -> Figure:
     _axis_texts(axes, chart)
     _guides(axes, chart)
     _mark(axes, chart)
+    draw_ratio(axes, chart.lines, chart.mark)
     left = _LEFT / width
     figure.text(left, 1 - 0.33 / height, chart.title, fontsize=13, fontweight="bold")
     for number, text in enumerate(subtitle):
