@@ -56,7 +56,7 @@ TEXT = """
 import json, sys, time
 import torch
 from xfcost.torch_models.build import build
-from xfcost.torch_models.shared.cache import stand_at
+from xfcost.torch_models.shared.cache import set_position
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
@@ -78,7 +78,7 @@ with torch.no_grad():
     without = [seconds(live) for live in passes]
     steps = []
     for position in range(prompt, prompt + new - 1):
-        stand_at(step.model, position)
+        set_position(step.model, position)
         steps.append(seconds(step))
 print(json.dumps([without[0] + sum(steps), sum(without)]))
 """

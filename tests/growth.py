@@ -1,4 +1,4 @@
-"""Orders of a component's rows, and the power of N that one says."""
+"""Orders of a component's rows, the power of N that one says, and steps that wait for each other."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def _power(factor: str) -> float:
         return 0
     whole = {"": 1, "²": 2, "³": 3, "⁴": 4}[found[2]] if found[1] else 0
     return whole + ({"√": 1 / 2, "∛": 1 / 3, "∜": 1 / 4}[found[4]] if found[3] else 0)
+
+
+def sequential_steps(component: Component, place: Place) -> int:
+    """How many steps can only run one after the other: those of the row that has most."""
+    return max(row.sequential for row in component.operations(place))

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from xfcost.formulas.component import Mixer, Place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.leaves import Fused
 from xfcost.torch_models.tracing.kernels import KernelOnMeta
 from xfcost.torch_models.tracing.rows import row_path

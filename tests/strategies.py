@@ -34,7 +34,7 @@ def place_for(component: SubLayer, grid: Grid, *, fused: bool = False, dim: int 
 
 def cases(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[Case]:
     """Every example of every mechanism on every grid; fused too where that changes something."""
-    for mechanism in MECHANISMS:
+    for mechanism in MECHANISMS.values():
         known = CASES[mechanism]
         for component in known.examples:
             for grid in known.grids:
@@ -45,7 +45,7 @@ def cases(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[Case]:
 
 def examples(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[tuple[Mixer, bool]]:
     """Every example, eager and (where that changes something) fused."""
-    for mechanism in MECHANISMS:
+    for mechanism in MECHANISMS.values():
         for component in CASES[mechanism].examples:
             for way in fused:
                 if CASES[mechanism].fused or not way:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.additive import Additive, Maxout, Sum
 from xfcost.formulas.component import Place
@@ -21,8 +22,8 @@ from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.lstm import Lstm
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 SEARCH = Gru(

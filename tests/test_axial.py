@@ -12,6 +12,7 @@ from cases.base import DIM, VOLUME, Case
 from compared import given, referred
 from strategies import place_for
 from test_every_mechanism import example, joined, make
+from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import slope, sweep
@@ -23,7 +24,6 @@ from xfcost.mechanisms.axial import Axial
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.probing.probe import probe
 
 GRID = """\
 name: on a grid

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import Blockwise
-from xfcost.torch_models.build import MODULES
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.modules import MODULES
 
 
 def stand(grid: Grid, dim: int = 6, *, fused: bool = False) -> Place:
@@ -77,7 +77,7 @@ def test_image_transformer_2d_by_hand() -> None:
     # A memory block is an area, (2 + 1)·(3 + 2·1) = 15 positions, and not the survey's sum of lengths, 6 + 2·(1 + 1).
     assert next(row for row in component.operations(stand(grid)) if row.path == "scores").reads_tokens == 15
     assert figure(component, grid, "attention_entries", "scores") == 4 * 6 * 15
-    turns = [component.turn(grid, token) for token in range(24)]
+    turns = [component.blocks(grid).turn(token) for token in range(24)]
     assert turns[:6] == [0, 1, 2, 6, 7, 8]
     assert turns[6:12] == [3, 4, 5, 9, 10, 11]
 

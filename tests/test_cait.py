@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import xf
 from strategies import as_yaml, counted_spec
 from test_against_transformers import scrambled
+from whole_probe import probe
 from xfcost.counting.comparison import compared
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
@@ -21,13 +22,12 @@ from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.class_attention import ClassAttention
 from xfcost.mechanisms.full import Full
-from xfcost.report.remarks import memory_text
+from xfcost.report.costs import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live, Modules, SubLayerModel, build
-from xfcost.torch_models.probing.probe import probe
 
 # A plain CaiT ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -289,7 +289,7 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
     assert memory_text(eager).plain.startswith("attention matrices, float32")
     # nor is it told what a tiled kernel would move, for there is none
     told = count(placed(tmp_path, cait_spec(), memory_level=2**20))
-    assert [row.path for row in told.rows if row.tiled_traffic_bytes] == ["stages.1.block.0.scores"]
+    assert [row.path for row in told.rows if row.traffic] == ["stages.1.block.0.scores"]
 
 
 def test_where_no_class_token_stands_they_are_refused(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Growth, crossovers and score counts of a comparison, on systems whose answer is known."""
 
-import msgspec
 import pytest
 
 import xfcost
 from xfcost.counting.comparison import first_scores
 from xfcost.counting.forward import count
 from xfcost.mechanisms.window import Window
+from xfcost.spec.kinds import converted
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 
@@ -56,7 +56,7 @@ def test_a_pattern_on_a_sequence_reads_one_row_of_tokens():
         "stages": [{"dim": 32, "depth": 2, "block": [{"kind": "window", "size": 8, "heads": 4}, {"kind": "mlp"}]}],
     }
     loaded = load("vit-ti16")
-    spec = msgspec.convert(data, type(loaded.spec))
+    spec = converted(data, type(loaded.spec))
     ledger = count(place(loaded._replace(spec=spec), Run()))
     scores = next(row for row in ledger.rows if row.operation == "scores")
     assert (scores.reads, scores.reads_tokens, scores.order) == ("W", 8, "O(N·W·d)")

@@ -8,6 +8,7 @@ import torch
 from cases.base import Case
 from strategies import place_for
 from test_every_mechanism import example, make
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -16,7 +17,6 @@ from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.full import Full
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.probing.probe import probe
 
 
 def at(tokens: int, dim: int = 6) -> Place:

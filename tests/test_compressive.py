@@ -15,6 +15,7 @@ from references.compressive import compressed
 from references.relative import with_memory
 from strategies import as_yaml
 from test_relative import noise, spot
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.ledger import Ledger
@@ -22,8 +23,7 @@ from xfcost.mechanisms.compressive import Compressive
 from xfcost.mechanisms.relative import Relative
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.modules import MODULES
 
 
 def twin_of(component: Compressive, tokens: int, seed: int = 0) -> Any:

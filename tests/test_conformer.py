@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import xfcost
 from strategies import as_yaml, counted_spec
 from test_against_transformers import put, scrambled, take, weights_of
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.fold_axis import FoldAxis
@@ -23,8 +24,8 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, input_for, place
-from xfcost.torch_models.build import MODULES, build
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 
 BLOCK: list[dict[str, Any]] = [
     {"kind": "mlp", "act": "silu", "residual": {"factor": 0.5}},

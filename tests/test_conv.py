@@ -12,7 +12,9 @@ from torch.nn import functional as F
 
 from cases.base import Case
 from compared import given, referred
+from growth import sequential_steps
 from strategies import counted_spec
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -23,8 +25,8 @@ from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.lstm import Lstm
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 
@@ -182,4 +184,4 @@ def test_three_ways_of_processing_a_sequence() -> None:
     assert mixers["lstm"] == 12 * 8 * 1024 * 768**2
     assert mixers["conv"] == 12 * 3 * 1024 * 768**2
     assert mixers["full"] == 12 * (4 * 1024 * 768**2 + 2 * 1024**2 * 768)
-    assert [Lstm().steps(spot(1024)), Conv().steps(spot(1024))] == [1024, 1]
+    assert [sequential_steps(one, spot(1024)) for one in (Lstm(), Conv())] == [1024, 1]

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_every_mechanism import Holder, joined
+from whole_probe import kind_of, probe
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import NormKind, Place, Residual
 from xfcost.formulas.conv_kernel import Kernel, kernel_of
@@ -38,8 +39,8 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, Modules, SubLayerModel, build
-from xfcost.torch_models.probing.probe import kind_of, probe
+from xfcost.torch_models.build import Modules, SubLayerModel, build
+from xfcost.torch_models.modules import MODULES
 
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
 # Per element, and learned vectors: as docs/how-it-counts.md prints them.

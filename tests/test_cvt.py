@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from test_against_transformers import CLASSES, compare, ours_of, put, take, theirs_of, weights_of
 from test_pvt import at
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -20,8 +21,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 transformers = pytest.importorskip("transformers")

@@ -67,7 +67,7 @@ class TestWhatAGraphDrops:
         ledger = reconciled_preset("vit-ti16")
         assert differing(ledger) == {("softmax", "macs"), ("softmax", "flops")}
         # 3 heads · 197³
-        assert next(row for row in ledger.rows if row.operation == "softmax").dispatched_macs == 3 * 197**3
+        assert next(row for row in ledger.rows if row.operation == "softmax").dispatched.macs == 3 * 197**3
 
     def test_an_activation_inside_a_linear_map(self, monkeypatch):
         def forward(self, x):

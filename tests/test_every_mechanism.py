@@ -27,7 +27,9 @@ from cases.window import kept
 from compared import answers_of, scattered
 from growth import exponent, orders_at
 from modules import Holder
-from strategies import answers, as_yaml, cases, examples, place_for, spec_of
+from strategies import answers, as_yaml, examples, place_for, spec_of
+from tiers import tiered_cases, tiered_examples
+from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
 from xfcost.formulas.residual import wrapped
@@ -41,6 +43,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms import MECHANISMS
+from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.cross import Cross
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.window import Window
@@ -48,18 +51,18 @@ from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, Modules, SubLayerModel, build
-from xfcost.torch_models.probing.probe import Probed, kind_of, probe
+from xfcost.torch_models.build import Modules, SubLayerModel, build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.rows import row_path
 
 PAGES_SMALL = [component for component, _ in examples(fused=(False,))]
-every_case = pytest.mark.parametrize("case", list(cases()), ids=str)
-every_eager_case = pytest.mark.parametrize("case", list(cases(fused=(False,))), ids=str)
-every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=tag_of)
+every_case = pytest.mark.parametrize("case", tiered_cases(), ids=str)
+every_eager_case = pytest.mark.parametrize("case", tiered_cases(fused=(False,)), ids=str)
+every_mechanism = pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)
 every_example = pytest.mark.parametrize("component", PAGES_SMALL, ids=str)
 every_example_either_way = pytest.mark.parametrize(
     ("component", "fused"),
-    list(examples()),
+    tiered_examples(),
     ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
 in_one_folder = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -129,7 +132,7 @@ def bad_fields(mechanism: type[Mixer]) -> Iterator[tuple[str, Any]]:
             yield from ((field.name, value) for value in (7, "x", "true"))
 
 
-BAD = [(mechanism, *bad) for mechanism in MECHANISMS for bad in bad_fields(mechanism)]
+BAD = [(mechanism, *bad) for mechanism in MECHANISMS.values() for bad in bad_fields(mechanism)]
 
 
 def column(line: str, key: str) -> int | None:
@@ -163,7 +166,7 @@ def test_a_bad_key_or_value_is_refused_with_its_line(
 
 
 @pytest.mark.parametrize(
-    "mechanism", [component for component in MECHANISMS if "heads" in component.__struct_fields__], ids=tag_of
+    "mechanism", [component for component in MECHANISMS.values() if "heads" in component.__struct_fields__], ids=tag_of
 )
 def test_heads_that_do_not_divide_the_width_are_refused_with_their_line(mechanism: type[Mixer], tmp_path: Path) -> None:
     data = spec_of(CASES[mechanism].examples[0])
@@ -438,7 +441,7 @@ def test_scores_softmax_and_weighted_sum_are_the_mixing_and_hold_no_parameters(
     assert all(row.reads and row.reads_tokens for row in rows if row.mixes)
 
 
-@pytest.mark.parametrize("layer", SUBLAYERS, ids=tag_of)
+@pytest.mark.parametrize("layer", list(SUBLAYERS.values()), ids=tag_of)
 def test_sub_layers_that_are_no_mixers_mix_none(layer: type[SubLayer]) -> None:
     component = layer()
     for grid in (Grid((1,)), Grid((7,)), Grid((3, 4), 1)):
@@ -533,12 +536,17 @@ def test_no_tensor_grows_faster_than_the_mechanism_claims(component: Mixer) -> N
 # No token learns of the future ───────────────────────────────────────────────────────────────────────────────────────
 
 
+def turn(component: Mixer, grid: Grid, token: int) -> int:
+    """When a token's turn comes where they are generated one by one: as they are numbered, or block after block."""
+    return component.blocks(grid).turn(token) if isinstance(component, Blockwise) else token
+
+
 def leaks(component: Mixer, grid: Grid) -> set[tuple[int, int]]:
     """(token, tokens before the change): where the output changes when later tokens change places or content."""
     place = place_for(component, grid)
     module, inputs = make(Case(component, place)), example(place, 1)
     noise = torch.Generator().manual_seed(3)
-    in_turn = torch.tensor(sorted(range(grid.total), key=lambda token: component.turn(grid, token)))
+    in_turn = torch.tensor(sorted(range(grid.total), key=lambda token: turn(component, grid, token)))
     found = set()
     with torch.no_grad():
         before = module(*inputs)
@@ -571,7 +579,7 @@ def test_causal_means_that_later_tokens_change_nothing(component: Mixer) -> None
 @pytest.mark.parametrize("component", CAUSAL, ids=str)
 def test_causal_pages_read_no_later_token(component: Mixer) -> None:
     for grid in CASES[type(component)].grids:
-        turns = [component.turn(grid, token) for token in range(grid.total)]
+        turns = [turn(component, grid, token) for token in range(grid.total)]
         assert sorted(turns) == sorted(set(turns))
         for token, mine in enumerate(turns):
             assert all(turns[other] <= mine for other in component.reads(grid, token))

@@ -19,7 +19,9 @@ import pytest
 import xfcost
 from helpers import xf
 from strategies import as_yaml
+from xfcost.counting.gallery import gallery_rows
 from xfcost.counting.sweep import records as sweep_records
+from xfcost.ledger.accounts import Cached, Measured, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.core import Core
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
@@ -28,12 +30,12 @@ from xfcost.ledger.modes import Generation, Work
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Training, TrainingStep
 from xfcost.report.export import comparison_text, grouped, ledger_text, records, to_csv
-from xfcost.report.gallery import gallery_rows
 
 # ── no column is another's ───────────────────────────────────────────────────────────────────────────────────────────
 
 ROW = Operation(
     path="stage.block.scores",
+    component="stage.block",
     title="Title",
     mixing="local",
     content_dependent=True,
@@ -48,35 +50,22 @@ ROW = Operation(
     attention_entries=7,
     comparisons=8,
     moved=9,
-    cached=10,
-    cached_per_token=11,
-    read=12,
-    read_most=13,
+    cache=Cached(10, per_token=11),
+    weights_read=WeightsRead(12, at_most=13),
     bound=False,
     core=Core(1, 2, 3, 4),
-    plain_traffic_bytes=14,
-    tiled_traffic_bytes=15,
+    traffic=Traffic(plain=14, tiled=15),
     backward_macs=16,
-    backward_saved=17,
+    training=TrainingFigures(saved_macs=17, traced_backward_macs=26, kept_bytes=27),
     heads=18,
     pairs=19,
     stage="Stage",
     block="Block",
     shared="table",
-    traced_params=20,
-    traced_macs=21,
-    traced_flops=22,
-    traced_comparisons=23,
-    traced_moved=24,
-    traced_cached=25,
-    traced_backward_macs=26,
-    kept_bytes=27,
+    traced=Measured(params=20, macs=21, flops=22, comparisons=23, moved=24, cached=25),
     seconds=28.5,
     matrix=Matrix(entries=31, alive=32, kept=33, statistics=34),
-    dispatched_macs=35,
-    dispatched_flops=36,
-    dispatched_comparisons=37,
-    dispatched_moved=38,
+    dispatched=Measured(macs=35, flops=36, comparisons=37, moved=38),
 )
 COLUMNS: dict[str, Any] = {
     "path": "stage.block.scores",
@@ -571,6 +560,15 @@ def test_a_comparison_of_decode_steps(text: Path) -> None:
     expected |= {"score_dot_products": 6, "cache_bytes": 768, "cache_bytes_per_token": 64, "read_bytes": 3048}
     expected |= {"intensity": 2772 / 3048, "sequential_steps": 2, "parallel_width": 1.0}
     assert {name: first[name] for name in expected} == {name: str(value) for name, value in expected.items()}
+
+
+def test_n_of_a_comparison_is_without_special_tokens() -> None:
+    # ViT has a [CLS] token beside its 784, Swin has none.
+    comparison = xfcost.compare("vit", "swin", N=784)
+    assert json.loads(comparison.to_json())["N"] == 784
+    assert [ledger.metadata.extra_tokens for ledger in comparison.ledgers] == [1, 0]
+    # of 224 pixels a side they make 784 and 3,136
+    assert json.loads(xfcost.compare("vit", "swin").to_json())["N"] is None
 
 
 def test_a_comparison_of_texts_tells_the_cache_from_none(text: Path) -> None:

@@ -13,7 +13,7 @@ from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 
 
 def at(tokens: int, dim: int) -> Place:

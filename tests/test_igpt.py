@@ -11,14 +11,14 @@ from torch import nn
 
 from strategies import counted_spec
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, weights_of
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.shift import Shift
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.modules import MODULES
 
 transformers = pytest.importorskip("transformers")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402

@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.mechanisms import MECHANISMS
+
 HEAVY = ("torch", "fvcore", "numpy", "pandas", "sympy", "matplotlib", "transformers", "psutil")
 
 COUNTING = [
@@ -54,6 +57,36 @@ def test_counting_imports_no_heavy_library(arguments):
 def test_the_probe_sees_torch_where_it_is_imported():
     # The test above can fail: tracing does import torch.
     assert "torch" in imported(_PROBE.format(arguments=["analyze", "vit-ti16", "--trace"], heavy=HEAVY))
+
+
+# The kinds that ViT's spec names; `enter`, windows and experts stay unread.
+VIT = ["layers.class_token", "layers.classifier", "layers.mlp", "layers.patch", "layers.position", "mechanisms.full"]
+_KINDS = """
+import sys
+sys.argv = ["xfcost", *{arguments!r}]
+from xfcost.cli import main
+try:
+    main()
+except SystemExit as leaving:
+    assert not leaving.code, leaving.code
+kinds = (one for one in sys.modules if one.startswith(("xfcost.layers.", "xfcost.mechanisms.")))
+print("HEAVY:", *sorted(one.removeprefix("xfcost.") for one in kinds), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kinds"),
+    [(["analyze", "vit", "--no-trace"], VIT), (["--help"], []), (["list"], [])],
+    ids=" ".join,
+)
+def test_only_the_kinds_that_a_spec_names_are_imported(arguments, kinds):
+    assert imported(_KINDS.format(arguments=arguments)) == kinds
+
+
+def test_the_schema_imports_every_kind():
+    written = {f"{kinds.package}.{kind}" for kinds in (MECHANISMS, EMBEDS, ENTERS, SUBLAYERS, HEADS) for kind in kinds}
+    found = imported(_KINDS.format(arguments=["schema"]))
+    assert {f"xfcost.{one}" for one in found} == written
 
 
 def test_importing_xfcost_imports_no_heavy_library():

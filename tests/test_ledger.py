@@ -42,7 +42,7 @@ def test_accounts_that_agree_are_joined_exactly() -> None:
     assert both.agreement.exact
     assert both.agreement.differences == ()
     assert [row.path for row in both.rows] == ["x.a", "y.b"]
-    assert [(row.traced_params, row.traced_macs, row.traced_flops) for row in both.rows] == [(5, 10, 21), (0, 20, 40)]
+    assert [(row.traced.params, row.traced.macs, row.traced.flops) for row in both.rows] == [(5, 10, 21), (0, 20, 40)]
     assert (both.total("traced_macs"), both.total("traced_params")) == (50, 15)
 
 
@@ -57,7 +57,7 @@ def test_one_wrong_count_is_found(quantity: str) -> None:
 def test_a_row_that_was_not_traced_is_found_and_stays_without_traced_figures() -> None:
     both = join(ledger(A, B), [A])
     assert both.agreement.differences == ({"path": "y.b", "quantity": "operation", "counted": 1, "traced": None},)
-    assert both.rows[1].traced_macs is None
+    assert both.rows[1].traced is None
     assert not both.agreement.exact
 
 

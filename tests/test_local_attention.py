@@ -22,7 +22,7 @@ from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run
 from xfcost.spec.walk import place as architecture
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 

@@ -15,7 +15,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 
 
 def spot(*sides: int, dim: int = 8) -> Place:

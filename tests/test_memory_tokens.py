@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from strategies import as_yaml
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.layers.memory_tokens import MemoryTokens
@@ -21,7 +22,6 @@ from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live, Modules, build
-from xfcost.torch_models.probing.probe import probe
 
 
 def test_memory_tokens_never_take_the_class_token_s_place() -> None:

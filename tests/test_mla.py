@@ -91,7 +91,7 @@ def test_a_step_reads_the_latents_themselves() -> None:
     assert core == 128 * 32768 * (2 * 512 + 64)
     assert core + rows["kv_up"].macs == pytest.approx(4.58e9, rel=1e-3)
     assert 32768 * rows["kv_up"].macs + 128 * 32768 * (192 + 128) == pytest.approx(5.51e11, rel=1e-3)
-    assert (rows["cache"].cached, rows["cache"].cached_per_token) == (32768 * 576, 576)
+    assert (rows["cache"].cached, rows["cache"].cache.per_token) == (32768 * 576, 576)
 
 
 def test_a_model_that_reads_later_tokens_has_no_step() -> None:

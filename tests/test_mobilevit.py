@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from strategies import as_yaml, counted_spec
 from test_against_transformers import put, scrambled, take, theirs_of, weights_of
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.concatenate import Concatenate
@@ -24,8 +25,8 @@ from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, Model, build
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.build import Model, build
+from xfcost.torch_models.modules import MODULES
 
 transformers = pytest.importorskip("transformers")
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from test_every_mechanism import example, joined, symbolic_flops, sympy
+from whole_probe import probe
 from xfcost.api import analyze
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.geglu import Geglu
@@ -21,8 +22,7 @@ from xfcost.layers.moe import Groups, Moe, Shared
 from xfcost.layers.swiglu import Swiglu
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
-from xfcost.torch_models.build import MODULES
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.rows import row_path
 
 PACKED = (

@@ -13,7 +13,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.mechanisms.sagan import Sagan
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import whole_probe as probe_module
 from modules import Call
+from whole_probe import Probed, kind_of, probe
 from xfcost.formulas.component import Place
 from xfcost.layers.patch_merging import PatchMerging
 from xfcost.ledger.grid import Grid
 from xfcost.torch_models.layers.patch_merging import PatchMergingLayer
-from xfcost.torch_models.probing import probe as probe_module
-from xfcost.torch_models.probing.probe import Probed, kind_of, probe
 
 
 def tokens(n: int, width: int = 4) -> tuple[Tensor]:

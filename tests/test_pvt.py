@@ -26,7 +26,8 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from growth import sequential_steps
 from strategies import as_yaml, counted_spec
 from test_trace import costs
+from whole_probe import probe
 from xfcost.formulas.component import Place
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -23,9 +25,9 @@ from xfcost.mechanisms.lstm import Lstm
 from xfcost.mechanisms.rnn import Rnn
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import LiveBytes
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import recurrence
 from xfcost.torch_models.tracing.trace import trace
 
@@ -88,9 +90,9 @@ def test_both_directions_are_twice_one_and_a_join() -> None:
 
 
 def test_steps_are_the_tokens_and_one_for_attention() -> None:
-    assert Lstm().steps(spot(512)) == 512
-    assert Gru(bidirectional=True).steps(spot(4, 5, extra=1)) == 21
-    assert Full(heads=2).steps(spot(512)) == 1
+    assert sequential_steps(Lstm(), spot(512)) == 512
+    assert sequential_steps(Gru(bidirectional=True), spot(4, 5, extra=1)) == 21
+    assert sequential_steps(Full(heads=2), spot(512)) == 1
 
 
 def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:

@@ -22,8 +22,9 @@ from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import MODULES, build
+from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import kept_bytes, peak_bytes
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.timing.clock import time_rows
 
 logging.getLogger("transformers").setLevel(logging.ERROR)

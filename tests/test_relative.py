@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from compared import given, options_of
 from references.relative import with_memory
 from strategies import as_yaml, counted_spec
+from whole_probe import probe
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Place
 from xfcost.layers.language_model import LanguageModel
@@ -22,8 +23,8 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.relative import Relative
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES, build
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared.relative import RelativeShift
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from growth import sequential_steps
 from modules import Call
 from strategies import as_yaml
 from xfcost.api import analyze
@@ -19,8 +20,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.retention import Retention
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
 from xfcost.torch_models.mechanisms.retention import decay
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.tracing.backward import walk
@@ -51,7 +52,7 @@ def test_the_forms_by_hand() -> None:
     assert rows["local_scores"].pairs == 7  # 3 + 3 + 1
     assert (rows["carry"].flops, rows["carry"].moved) == (288, 144)  # 3 chunks of 4·12 numbers
     assert (rows["decays"].flops, rows["decays"].once) == (12, True)  # 2·(4 + 2)
-    assert [component.steps(spot(5)) for component in (parallel, chunkwise, recurrent)] == [1, 3, 5]
+    assert [sequential_steps(component, spot(5)) for component in (parallel, chunkwise, recurrent)] == [1, 3, 5]
     assert [component.carried(8) for component in (parallel, chunkwise, recurrent)] == [48] * 3
 
 

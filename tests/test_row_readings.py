@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -14,30 +12,23 @@ import pytest
 from cases import CASES
 from cases.base import Case
 from cases.letters import LETTERS
+from chains import longest_chain, steps_between
+from growth import sequential_steps
 from strategies import examples, place_for
 from test_every_mechanism import example, make
+from tiers import of_example, tiered
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.grid import Grid
-from xfcost.ledger.operation import Operation
-from xfcost.torch_models.probing.reading import Reading, kind_of_rows
-from xfcost.torch_models.probing.rows import probe_rows
-from xfcost.torch_models.probing.steps import longest_chain, steps_between
-from xfcost.torch_models.tracing.rows import row_path
+from xfcost.ledger.probe import ProbedRow
+from xfcost.torch_models.probed.compare import Readings, compared, readings
+from xfcost.torch_models.probed.hints import hints_for
 
 EXAMPLES = list(examples())
-IDS = [f"{component}-fused" if fused else str(component) for component, fused in EXAMPLES]
-
-
-class Row(NamedTuple):
-    """A row at a small and at a larger place, and what its leaf was seen to read there."""
-
-    told: tuple[Operation, Operation]
-    seen: tuple[Reading, Reading]
-    places: tuple[Place, Place]
-
-    @property
-    def path(self) -> str:
-        return self.told[0].path
+every_example = pytest.mark.parametrize(
+    "number",
+    tiered(range(len(EXAMPLES)), lambda number: of_example(EXAMPLES[number])),
+    ids=[f"{component}-fused" if fused else str(component) for component, fused in EXAMPLES],
+)
 
 
 def places_of(component: Mixer, *, fused: bool) -> tuple[Place, Place]:
@@ -52,84 +43,34 @@ def places_of(component: Mixer, *, fused: bool) -> tuple[Place, Place]:
     return small, large
 
 
-def readings(component: Mixer, place: Place) -> dict[str, Reading]:
-    """What the leaves of its module read, by the row's own name."""
-    case, module = CASES[type(component)], make(Case(component, place))
-    names = {name: row_path(f"it.{name}", {"it": "it"})[3:] for name, _ in module.named_modules() if name}
-    positional = case.rows.positional(component) | (case.rows.masks if place.fused else frozenset())
-    seen = probe_rows(
-        module,
-        (*example(place, 1), *case.rows.past(component, place)),
-        positional=frozenset(name for name, row in names.items() if row in positional),
-        states=frozenset(name for name, row in names.items() if row in case.rows.states),
-        apart=case.rows.apart,
-        fresh_weights=case.frozen is None,
-        rounding=case.rounding,
-    )
-    return {names[name]: reading for name, reading in seen.items()}
-
-
 @functools.cache
-def rows_of(number: int) -> tuple[Row, ...]:
-    """The rows of an example whose leaves give floats."""
+def probed(number: int) -> tuple[ProbedRow, ...]:
+    """The rows of an example beside what their leaves were seen to read."""
     component, fused = EXAMPLES[number]
     places = places_of(component, fused=fused)
-    seen = [readings(component, place) for place in places]
-    told = zip(*(component.operations(place) for place in places), strict=True)
-    return tuple(
-        Row((small, large), (seen[0][small.path], seen[1][small.path]), places)
-        for small, large in told
-        if small.path in seen[0]
+    past = hints_for(component).past
+    seen = Readings(
+        *(
+            readings(make(Case(component, place)), (*example(place, 1), *past(component, place)), component, place)
+            for place in places
+        )
     )
+    small, large = (list(component.operations(place)) for place in places)
+    return tuple(compared(component, (small, large), seen, places))
 
 
-def expected(component: Mixer, row: Row, at: int) -> int:
-    """What the probe should count where the row says `reads_tokens`."""
-    hints = CASES[type(component)].rows
-    nothing = lambda component, place: 0  # noqa: E731
-    fewer, more = (table.get(row.path, nothing)(component, row.places[at]) for table in (hints.fewer, hints.more))
-    return row.told[at].reads_tokens - fewer + more
-
-
-def counted(component: Mixer, row: Row, at: int) -> int:
-    seen = row.seen[at]
-    return seen.tokens if row.path in CASES[type(component)].rows.in_tokens else seen.number
-
-
-def differences(number: int) -> Iterator[str]:
-    """Where rows say other than what is seen."""
-    component, _ = EXAMPLES[number]
-    for row in rows_of(number):
-        small, large = row.told
-        kind = kind_of_rows(*row.seen)
-        if row.path in CASES[type(component)].rows.left_out(component):
-            continue
-        if max((small.reads_tokens or 0), (large.reads_tokens or 0)) == 1:
-            continue  # of one number, a softmax is 1 whatever it is
-        if kind != small.mixing:
-            yield f"{row.path}: told {small.mixing}, seen {kind} {row.seen}"
-            continue
-        if not small.mixes:
-            continue
-        if row.path in CASES[type(component)].rows.uncounted:
-            continue
-        told = [expected(component, row, at) for at in (0, 1)]
-        seen = [counted(component, row, at) for at in (0, 1)]
-        if row.path in CASES[type(component)].rows.at_most:
-            told = [min(pair) for pair in zip(told, seen, strict=True)]
-        if told != seen:
-            yield f"{row.path}: told {small.reads} {told}, seen {seen} {row.seen}"
-        if small.content_dependent != row.seen[1].content_dependent:
-            yield f"{row.path}: content-dependent told {small.content_dependent}, seen {row.seen[1].content_dependent}"
-
-
-@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+@every_example
 def test_every_row_reads_what_it_says(number: int) -> None:
-    assert list(differences(number)) == []
-    known = {row.path for row in rows_of(number)}
-    component, fused = EXAMPLES[number]
-    mixing = {row.path for row in component.operations(places_of(component, fused=fused)[0]) if row.mixes}
-    assert mixing <= known, "no leaf was seen to run for these"
+    component, _ = EXAMPLES[number]
+    assert [row for row in probed(number) if row.agrees is False] == []
+    known = {
+        "it reads one token alone here: a softmax of one number is 1",
+        *hints_for(component).left_out(component).values(),
+    }
+    not_seen = [row for row in probed(number) if row.found is None and row.reason not in known]
+    assert [row.path for row in not_seen if row.declared.mixing != "per-token"] == [], (
+        "no leaf was seen to run for these"
+    )
 
 
 # The text of `reads` is a formula, and gives the number ─────────────────────────────────────────────────────────────
@@ -169,7 +110,7 @@ def test_formulas_are_read() -> None:
         evaluated("(5+q)·b", letters)
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+@every_example
 def test_the_text_of_reads_gives_its_number(number: int) -> None:
     component, fused = EXAMPLES[number]
     for place in places_of(component, fused=fused):
@@ -183,12 +124,12 @@ def test_the_text_of_reads_gives_its_number(number: int) -> None:
 # Steps that wait for each other ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+@every_example
 def test_steps_are_as_many_as_the_running_module_waits_for(number: int) -> None:
     component, fused = EXAMPLES[number]
     places = places_of(component, fused=fused)
     small, large = (longest_chain(make(Case(component, place)), example(place, 1)) for place in places)
-    told = [component.steps(place) for place in places]
+    told = [sequential_steps(component, place) for place in places]
     if told[1] == told[0]:
         # at other sizes torch may take one product for another and a sum, and no step takes fewer operations than two
         assert told == [1, 1]

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from growth import sequential_steps
 from modules import Call
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Mixer, Place
@@ -20,7 +21,7 @@ from xfcost.mechanisms.rwkv_channel import RwkvChannel
 from xfcost.mechanisms.rwkv_time import RwkvTime
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
+from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.tracing.trace import trace
 
@@ -162,4 +163,4 @@ def test_the_state_that_is_told_does_not_grow() -> None:
     notes = [next(iter(component.notes(spot(n)))) for component in (Mamba(), RwkvTime()) for n in (100, 1000)]
     # 16·(16 + 3), and 4·8
     assert [text.partition("a state of ")[2].split()[0] for text in notes] == ["304", "304", "32", "32"]
-    assert [Mamba().steps(spot(100)), RwkvTime().steps(spot(100)), RwkvChannel().steps(spot(100))] == [100, 100, 1]
+    assert [sequential_steps(one, spot(100)) for one in (Mamba(), RwkvTime(), RwkvChannel())] == [100, 100, 1]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
 from xfcost.ledger.errors import ComponentError
@@ -16,8 +17,7 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import MODULES
-from xfcost.torch_models.probing.probe import probe
+from xfcost.torch_models.modules import MODULES
 
 
 def stand(n: int, dim: int = 6, *, fused: bool = False) -> Place:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from helpers import xf
 from xfcost.api import analyze
-from xfcost.counting.run_options import byte_number
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.core import Core
 from xfcost.ledger.errors import UsageError
+from xfcost.ledger.option_readers import byte_number
 
 
 def test_by_hand() -> None:

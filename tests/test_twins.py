@@ -12,12 +12,12 @@ from torch.nn import functional
 
 from test_against_transformers import CLASSES, ours_of, scrambled
 from test_every_mechanism import OneStage
+from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 from xfcost.spec.walk import Run, place
 from xfcost.torch_models.build import build
-from xfcost.torch_models.probing.probe import probe
 
 PRINTED = {
     "twins-pcpvt-s": 3.7,

@@ -45,7 +45,7 @@ def test_cross_by_hand() -> None:
 
 def test_caches_keep_both_widths() -> None:
     own = {row.path: row for row in Full(heads=6, kv_heads=3, value_dim=5, causal=True).decoding(at(10))}
-    assert (own["cache"].cached_per_token, own["cache"].cached) == (3 * (2 + 5), 10 * 3 * (2 + 5))
+    assert (own["cache"].cache.per_token, own["cache"].cached) == (3 * (2 + 5), 10 * 3 * (2 + 5))
     other = Cross(heads=3, head_dim=2, value_dim=5).decoding(at(10, memory=Grid((7,)), memory_dim=4))
     assert next(row for row in other if row.path == "cache").cached == 7 * 3 * (2 + 5)
 

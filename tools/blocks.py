@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import cog
 
@@ -59,88 +56,23 @@ def conventions() -> None:
     cog.outl("\n" + tabulate(rows, headers=["work", "FLOPs per element"], tablefmt="github") + "\n")
 
 
-def gallery() -> None:
-    """Every preset: tokens, our exact counts beside the reference's, figures in print, the difference, who says so."""
+def families() -> None:
+    """The gallery's families, with how many presets each has."""
+    from gallery import families, lines
     from tabulate import tabulate
 
-    from xfcost.spec.load import preset_files
-
-    families: dict[str, list[list[str]]] = {}
-    references = _references()
-    for preset, file in preset_files().items():
-        families.setdefault(file.parent.name, []).extend(_gallery_lines(preset, references.get(preset)))
-    headers = ["preset", "system", "tokens", "", "ours", "reference", "in print", "difference", "source"]
-    for family, lines in families.items():
-        cog.outl(
-            f"\n## {family}\n\n" + tabulate(lines, headers=headers, tablefmt="github", disable_numparse=True) + "\n"
-        )
-
-
-def _references() -> dict[str, dict[str, str]]:
-    """The exact counts that tests hold presets to: preset -> params, macs, source."""
-    found: dict[str, dict[str, str]] = {}
-    for file in sorted((Path(__file__).parents[1] / "tests" / "data").glob("exact*.csv")):
-        with file.open(encoding="utf-8") as stream:
-            found |= {row["preset"]: row for row in csv.DictReader(stream)}
-    return found
-
-
-def _gallery_lines(preset: str, reference: dict[str, str] | None) -> Iterator[list[str]]:
-    """A line for parameters and one for MACs, and more where more than one figure of either is in print."""
-    from xfcost.counting.forward import count
-    from xfcost.ledger import units
-    from xfcost.spec.load import load
-    from xfcost.spec.walk import Run, place
-
-    ledger = count(place(load(preset), Run()))
-    start = [f"`{preset}`", ledger.metadata.name, ledger.metadata.tokens]
-    for quantity, words in (("params", "parameters"), ("macs", "MACs"), ("flops", "FLOPs")):
-        printed = [figure for figure in ledger.published_beside_ours() if figure["quantity"] == quantity]
-        exact = units.exact(int(reference[quantity])) if reference and quantity in reference else ""
-        who = reference["source"] if reference and quantity == "params" else ""
-        if quantity == "flops" and not printed:
-            continue
-        for figure in printed or [None]:
-            line = [*start, words, units.exact(ledger.total(quantity)), exact]
-            if figure:
-                said = "; ".join(str(figure[key]) for key in ("source", "convention", "note") if figure.get(key))
-                line += [units.count(figure["published"]), f"{figure['difference']:+.2%}", said]
-            else:
-                line += ["", "", ""]
-            if who:
-                line[-1] = f"reference: {who}" + (f"; in print: {line[-1]}" if line[-1] else "")
-            yield line
-            start, who = ["", "", ""], ""
+    table = tabulate(list(families()), headers="keys", tablefmt="github", disable_numparse=True)
+    cog.outl(f"\n{len(lines())} presets:\n\n{table}\n")
 
 
 def kinds() -> None:
-    """Every component of the grammar: its kind, its fields with their defaults, and what it says of itself."""
-    import msgspec
+    """Every struct of the grammar with a table of its keys, after links to all of them."""
+    from grammar_tables import index, sections
 
-    from xfcost.formulas.component import tag_of
-    from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
-    from xfcost.mechanisms import MECHANISMS
-
-    places = {
-        "in a block: mixers": MECHANISMS,
-        "in a block: per token": SUBLAYERS,
-        "`embed`": EMBEDS,
-        "`enter`": ENTERS,
-        "`head`": HEADS,
-    }
-    for title, components in places.items():
+    cog.outl(f"\n{index()}")
+    for title, structs in sections():
         cog.outl(f"\n### {title}\n")
-        for component in components:
-            cog.outl(f"**`kind: {tag_of(component)}`** — {(component.__doc__ or '').strip().splitlines()[0]}\n")
-            for info in msgspec.structs.fields(component):
-                needed = info.default is msgspec.NODEFAULT and info.default_factory is msgspec.NODEFAULT
-                default = "required" if needed else f"default `{_yaml(info.default)}`"
-                cog.outl(f"- `{info.name}`: {default}")
-            cog.outl("")
-
-
-def _yaml(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+        cog.outl("\n".join(structs))
 
 
 def survey() -> None:

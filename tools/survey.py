@@ -191,7 +191,9 @@ def derived(component: Component, place: Place) -> str:
 
 def others() -> list[type[Mixer]]:
     """Mechanisms that the survey has nothing to say of; `tools/vision.py` tells of them."""
-    return [component for component in MECHANISMS if component not in {type(entry.component) for entry in ENTRIES}]
+    return [
+        component for component in MECHANISMS.values() if component not in {type(entry.component) for entry in ENTRIES}
+    ]
 
 
 def lines() -> list[dict[str, str]]:

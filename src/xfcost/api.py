@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from xfcost.counting.comparison import compared
-from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.decoding import at, told_traced, traced_sizes, with_mode
 from xfcost.counting.forward import count, with_rebuilt
 from xfcost.counting.run_options import make_run
 from xfcost.counting.training import with_training
-from xfcost.formulas.component import Logits
 from xfcost.ledger import display
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
-from xfcost.spec.architecture import Architecture, Execution, Mode
+from xfcost.ledger.options import OPTIONS, RunOptions, spelled_out
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, expanded, load
 from xfcost.spec.walk import Run, place
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Unpack
 
+    from xfcost.counting.comparison_result import Comparison
     from xfcost.torch_models.tracing.trace import Traced
 
 Progress = Callable[[str], None]
+Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 def _ledger_html(ledger: Ledger) -> str:
@@ -40,63 +42,39 @@ def _comparison_html(comparison: Comparison) -> str:
     return comparison_html(comparison)
 
 
-display.register(Ledger, _ledger_html)
-display.register(Comparison, _comparison_html)
+display.register("Ledger", _ledger_html)
+display.register("Comparison", _comparison_html)
 
 
-def analyze(  # noqa: PLR0913 - the options of the command
+def _with_run_options(function: Made) -> Made:
+    """`function(…, **options)` with every run option in its signature, and in its docstring in place of `**options`."""
+    spelled_out(function, [*OPTIONS], lambda name, option, kind: (option.default, kind), evaluated=False)
+    told = "\n".join(f"        {name}: {option.help} {option.python}".rstrip() for name, option in OPTIONS.items())
+    function.__doc__ = re.sub(r" +\*\*options: .*", lambda _: told, function.__doc__ or "")
+    return function
+
+
+@_with_run_options
+def analyze(
     spec: str | os.PathLike[str],
     *,
-    N: int | str | Sequence[int] | None = None,
-    size: int | str | Sequence[int] | None = None,
-    batch: int | str = 1,
-    dtype: str = "float32",
-    attention: Execution = "eager",
-    memory_level: int | str | None = None,
     settings: Sequence[str] | None = (),
     trace: bool = True,
     device: str | None = None,
-    mode: Mode = "forward",
-    new_tokens: int | str | None = None,
-    logits: Logits | None = None,
-    optimizer: str | None = None,
-    tokens: float | str | None = None,
-    peak: float | str | None = None,
-    mfu: float | str | None = None,
-    sustained: float | str | None = None,
-    devices: int | str | None = None,
-    rate: float | str | None = None,
+    probe: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[RunOptions],
 ) -> Ledger:
     """Count `spec` in closed form; trace the real model and join the two accounts; with `device`, time it too.
 
     Args:
         spec: a preset's name or a path to a YAML file.
-        N: tokens of the first stage (for an encoder-decoder one number for both, or two); the spec's own by default.
-            Like all numbers it may be a text: `128k` is 128,000, `128Ki` 131,072.
-        size: pixels of the image's side, or height and width (`224x320`), in place of N.
-        batch: samples; costs scale with it, parameters don't.
-        dtype: float32, float64, bfloat16 or float16 (fp32, fp64, bf16, fp16).
-        attention: `eager` keeps the matrix of scores, `fused` runs one kernel that doesn't.
-        memory_level: bytes of on-chip memory (`192KiB`, 100000): tells what attention reads from and writes to main
-            memory, plain and tiled for so much (FlashAttention).
         settings: overrides, `key.path=value` each.
         trace: False answers without importing torch.
         device: `cpu`, `cuda` or `mps` also runs the model.
-        mode: `forward` is one pass over all N tokens; `prefill` tells what it caches too; `decode` is one token more
-            where N, it among them, are cached; `generate` is a prefill of N and then token after token; `train` is a
-            step of training.
-        new_tokens: how many `generate` writes.
-        logits: with `prefill` and `generate`: `last` computes those of the last position alone, as public `generate`
-            implementations do (the default); `all` those of every position.
-        optimizer: with `train`: adamw (the default), sgd, momentum, adafactor or lion.
-        tokens: with `train`: of the whole run (300e9, `300B`), which is then told in FLOPs.
-        peak: FLOP/s of one device's datasheet (312e12, `312T`), with `mfu`: the run in days, on `devices` of them.
-        mfu: model FLOPs utilisation, the share of the peak that the run gets (0.4, `40%`).
-        sustained: FLOP/s that one device sustains, in place of `peak` and `mfu`.
-        devices: how many devices share the run.
-        rate: refused; it did not say which of the two it is.
+        probe: True also runs every component on small grids, and sees how it mixes tokens: the ledger's `probe`.
         progress: called with a line of text before each long step.
+        **options: the run's, each as on the command line; numbers may be texts there as here (`128k`).
 
     Returns:
         A Ledger: rows, totals, and with a trace `agreement`.
@@ -104,52 +82,50 @@ def analyze(  # noqa: PLR0913 - the options of the command
     Raises:
         XfcostError: bad input; the message says what was expected and how to mend it.
     """
-    loaded = load(spec_name(spec), settings_texts(settings))
-    how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
-    how |= {"optimizer": optimizer, "tokens": tokens, "devices": devices, "rate": rate}
-    how |= {"peak": peak, "mfu": mfu, "sustained": sustained}
-    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, logits=logits, **how)
-    return account(loaded, run, trace=trace, device=device, progress=progress)
+    loaded, run = load(spec_name(spec), settings_texts(settings)), make_run(**options)
+    if probe and run.mode in {"decode", "generate"}:
+        raise UsageError(
+            f"--probe: of --mode {run.mode} a step reads its cache; probe the forward, and leave --mode out"
+        )
+    ledger = account(loaded, run, trace=trace, device=device, progress=progress)
+    return _probed(loaded, run, ledger, progress or (lambda text: None)) if probe else ledger
 
 
-def compare(  # noqa: PLR0913 - the options of the command
+@_with_run_options
+def compare(
     *specs: str | os.PathLike[str],
-    N: int | str | Sequence[int] | None = None,
-    size: int | str | Sequence[int] | None = None,
-    batch: int | str = 1,
-    dtype: str = "float32",
-    attention: Execution = "eager",
-    memory_level: int | str | None = None,
     settings: Sequence[str] | None = (),
     trace: bool = False,
     device: str | None = None,
-    mode: Mode = "forward",
-    new_tokens: int | str | None = None,
-    logits: Logits | None = None,
-    optimizer: str | None = None,
-    tokens: float | str | None = None,
-    peak: float | str | None = None,
-    mfu: float | str | None = None,
-    sustained: float | str | None = None,
-    devices: int | str | None = None,
-    rate: float | str | None = None,
     progress: Progress | None = None,
+    thorough: bool = True,
+    **options: Unpack[RunOptions],
 ) -> Comparison:
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
 
     A pattern (`common-*`) stands for the presets that match it. The arguments are those of `analyze`; the trace, which
-    imports torch, is on demand here.
+    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points.
     """
+    from xfcost.counting.comparison import compared
+
     names = expanded([spec_name(spec) for spec in specs])
     if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
-    how: dict[str, Any] = {"attention": attention, "memory_level": memory_level, "mode": mode}
-    how |= {"optimizer": optimizer, "tokens": tokens, "devices": devices, "rate": rate}
-    how |= {"peak": peak, "mfu": mfu, "sustained": sustained}
-    run = make_run(N=N, size=size, batch=batch, dtype=dtype, new_tokens=new_tokens, logits=logits, **how)
+    run = make_run(**options)
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
-    return compared(loaded, ledgers, run)
+    return compared(loaded, ledgers, run, thorough=thorough)
+
+
+def _probed(loaded: Loaded, run: Run, ledger: Ledger, say: Progress) -> Ledger:
+    """`ledger` with what the running model was seen to read."""
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    with memory_may_run_out(loaded.spec.name, "probing it"):
+        from xfcost.torch_models.probed.account import probed
+
+        return probed(place(loaded, run), ledger, say)
 
 
 def account(

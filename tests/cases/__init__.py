@@ -10,6 +10,6 @@ from xfcost.mechanisms import MECHANISMS
 
 # A mechanism of the written list without a file here stops every test: it has no contract.
 CASES: dict[type[Mixer], MechanismCase] = {}
-for _mechanism in MECHANISMS:
+for _mechanism in MECHANISMS.values():
     _file = importlib.import_module(f"cases.{_mechanism.__module__.rpartition('.')[2]}")
     CASES[_mechanism] = _file.CASE

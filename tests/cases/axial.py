@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, VOLUME, MechanismCase, Rows
+from cases.base import HEADS, VOLUME, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.axial import Axial
 
 CASE = MechanismCase(
-    rows=Rows(
-        masks=frozenset(
-            (
-                "mask",
-                "row_mask",
-                "column_mask",
-            )
-        )
-    ),
     component=Axial,
     examples=(
         Axial(axis="row", heads=2),

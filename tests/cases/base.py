@@ -37,36 +37,14 @@ class Frozen(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What the leaves don't show by themselves of what rows read. Nothing here comes from its component."""
+    """Where its rows are held against their leaves; what the leaves don't show by themselves is in `probed.hints`."""
 
     grids: Callable[[Any], tuple[Grid, Grid]] | None = None
     """Two grids, the second larger, where its pattern has room; those of `growth` by default."""
     dim: int | None = None
     """Their width, where that of the case is also the length of another axis: a chunk's, say."""
-    past: Callable[[Any, Place], tuple[Any, ...]] = lambda component, place: ()
-    """Further inputs that the module takes: what an earlier segment left, as shapes."""
-    apart: int = 0
-    """Axes after the batch that number heads and lists of keys, where each chooses its tokens: counted for itself."""
-    positional: Callable[[Any], frozenset[str]] = lambda component: frozenset()
-    """Rows that give weights of keys which they don't read: a bias by position, weights out of the query alone."""
-    states: frozenset[str] = frozenset()
-    """Rows that give states of the chunks before, one for all tokens of a chunk to read."""
-    masks: frozenset[str] = frozenset()
-    """Rows that do so where attention is fused, and mask scores where it isn't."""
-    uncounted: frozenset[str] = frozenset()
-    """Those of which the last axis numbers something else than keys: distances along one axis of the grid."""
-    in_tokens: frozenset[str] = frozenset()
-    """Rows that read summaries (blocks, states of chunks) and say of how many tokens."""
-    fewer: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
-    """Rows that say how many tokens are computed -> how many of these masks and borders always leave away."""
-    at_most: frozenset[str] = frozenset()
-    """Rows that say how many tokens are computed, of which masks and borders leave more or less away."""
-    more: dict[str, Callable[[Any, Place], int]] = {}  # noqa: RUF012 - never written to
-    """Rows that say how many tokens the pattern has -> how many more are computed, and masked afterwards."""
     own_parts: frozenset[str] = frozenset()
     """Rows that put several parts of a token together, each its own: what every list that it is in gave it."""
-    left_out: Callable[[Any], frozenset[str]] = lambda component: frozenset()
-    """Rows that can't be held against their leaf here, each with its reason in a comment."""
 
 
 class MechanismCase(NamedTuple):

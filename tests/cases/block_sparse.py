@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase, Rows
+from cases.base import HEADS, MechanismCase
 from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.block_sparse import BlockSparse
@@ -36,7 +36,6 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    rows=Rows(masks=frozenset(("mask",))),
     component=BlockSparse,
     examples=EXAMPLES,
     components=st.builds(

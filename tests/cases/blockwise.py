@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase, Rows
+from cases.base import HEADS, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.blockwise import Blockwise
 
@@ -38,18 +38,6 @@ def components(draw: st.DrawFn) -> Blockwise:
 
 
 CASE = MechanismCase(
-    rows=Rows(
-        masks=frozenset(("mask",)),
-        at_most=frozenset(
-            (
-                "scores",
-                "mask",
-                "softmax",
-                "weighted_sum",
-                "attention",
-            )
-        ),
-    ),
     component=Blockwise,
     examples=(
         Blockwise(heads=2, block=4),

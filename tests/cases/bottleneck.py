@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from hypothesis import strategies as st
 
 from cases.base import MechanismCase, Rows
@@ -32,17 +30,7 @@ def components(draw: st.DrawFn) -> Bottleneck:
 
 
 CASE = MechanismCase(
-    rows=Rows(
-        grids=lambda component: (Grid((10, 10)), Grid((10, 22))),
-        # what is pooled is counted in tokens that leave, and stands for s² of those that came
-        more={
-            "squeeze_scale": lambda component, place: (
-                place.grid.total - prod(-(-n // component.stride) for n in place.grid.sides)
-            )
-        },
-        # a table, and its sums with keys that are gathered already; a shortcut that takes every second token
-        left_out=lambda component: frozenset(("spatial_positions", "spatial_add_positions", "add", "act3")),
-    ),
+    rows=Rows(grids=lambda component: (Grid((10, 10)), Grid((10, 22)))),
     component=Bottleneck,
     examples=(
         Bottleneck(width=20),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase, Rows
-from xfcost.formulas.component import Place
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.compressed import Compressed
 
@@ -24,21 +23,8 @@ def components(draw: st.DrawFn) -> Compressed:
     )
 
 
-def null_key(component: Compressed, place: Place) -> int:
-    """1 where a learned key stands before the others."""
-    return 1 if component.null_key else 0
-
-
 CASE = MechanismCase(
-    rows=Rows(
-        masks=frozenset(("compressed_mask",)),
-        grids=lambda component: (Grid((6 * component.compression,)), Grid((12 * component.compression,))),
-        # the null key is no token; a mask alone has its place
-        fewer=dict.fromkeys(
-            ("compressed_scores", "compressed_softmax", "compressed_weighted_sum", "compressed_attention"), null_key
-        )
-        | {"compressed_mask": lambda component, place: 0 if place.fused else null_key(component, place)},
-    ),
+    rows=Rows(grids=lambda component: (Grid((6 * component.compression,)), Grid((12 * component.compression,)))),
     component=Compressed,
     examples=(
         Compressed(heads=2, causal=True),

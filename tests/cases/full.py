@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase, Rows
+from cases.base import HEADS, MechanismCase
 from xfcost.formulas.buckets import Buckets
 from xfcost.mechanisms.full import Full
 
@@ -64,7 +64,6 @@ def components(draw: st.DrawFn) -> Full:
 
 
 CASE = MechanismCase(
-    rows=Rows(positional=lambda component: frozenset(("relative_bias",)), masks=frozenset(("mask",))),
     component=Full,
     examples=(*PLAIN, *TALKING, *POSITIONED),
     components=components(),

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
+from cases.base import HEADS, SEQUENCES, MechanismCase
 from xfcost.mechanisms.funnel import Funnel
 
 CASE = MechanismCase(
-    rows=Rows(
-        positional=lambda component: frozenset(
-            (
-                "position_scores",
-                "position_shift",
-                "type_pick",
-                "type_add",
-                "cls_mask",
-            )
-        ),
-        uncounted=frozenset(("position_scores",)),
-    ),
     component=Funnel,
     examples=(
         Funnel(heads=2, token_types=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase, Rows
+from cases.base import HEADS, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.global_local import GlobalLocal
 
@@ -15,7 +15,6 @@ def whole_blocks(component: GlobalLocal) -> tuple[Grid, Grid]:
 
 
 CASE = MechanismCase(
-    rows=Rows(more={"scores": lambda component, place: component.radius + 2}),
     component=GlobalLocal,
     examples=(
         GlobalLocal(heads=2, radius=1),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.formulas.component import Place
 from xfcost.formulas.features import EluPlusOne, RandomFeatures
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.kernel import Kernel
@@ -39,18 +38,8 @@ def components(draw: st.DrawFn) -> Kernel:
     )
 
 
-def own_chunk(component: Kernel, place: Place) -> int:
-    """Tokens of the last chunk, which a state of the chunks before it doesn't hold."""
-    return component.chunk if component.chunk and component.causal else 0
-
-
 CASE = MechanismCase(
-    rows=Rows(
-        grids=lambda component: (Grid((12,)), Grid((24,))),
-        states=frozenset(("prefix_sum",)),
-        in_tokens=frozenset(("prefix_sum",)),
-        fewer=dict.fromkeys(("prefix_sum", "read", "normaliser"), own_chunk),
-    ),
+    rows=Rows(grids=lambda component: (Grid((12,)), Grid((24,)))),
     component=Kernel,
     examples=EXAMPLES,
     components=components(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import MechanismCase, Rows
+from cases.base import MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.local_attention import LocalAttention
 
@@ -21,9 +21,6 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    rows=Rows(  # a table, and its sums with keys that are gathered already: nothing there numbers queries
-        left_out=lambda component: frozenset(("positions", "add_positions")),
-    ),
     component=LocalAttention,
     examples=EXAMPLES,
     components=st.builds(

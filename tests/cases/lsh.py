@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from cases.base import HEADS, SEQUENCES, Frozen, MechanismCase, Rows
+from cases.base import HEADS, SEQUENCES, Frozen, MechanismCase
 from references.lsh import Readings, everything, readings
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.lsh import Lsh
@@ -82,15 +82,6 @@ def growth(component: Lsh) -> tuple[Grid, Grid]:
 EVEN = st.integers(1, 20).map(lambda half: 2 * half)
 
 CASE = MechanismCase(
-    rows=Rows(
-        apart=2,
-        fewer=dict.fromkeys(("scores",), lambda component, place: 2 * component.bucket * (component.rounds - 1))
-        # of two chunks, a token itself is masked
-        | dict.fromkeys(
-            ("mask", "logsumexp", "softmax", "weighted_sum"),
-            lambda component, place: 2 * component.bucket * (component.rounds - 1) + 1,
-        ),
-    ),
     component=Lsh,
     examples=(
         Lsh(heads=2, rounds=2, bucket=3),

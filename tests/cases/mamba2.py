@@ -25,20 +25,7 @@ def components(draw: st.DrawFn) -> Mamba2:
 
 
 CASE = MechanismCase(
-    rows=Rows(
-        dim=12,
-        grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,))),
-        # of some heads, the first chunks have decayed to nothing
-        uncounted=frozenset(("read",)),
-        states=frozenset(("carry",)),
-        in_tokens=frozenset(("carry", "spans")),
-        # the states before the last chunk don't hold it; a chunk's sum stands at its last token
-        fewer=dict.fromkeys(("carry", "read"), lambda component, place: component.chunk)
-        | {
-            "fade": lambda component, place: component.chunk - 2,
-            "spans": lambda component, place: place.grid.total - place.grid.total // component.chunk,
-        },
-    ),
+    rows=Rows(dim=12, grids=lambda component: (Grid((3 * component.chunk,)), Grid((6 * component.chunk,)))),
     component=Mamba2,
     examples=(
         Mamba2(state=3, head_dim=3, chunk=4),

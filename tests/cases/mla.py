@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase, Rows
+from cases.base import HEADS, MechanismCase
 from xfcost.mechanisms.mla import Mla
 
 
@@ -24,7 +24,6 @@ def components(draw: st.DrawFn) -> Mla:
 
 
 CASE = MechanismCase(
-    rows=Rows(masks=frozenset(("mask",))),
     component=Mla,
     examples=(
         Mla(heads=2, kv_rank=4, rope_dim=2),

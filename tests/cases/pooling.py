@@ -38,16 +38,7 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
 
 
 CASE = MechanismCase(
-    rows=Rows(
-        positional=lambda component: frozenset(
-            (
-                "position_scores",
-                "spread",
-            )
-        ),
-        uncounted=frozenset(("position_scores",)),
-        grids=lambda component: (Grid((8, 8)), Grid((8, 16))),
-    ),
+    rows=Rows(grids=lambda component: (Grid((8, 8)), Grid((8, 16)))),
     component=Pooling,
     examples=(
         Pooling(heads=2, q_size=1, kv_stride=2),

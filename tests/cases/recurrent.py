@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from cases.base import MechanismCase, Rows
+from cases.base import MechanismCase
 from xfcost.formulas.additive import Additive, Maxout, Sum
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.grid import Grid
@@ -29,10 +29,6 @@ READING = {
     "readout": st.none() | st.builds(Maxout, hidden=st.integers(1, 64)) | st.builds(Sum),
 }
 
-ASKING = frozenset(
-    ("query", "gate_linear", "context", "add_context", "recurrence", "join", "readout_state", "readout_add")
-)
-
 
 def recurrent_case(component: type[Recurrent], examples: tuple[Recurrent, ...], **more: Any) -> MechanismCase:
     """`more`: strategies of the options that this one alone has."""
@@ -48,5 +44,4 @@ def recurrent_case(component: type[Recurrent], examples: tuple[Recurrent, ...], 
         # its input map alone is per token; the state's is the recurrence
         per_token=False,
         # it asks with the state of the step before: what it reads is counted for that step's token, and not for its own
-        rows=Rows(left_out=lambda component: ASKING if component.attend else frozenset()),
     )

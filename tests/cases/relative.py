@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
+from cases.base import HEADS, SEQUENCES, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.relative import Relative
 
 CASE = MechanismCase(
-    rows=Rows(
-        positional=lambda component: frozenset(
-            (
-                "position_scores",
-                "position_shift",
-            )
-        ),
-        masks=frozenset(("mask",)),
-        past=lambda component, place: (torch.zeros(1, component.past, place.dim),) if component.past else (),
-        more={"position_scores": lambda component, place: 0 if component.causal else place.grid.total - 1},
-    ),
     component=Relative,
     examples=(
         Relative(heads=2, causal=True, memory=3),

@@ -24,12 +24,7 @@ def components(draw: st.DrawFn) -> Retention:
 
 CASE = MechanismCase(
     rows=Rows(
-        dim=36,
-        grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),))),
-        states=frozenset(("carry",)),
-        in_tokens=frozenset(("carry",)),
-        # the states before the last chunk don't hold it
-        fewer=dict.fromkeys(("carry", "read"), lambda component, place: component.chunk or 0),
+        dim=36, grids=lambda component: (Grid((3 * (component.chunk or 4),)), Grid((6 * (component.chunk or 4),)))
     ),
     component=Retention,
     examples=(

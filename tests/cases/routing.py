@@ -119,20 +119,8 @@ def growth(component: Routing) -> tuple[Grid, Grid]:
     return Grid((n,)), Grid((2 * n,))
 
 
-def memory_keys(component: Routing) -> int:
-    """Learned keys of a cluster: one at least where a query may find nothing before it."""
-    return max(component.memory_keys, 1 if component.causal and not component.shared_qk else 0)
-
-
 CASE = MechanismCase(
-    rows=Rows(
-        apart=2,
-        masks=frozenset(("mask", "local_mask")),
-        own_parts=frozenset(("average",)),
-        # a query doesn't read itself where it is a key too; memory keys are no tokens, and a mask alone has their place
-        fewer=dict.fromkeys(("softmax", "weighted_sum", "attention"), lambda component, place: int(component.shared_qk))
-        | {"mask": lambda component, place: -memory_keys(component) if place.fused else int(component.shared_qk)},
-    ),
+    rows=Rows(own_parts=frozenset(("average",))),
     component=Routing,
     examples=(
         Routing(heads=2),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import SEQUENCES, Rows
+from cases.base import SEQUENCES
 from xfcost.ledger.grid import Grid
 
 COMMON = {
@@ -16,5 +16,4 @@ COMMON = {
     # wide: a square behind a ReLU may be off in many channels
     "dim": 12,
     # beside its own
-    "rows": Rows(fewer={"mix": lambda component, place: 1}),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase, Rows
+from cases.base import HEADS, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 
@@ -31,23 +31,6 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    rows=Rows(
-        masks=frozenset(("mask",)),
-        in_tokens=frozenset(
-            (
-                "sort_scores",
-                "sort_logits",
-                "balance",
-                "reorder",
-            )
-        ),
-        fewer={"pool_queries": lambda component, place: component.block - 1}
-        | dict.fromkeys(
-            ("sort_logits", "balance", "reorder"), lambda component, place: component.block if component.causal else 0
-        ),
-        # fused, the mask holds no sorted block's content
-        left_out=lambda component: frozenset(("mask",)),
-    ),
     component=Sinkhorn,
     examples=EXAMPLES,
     components=components(),

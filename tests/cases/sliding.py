@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
+from cases.base import HEADS, SEQUENCES, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sliding import Sliding
 
@@ -46,13 +46,6 @@ EXAMPLES = (
 )
 
 CASE = MechanismCase(
-    rows=Rows(
-        more={
-            "scores": lambda component, place: (
-                3 * (component.window // 2) - component.window - (0 if component.causal else 1)
-            )
-        }
-    ),
     component=Sliding,
     examples=EXAMPLES,
     components=components(),

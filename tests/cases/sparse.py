@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, MechanismCase, Rows
+from cases.base import HEADS, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 
@@ -28,32 +28,6 @@ def components(draw: st.DrawFn) -> Sparse:
 
 
 CASE = MechanismCase(
-    rows=Rows(
-        masks=frozenset(
-            (
-                "local_mask",
-                "long_mask",
-            )
-        ),
-        at_most=frozenset(
-            (
-                "local_mask",
-                "local_softmax",
-                "local_weighted_sum",
-                "local_attention",
-                "long_mask",
-                "long_softmax",
-                "long_weighted_sum",
-                "long_attention",
-                "join",
-                "softmax",
-            )
-        ),
-        # fused, a query that may read one key alone takes it as it is: the label of the key's token stays on it
-        left_out=lambda component: (
-            frozenset(("join_heads", "out")) if component.integration == "heads" else frozenset()
-        ),
-    ),
     component=Sparse,
     examples=(
         Sparse(heads=2, pattern="fixed", stride=3, summary=2, causal=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
+from cases.base import HEADS, SEQUENCES, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.synthesizer import Synthesizer
 
@@ -33,11 +33,6 @@ def components(draw: st.DrawFn) -> Synthesizer:
 
 
 CASE = MechanismCase(
-    rows=Rows(
-        positional=lambda component: frozenset(
-            ("mask", "softmax", *(() if "dense" in component.form else ("synthesis",)))
-        )
-    ),
     component=Synthesizer,
     examples=EXAMPLES,
     components=components(),

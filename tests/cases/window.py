@@ -6,7 +6,7 @@ import itertools
 
 from hypothesis import strategies as st
 
-from cases.base import GRIDS, HEADS, VOLUME, MechanismCase, Rows
+from cases.base import GRIDS, HEADS, VOLUME, MechanismCase
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.window import Window
 
@@ -34,15 +34,6 @@ def components(draw: st.DrawFn) -> Window:
 
 
 CASE = MechanismCase(
-    rows=Rows(
-        positional=lambda component: frozenset(
-            (
-                "relative_bias",
-                "cpb_lookup",
-            )
-        ),
-        masks=frozenset(("mask",)),
-    ),
     component=Window,
     examples=(
         Window(heads=2, size=3),

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cases.base import MechanismCase, Rows
+from cases.base import MechanismCase
 from cases.pooling import GRIDS_FEW, SMALL_VOLUME, options
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.window_pooling import WindowPooling
 
 CASE = MechanismCase(
-    rows=Rows(
-        positional=lambda component: frozenset(
-            (
-                "position_scores",
-                "spread",
-            )
-        ),
-        uncounted=frozenset(("position_scores",)),
-    ),
     component=WindowPooling,
     examples=(
         WindowPooling(heads=2, window=4, kv_stride=2, bias="decomposed", residual_pooling="all"),

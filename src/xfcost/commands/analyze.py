@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, get_args
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
-from xfcost.commands import options
 from xfcost.commands.options import (
-    Attention,
-    Batch,
     Device,
-    Devices,
-    Dtype,
     Force,
     FormatOption,
-    Logits,
-    MemoryLevel,
-    Mfu,
-    Mode,
-    NewTokens,
-    Optimizer,
     Output,
-    Peak,
-    Rate,
+    Probe,
     Settings,
-    Size,
-    Sustained,
-    Tokens,
     Trace,
-    TrainTokens,
+    Verbose,
+    any_of,
+    chosen_format,
+    deliver,
+    progress,
+    run_options,
+    spec_argument,
+    verdict,
 )
 from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.objects import View
@@ -38,31 +30,19 @@ from xfcost.report.output import check_target
 VIEWS: Final = get_args(View)
 
 
+@run_options()
 def run(  # noqa: PLR0913 - options
-    spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
-    N: Tokens = None,
-    size: Size = None,
-    batch: Batch = "1",
-    dtype: Dtype = "float32",
-    attention: Attention = "eager",
-    memory_level: MemoryLevel = None,
-    mode: Mode = "forward",
-    new_tokens: NewTokens = None,
-    logits: Logits = None,
-    optimizer: Optimizer = None,
-    tokens: TrainTokens = None,
-    peak: Peak = None,
-    mfu: Mfu = None,
-    sustained: Sustained = None,
-    devices: Devices = None,
-    rate: Rate = None,
+    spec: Annotated[str, spec_argument("A preset or a path to a YAML file.")],
     settings: Settings = None,
-    by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {options.any_of(VIEWS)}.")] = None,
+    by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {any_of(VIEWS)}.")] = None,
     trace: Trace = True,
     device: Device = None,
+    probe: Probe = False,
     format_: FormatOption = None,
+    verbose: Verbose = False,
     output: Output = None,
     force: Force = False,
+    **options: Any,
 ) -> None:
     """What one system costs, checked on the real torch model.
 
@@ -72,40 +52,26 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api import analyze
 
     view = _view(by)
-    form = options.chosen_format(format_, output)
+    form = chosen_format(format_, output)
     check_target(output, force=force)
     ledger = analyze(
         spec,
-        N=N,
-        size=size,
-        batch=batch,
-        dtype=dtype,
-        attention=attention,  # type: ignore[arg-type]
-        memory_level=memory_level,
-        mode=mode,  # type: ignore[arg-type]
-        new_tokens=new_tokens,
-        logits=logits,  # type: ignore[arg-type]
-        optimizer=optimizer,
-        tokens=tokens,
-        peak=peak,
-        mfu=mfu,
-        sustained=sustained,
-        devices=devices,
-        rate=rate,
         settings=settings or (),
         trace=trace,
         device=device,
-        progress=options.progress,
+        probe=probe,
+        progress=progress,
+        **options,
     )
     if form == "table" and output is None:
         from xfcost.report.table import print_ledger
 
-        print_ledger(ledger, view)
+        print_ledger(ledger, view, verbose=verbose)
     else:
         from xfcost.report.export import ledger_text
 
-        options.deliver(ledger_text(ledger, form, view), output, force=force)
-    options.verdict([ledger])
+        deliver(ledger_text(ledger, form, view, verbose=verbose), output, force=force)
+    verdict([ledger])
 
 
 def _view(by: str | None) -> View | None:

@@ -2,61 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
-
-from xfcost.commands import options
 from xfcost.commands.options import (
-    Attention,
-    Batch,
     Device,
-    Devices,
-    Dtype,
     Force,
     FormatOption,
-    Logits,
-    MemoryLevel,
-    Mfu,
-    Mode,
-    NewTokens,
-    Optimizer,
     Output,
-    Peak,
-    Rate,
     Settings,
-    Size,
-    Sustained,
-    Tokens,
     Trace,
-    TrainTokens,
+    Verbose,
+    chosen_format,
+    deliver,
+    progress,
+    run_options,
+    spec_argument,
+    verdict,
 )
 
 
+@run_options()
 def run(  # noqa: PLR0913 - options
-    specs: Annotated[list[str], typer.Argument(help="Two presets or paths, or more; `common-*` for several presets.")],
-    N: Tokens = None,
-    size: Size = None,
-    batch: Batch = "1",
-    dtype: Dtype = "float32",
-    attention: Attention = "eager",
-    memory_level: MemoryLevel = None,
-    mode: Mode = "forward",
-    new_tokens: NewTokens = None,
-    logits: Logits = None,
-    optimizer: Optimizer = None,
-    tokens: TrainTokens = None,
-    peak: Peak = None,
-    mfu: Mfu = None,
-    sustained: Sustained = None,
-    devices: Devices = None,
-    rate: Rate = None,
+    specs: Annotated[
+        list[str],
+        spec_argument("Two presets or paths, or more; `common-*` for several presets."),
+    ],
     settings: Settings = None,
     trace: Trace = False,
     device: Device = None,
     format_: FormatOption = None,
+    verbose: Verbose = False,
     output: Output = None,
     force: Force = False,
+    **options: Any,
 ) -> None:
     """Systems side by side at the same N.
 
@@ -66,37 +44,23 @@ def run(  # noqa: PLR0913 - options
     from xfcost.api import compare
     from xfcost.report.output import check_target
 
-    form = options.chosen_format(format_, output)
+    form = chosen_format(format_, output)
     check_target(output, force=force)
     comparison = compare(
         *specs,
-        N=N,
-        size=size,
-        batch=batch,
-        dtype=dtype,
-        attention=attention,  # type: ignore[arg-type]
-        memory_level=memory_level,
-        mode=mode,  # type: ignore[arg-type]
-        new_tokens=new_tokens,
-        logits=logits,  # type: ignore[arg-type]
-        optimizer=optimizer,
-        tokens=tokens,
-        peak=peak,
-        mfu=mfu,
-        sustained=sustained,
-        devices=devices,
-        rate=rate,
         settings=settings or (),
         trace=trace,
         device=device,
-        progress=options.progress,
+        progress=progress,
+        thorough=verbose or form == "json",
+        **options,
     )
     if form == "table" and output is None:
         from xfcost.report.compare import print_comparison
 
-        print_comparison(comparison)
+        print_comparison(comparison, verbose=verbose)
     else:
         from xfcost.report.export import comparison_text
 
-        options.deliver(comparison_text(comparison, form), output, force=force)
-    options.verdict(comparison.ledgers)
+        deliver(comparison_text(comparison, form, verbose=verbose), output, force=force)
+    verdict(comparison.ledgers)

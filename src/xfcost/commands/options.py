@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Final, get_args
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 import typer
 
 from xfcost.ledger.errors import UsageError, printable, shown
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.options import OPTIONS, Option, spelled_out
 from xfcost.ledger.visible import visible
 from xfcost.report.messages import say
 from xfcost.report.output import Format, write_whole
@@ -18,80 +19,42 @@ from xfcost.report.output import Format, write_whole
 FORMATS: Final = get_args(Format)
 
 
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def run_options(*names: str) -> Callable[[Command], Command]:
+    """`run(…, settings, …, **options)` with the run options `names` (all, where none is named) before `--set`."""
+
+    def described(name: str, option: Option, kind: Any) -> tuple[Any, Any]:
+        default = None if option.default is None else str(option.default)
+        flag = f"--{name.replace('_', '-')}"
+        parameter = typer.Option(flag, metavar=option.metavar, help=option.help, hidden=option.hidden)
+        return default, Annotated[str if default is not None else str | None, parameter]
+
+    def decorated(command: Command) -> Command:
+        spelled_out(command, names or [*OPTIONS], described, evaluated=True)
+        return command
+
+    return decorated
+
+
 def any_of(words: Sequence[str]) -> str:
     """`table, json or csv`."""
     return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
-Tokens = Annotated[
-    str | None,
-    typer.Option(
-        "--N",
-        metavar="INT",
-        help="Tokens of the first stage; image specs take the grid nearest to square. 128k is 128,000, 128Ki 131,072.",
-    ),
-]
-Size = Annotated[
-    str | None,
-    typer.Option("--size", metavar="PIXELS", help="Image size in place of N: 384, or 224x320 (height x width)."),
-]
-Batch = Annotated[str, typer.Option("--batch", metavar="INT", help="Samples.")]
-Dtype = Annotated[str, typer.Option("--dtype", help="float32, float16, bfloat16 or float64.")]
-Attention = Annotated[str, typer.Option("--attention", help="eager (keeps the score matrix) or fused (one kernel).")]
-MemoryLevel = Annotated[
-    str | None,
-    typer.Option(
-        "--memory-level",
-        metavar="BYTES",
-        help="On-chip memory (192KiB): main-memory traffic of attention, plain and tiled for it (FlashAttention).",
-    ),
-]
-Mode = Annotated[
-    str,
-    typer.Option(
-        "--mode", help="forward, prefill, decode (one more token, its past cached), generate or train (a step)."
-    ),
-]
-NewTokens = Annotated[
-    str | None,
-    typer.Option("--new-tokens", metavar="INT", help="Tokens that --mode generate writes after a prompt of N."),
-]
-Logits = Annotated[
-    str | None,
-    typer.Option(
-        "--logits", metavar="last|all", help="With --mode prefill or generate: of which positions (default: the last)."
-    ),
-]
-Optimizer = Annotated[
-    str | None,
-    typer.Option(
-        "--optimizer", metavar="NAME", help="With --mode train: adamw (the default), sgd, momentum, adafactor or lion."
-    ),
-]
-TrainTokens = Annotated[
-    str | None,
-    typer.Option("--tokens", metavar="NUMBER", help="With --mode train: tokens of the whole run (300e9, 300B)."),
-]
-Peak = Annotated[
-    str | None,
-    typer.Option(
-        "--peak", metavar="FLOP/S", help="With --tokens and --mfu: the peak of one device (312T): the run in days."
-    ),
-]
-Mfu = Annotated[
-    str | None,
-    typer.Option("--mfu", metavar="SHARE", help="Model FLOPs utilisation: the share of --peak that it gets (40%)."),
-]
-Sustained = Annotated[
-    str | None,
-    typer.Option("--sustained", metavar="FLOP/S", help="What one device sustains, in place of --peak and --mfu."),
-]
-Rate = Annotated[
-    str | None, typer.Option("--rate", hidden=True, help="Refused: it did not say whether it is sustained or a peak.")
-]
-Devices = Annotated[
-    str | None, typer.Option("--devices", metavar="INT", help="With --peak or --sustained: devices that share the run.")
-]
+def presets_from(incomplete: str) -> list[str]:
+    """The presets whose names begin so, for the shell's completion; of a path there is none, and the shell's own."""
+    from xfcost.spec.load import preset_names
+
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+def spec_argument(text: str) -> Any:
+    """The argument SPEC, whose presets the shell completes."""
+    return typer.Argument(help=text, autocompletion=presets_from)
+
+
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -106,11 +69,16 @@ Trace = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option("--device", help="Also run and time the model: cpu, cuda or mps.")]
+Probe = Annotated[
+    bool,
+    typer.Option("--probe", help="Also run each component on small grids: does it mix tokens as its rows declare?"),
+]
 FormatOption = Annotated[str | None, typer.Option("--format", help=f"{any_of(FORMATS)}.")]
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", help="All figures, searches and notes of the table.")]
 Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]
 
 ENDINGS: Final[dict[str, Format]] = {
@@ -144,8 +112,9 @@ def chosen_format(name: str | None, output: Path | None) -> Format:
 
 
 def verdict(ledgers: Iterable[Ledger]) -> None:
-    """Exit code 1, after the report, where counted and traced don't agree."""
-    if any(ledger.agreement is not None and not ledger.agreement.exact for ledger in ledgers):
+    """Exit code 1, after the report, where counted and traced, or declared and probed, don't agree."""
+    accounts = (account for ledger in ledgers for account in (ledger.agreement, ledger.probe))
+    if not all(account is None or account.exact for account in accounts):
         raise typer.Exit(1)
 
 

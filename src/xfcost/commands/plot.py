@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from xfcost.commands import options
-from xfcost.commands.options import Attention, Batch, Dtype, Force, Mode, Settings
+from xfcost.commands.options import Force, Settings, progress, run_options, spec_argument
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.ledger.errors import DeviceError, UsageError, nearest, printable
 from xfcost.report.metrics import METRICS
@@ -18,7 +17,7 @@ from xfcost.report.metrics import METRICS
 if TYPE_CHECKING:
     from xfcost.counting.sweep import Axis, Sweep
     from xfcost.ledger.ledger import Ledger
-    from xfcost.report.plot import Chart
+    from xfcost.report.chart import Chart
     from xfcost.spec.load import Loaded
     from xfcost.spec.walk import Run
 
@@ -31,8 +30,9 @@ _MOST_SECONDS: Final = 20.0
 _DRAWN: Final = ("forward", "decode")
 
 
+@run_options("batch", "dtype", "attention", "mode")
 def run(  # noqa: PLR0913 - options
-    specs: Annotated[list[str], typer.Argument(help="Presets (`common-*` for several) or paths.")],
+    specs: Annotated[list[str], spec_argument("Presets (`common-*` for several) or paths.")],
     N: Annotated[
         str | None,
         typer.Option(
@@ -50,10 +50,6 @@ def run(  # noqa: PLR0913 - options
         str | None,
         typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range."),
     ] = None,
-    batch: Batch = "1",
-    dtype: Dtype = "float32",
-    attention: Attention = "eager",
-    mode: Mode = "forward",
     settings: Settings = None,
     device: Annotated[
         str | None,
@@ -63,6 +59,7 @@ def run(  # noqa: PLR0913 - options
         Path | None, typer.Option("-o", "--output", help="svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")
     ] = None,
     force: Force = False,
+    **options: Any,
 ) -> None:
     """How costs grow with N or with the image's size, log-log.
 
@@ -87,7 +84,7 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     given = N is not None or size is not None
     at = marked(mark, axis, span)
-    how = make_run(batch=batch, dtype=dtype, attention=attention, mode=_mode(metric, mode))
+    how = make_run(**options | {"mode": _mode(metric, options["mode"])})
     loaded = [load(spec, settings or ()) for spec in expanded(specs)]
     sweeps = _sweeps(loaded, how, axis, span, at, narrow=not given)
     if not given:
@@ -98,14 +95,14 @@ def run(  # noqa: PLR0913 - options
 
 
 def _mode(metric: str, mode: str) -> str:
-    """The mode that is drawn: one pass or one token more; that of the metric, where it has one.
+    """The mode that is drawn: a forward or a decode step; that of the metric, where it has one.
 
     Raises:
         UsageError: another mode, which is more than one cost.
     """
     if mode not in _DRAWN:
         raise UsageError(
-            f"--mode {printable(mode)}: a line is drawn of one of {', '.join(_DRAWN)}; `analyze` tells of the others"
+            f"--mode {printable(mode)}: a line is drawn of one of {', '.join(_DRAWN)}; `analyze` reports the others"
         )
     return METRICS[metric].mode or mode
 
@@ -163,12 +160,12 @@ def _sweeps(
     wide = [sweep(name, one, run, span, extra, axis) for name, one in zip(names, loaded, strict=True)]
     sweeps = common_range(wide) if narrow else wide
     if narrow:
-        options.progress(f"{range_text(sweeps)}, which all systems can have{_limits(wide, sweeps)}")
+        progress(f"{range_text(sweeps)}, which all systems can have{_limits(wide, sweeps)}")
     for one in sweeps:
         if one.skipped:
-            options.progress(skipped_text(one))
+            progress(skipped_text(one))
         if one.ended:
-            options.progress(f"{one.name}: its line ends at {axis.word} = {one.xs[-1]:,}: {one.ended}")
+            progress(f"{one.name}: its line ends at {axis.word} = {one.xs[-1]:,}: {one.ended}")
     return sweeps
 
 
@@ -192,16 +189,16 @@ def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
     for x in few(one.xs, _TIMED_POINTS if timed else _TRACED_POINTS):
         counted, word = one.ledgers[one.xs.index(x)], one.axis.word
         if timed and (why := _too_long(counted, ledgers)):
-            options.progress(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: at {x:,} {why}")
+            progress(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: at {x:,} {why}")
             break
-        options.progress(f"{one.name}, {word} = {x:,}")
+        progress(f"{one.name}, {word} = {x:,}")
         try:
             at, on = one.axis.run(run, x), device if timed else None
-            ledgers.append(account(one.loaded, at, trace=not timed, device=on, progress=options.progress))
+            ledgers.append(account(one.loaded, at, trace=not timed, device=on, progress=progress))
         except DeviceError as error:
             if not ledgers:
                 raise
-            options.progress(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: {error}")
+            progress(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: {error}")
             break
     return ledgers
 
@@ -226,7 +223,7 @@ def _deliver(chart: Chart, csv: bytes | None, target: Path, *, force: bool) -> N
     write_whole(target, chart_bytes(chart, ending(target)) if csv is None else csv, force=force)
     for line in chart.summary:
         typer.echo(visible(line))
-    options.progress(f"Wrote {target}")
+    progress(f"Wrote {target}")
 
 
 def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> bytes:

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from xfcost.commands.options import deliver, spec_argument
+
 
 def run(
-    spec: Annotated[str, typer.Argument(help="A preset or a path to a YAML file.")],
+    spec: Annotated[str, spec_argument("A preset or a path to a YAML file.")],
     file: Annotated[bool, typer.Option("--file", help="The file as written, with those that it extends.")] = False,
     full: Annotated[bool, typer.Option("--full", help="With every default written out.")] = False,
 ) -> None:
@@ -17,7 +19,6 @@ def run(
     One spec, in which `extends` and `set` are applied: a start for one of your own. `--file` prints the files that it
     comes from, with their comments.
     """
-    from xfcost.commands.options import deliver
     from xfcost.ledger.errors import UsageError
     from xfcost.ledger.visible import visible
     from xfcost.spec.show import expanded_yaml, full_yaml, texts

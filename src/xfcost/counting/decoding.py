@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -13,7 +13,8 @@ from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import Cache, Generation, Step, Work
 from xfcost.ledger.operation import Operation, without_trace
-from xfcost.spec.architecture import Architecture, Mode
+from xfcost.ledger.options import Mode
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.grammar import ImageInput, VideoInput
 from xfcost.spec.load import Loaded
 from xfcost.spec.walk import Run, place
@@ -43,7 +44,7 @@ def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architectu
 
 def cache_of(step: Ledger) -> Cache:
     """What the rows of a step keep."""
-    states = step.part(row for row in step.rows if not row.cached_per_token)
+    states = step.part(row for row in step.rows if not (row.cache and row.cache.per_token))
     return Cache(
         bytes=step.cached_bytes,
         bytes_per_token=(step.total("cached_per_token") or 0) * step.bytes_per_element,
@@ -56,7 +57,7 @@ def _with_cache(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:
     try:
         step = count(place(loaded, run._replace(mode="decode")), orders=False)
     except SpecError as error:
-        return noted(ledger, f"it leaves no cache: {error}")
+        return noted(ledger, f"no KV cache: {error}")
     return msgspec.structs.replace(ledger, cache=cache_of(step))
 
 
@@ -70,15 +71,15 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
     """The rows of the prefill, and those of all steps together; beside them what it costs without a cache."""
     prompt = architecture.streams[-1].grid.tokens
     last = prompt + run.new_tokens - 1
-    encoder = tuple(stream.path for stream in architecture.streams[:-1])
+    encoder = {one.part.path for stream in architecture.streams[:-1] for one in stream.standing()}
     _check_last(last, loaded, run, architecture)
 
     def anew(tokens: int) -> Costs:
         """A pass over all tokens so far, of the decoder alone, for the next token."""
         passed = count(place(loaded, at(tokens, architecture, run, "prefill")), orders=False)
-        return _work(row for row in passed.rows if not row.path.startswith(encoder))
+        return _work(row for row in passed.rows if row.component not in encoder)
 
-    decoded, read = (_work(rows) for rows in (prefill.rows, _of(encoder, prefill.rows)))
+    decoded, read = _work(prefill.rows), _work(row for row in prefill.rows if row.component in encoder)
     passes = summed(anew, prompt, last, _lengths(architecture))
     generation = Generation(
         prompt=prompt,
@@ -91,8 +92,8 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         steps, cache = _steps(loaded, run, architecture, (prompt + 1, last))
     except SpecError as error:
         refused = msgspec.structs.replace(generation, refused=str(error))
-        told = f"there are no steps, and the rows are of the prefill alone: {error}"
-        return noted(msgspec.structs.replace(prefill, generation=refused), told)
+        note = f"no decode steps; the rows are the prefill's: {error}"
+        return noted(msgspec.structs.replace(prefill, generation=refused), note)
     decode = _work(steps)
     # what a trace found is of the prefill alone, and stands in the agreement
     rows = (*(under("prefill", without_trace(row)) for row in prefill.rows), *(under("decode", row) for row in steps))
@@ -128,10 +129,6 @@ def told_traced(ledger: Ledger, sizes: tuple[int, ...]) -> Ledger:
     return msgspec.structs.replace(ledger, generation=generation)
 
 
-def _of(paths: tuple[str, ...], rows: Iterable[Operation]) -> Iterator[Operation]:
-    return (row for row in rows if row.path.startswith(paths))
-
-
 def _work(rows: Iterable[Operation]) -> Costs:
     """MACs and FLOPs, over all blocks."""
     macs = flops = 0
@@ -149,8 +146,13 @@ def at(tokens: int, architecture: Architecture, run: Run, mode: Mode) -> Run:
 
 def under(phase: str, row: Operation) -> Operation:
     """`row` as one of a phase: its path, stage and block say so."""
-    names = {"stage": f"{phase} · {row.stage}", "block": f"{phase} · {row.block}"}
-    return msgspec.structs.replace(row, path=f"{phase}.{row.path}", **names)
+    return msgspec.structs.replace(
+        row,
+        path=f"{phase}.{row.path}",
+        component=f"{phase}.{row.component}",
+        stage=f"{phase} · {row.stage}",
+        block=f"{phase} · {row.block}",
+    )
 
 
 def _steps(

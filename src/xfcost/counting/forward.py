@@ -11,19 +11,22 @@ import msgspec
 from xfcost import __version__
 from xfcost.formulas.component import Mixer, SubLayer, alone
 from xfcost.formulas.lettered import lettered
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.orders import order
 from xfcost.formulas.orders import orders as orders_of
 from xfcost.formulas.residual import wrapped
 from xfcost.formulas.rows import idle
 from xfcost.formulas.traffic import plain, tiled
+from xfcost.ledger.accounts import Cached, Traffic, WeightsRead
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
-from xfcost.ledger.operation import COUNTED, Operation
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.options import Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
-from xfcost.spec.architecture import Architecture, Part, Stage, Stream
+from xfcost.spec.architecture import Architecture, Stage, StandingPart, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
-from xfcost.spec.load import Loaded
+from xfcost.spec.load import Loaded, is_path
 from xfcost.spec.reversible import is_reversible
 from xfcost.spec.walk import Run, place
 
@@ -38,22 +41,37 @@ def count(architecture: Architecture, *, orders: bool = True) -> Ledger:
     if len(paths) < len(rows):
         path, times = paths.most_common(1)[0]
         raise ValueError(f"{times} rows are called {path}; the rows of a component need names of their own")
-    return Ledger(metadata=metadata(architecture), rows=rows)
+    return Ledger(metadata=metadata(architecture, rows), rows=rows)
 
 
 def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
-    for name, (rows, columns) in architecture.tables.items():
-        title, bound = f"Shared table {name!r}", name in architecture.bound_tables
-        table = Operation(path=f"shared.{name}", title=title, params=rows * columns, bound=bound, read=0, shared=name)
-        told = _order_of_table(name, architecture) if orders else None
-        yield msgspec.structs.replace(table, stage="shared", block="shared", order=told)
+    for name in architecture.tables:
+        yield _of_table(name, architecture, order=_order_of_table(name, architecture) if orders else None)
     letters = _letters_of_stems(architecture) if orders else {}
-    for part, stage, block, times in architecture.parts():
-        known = _orders(part, architecture, letters.get(part.path)) if orders else {}
-        for row in _of_part(part, architecture):
-            placed = _placed(row, part, architecture, stage=stage, block=block, times=times)
+    for standing in architecture.parts():
+        part = standing.part
+        known = _orders(standing, architecture.mode, letters.get(part.path)) if orders else {}
+        for row in _of_part(standing, architecture.mode):
+            placed = _placed(row, standing, architecture.batch)
             full = msgspec.structs.replace(placed, order=known.get(row.path)) if orders else placed
             yield _with_traffic(full, architecture)
+
+
+def _of_table(name: str, architecture: Architecture, *, order: str | None) -> Operation:
+    """A table that several parts share: they read its weights, and it reads none."""
+    rows, columns = architecture.tables[name]
+    return Operation(
+        path=f"shared.{name}",
+        title=f"Shared table {name!r}",
+        component="shared",
+        stage="shared",
+        block="shared",
+        order=order,
+        params=rows * columns,
+        weights_read=WeightsRead(0),
+        bound=name in architecture.bound_tables,
+        shared=name,
+    )
 
 
 def _letters_of_stems(architecture: Architecture) -> dict[str, str]:
@@ -68,12 +86,14 @@ def _letters_of_stems(architecture: Architecture) -> dict[str, str]:
     return letters
 
 
-def _orders(part: Part, architecture: Architecture, raw: str | None) -> dict[str, str]:
+def _orders(standing: StandingPart, mode: Mode, raw: str | None) -> dict[str, str]:
     """The orders of a part's rows: its own formulas once more, in letters; `raw` is that of the input's own width."""
+    part = standing.part
     component, spot = part.component.in_letters(part.place)
     if raw is not None:
         spot = msgspec.structs.replace(spot, dim=lettered(part.place.dim, raw))
-    return orders_of(_of_part(part._replace(component=component, place=spot), architecture))
+    in_letters = part._replace(component=component, place=spot)
+    return orders_of(_of_part(standing._replace(part=in_letters), mode))
 
 
 def _order_of_table(name: str, architecture: Architecture) -> str:
@@ -99,26 +119,30 @@ def with_rebuilt(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> 
     )
 
 
-def _of_part(part: Part, architecture: Architecture) -> Iterable[Operation]:
+def _of_part(standing: StandingPart, mode: Mode) -> Iterable[Operation]:
+    part, steps = standing.part, mode == "decode"
     component, place = part.component, part.place
-    steps = architecture.mode == "decode"
-    if steps and architecture.idle(part):
-        return (idle(row) for row in _of_part(part, architecture._replace(mode="forward")))
+    if standing.idle and steps:
+        return (idle(row) for row in _of_part(standing, "forward"))
     rows = component.decoding(place) if steps else component.operations(place)
     if isinstance(component, SubLayer):
         return wrapped(component, part.residual, alone(place) if steps else place, rows)
     return rows
 
 
-def _placed(row: Operation, part: Part, architecture: Architecture, *, stage: str, block: str, times: int) -> Operation:
+def _placed(row: Operation, standing: StandingPart, batch: int) -> Operation:
     """A component's row at its place in the whole: its full path, and the batch in what a batch multiplies."""
+    part = standing.part
     return msgspec.structs.replace(
-        batched(row, architecture.batch),
+        batched(row, batch),
         path=f"{part.path}.{row.path}",
+        component=part.path,
+        in_decode=None,
         recomputed=is_reversible(part.residual),
-        stage=stage,
-        block=block,
-        times=times * row.times,
+        stage=standing.stage,
+        block=standing.block,
+        in_block=standing.in_block,
+        times=standing.times * row.times,
     )
 
 
@@ -126,14 +150,20 @@ def batched(row: Operation, batch: int) -> Operation:
     """`row` for `batch` samples: all its work so many times, but for what is done once for all of them."""
     if row.once or batch == 1:
         return row
-    work = {quantity: getattr(row, quantity) * batch for quantity in COUNTED if quantity != "params"}
-    work |= {} if row.backward_macs is None else {"backward_macs": row.backward_macs * batch}
     core = row.core and row.core._replace(times=row.core.times * batch)
-    matrix = row.matrix and row.matrix.batched(batch)
-    if row.read is not None:
-        read = row.read * batch
-        work["read"] = read if row.read_most is None else min(read, row.read_most)
-    return msgspec.structs.replace(row, **work, core=core, matrix=matrix)
+    return msgspec.structs.replace(
+        row,
+        macs=row.macs * batch,
+        flops=row.flops * batch,
+        attention_entries=row.attention_entries * batch,
+        comparisons=row.comparisons * batch,
+        moved=row.moved * batch,
+        backward_macs=None if row.backward_macs is None else row.backward_macs * batch,
+        cache=row.cache and Cached(row.cache.elements * batch, row.cache.per_token),
+        weights_read=row.weights_read and row.weights_read.batched(batch),
+        matrix=row.matrix and row.matrix.batched(batch),
+        core=core,
+    )
 
 
 def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
@@ -151,17 +181,15 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
             f"--memory-level {architecture.memory_level}: a tile of one key ({core.width} wide) and its value "
             f"({core.values}) takes {core.least_on_chip * size} bytes in {architecture.dtype}; expected at least that"
         )
-    both = {"plain_traffic_bytes": plain(core) * size, "tiled_traffic_bytes": tiled(core, on_chip) * size}
-    return msgspec.structs.replace(row, **both)
+    traffic = Traffic(plain=plain(core) * size, tiled=tiled(core, on_chip) * size)
+    return msgspec.structs.replace(row, traffic=traffic)
 
 
-def metadata(architecture: Architecture) -> Metadata:
+def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
     """What the report's header says."""
-    spec, grid = architecture.spec, architecture.grid
+    spec, grid, notes = architecture.spec, architecture.grid, list(_notes(architecture))
     streams = architecture.streams
-    tokens = " + ".join(
-        (f"{stream.path[:-1]} " if stream.path else "") + stream.grid.shape_text() for stream in streams
-    )
+    tokens = " + ".join((f"{stream.name} " if stream.name else "") + stream.grid.shape_text() for stream in streams)
     return Metadata(
         name=spec.name,
         tokens=tokens,
@@ -174,12 +202,14 @@ def metadata(architecture: Architecture) -> Metadata:
         logits=architecture.logits,
         memory_level=architecture.memory_level,
         source=architecture.source,
+        preset=not is_path(architecture.source),
         paper=spec.paper,
-        notes=tuple(_notes(architecture)),
+        notes=tuple(note for note, _ in notes),
+        padded=any(padded for _, padded in notes),
         image=_image(streams),
         streams=tuple(_stream_facts(stream) for stream in streams),
         stages=tuple(_stage_facts(stage) for stream in streams for stage in stream.stages),
-        **_sequence(architecture),
+        **_sequence(architecture, rows),
         settings=architecture.settings,
         published_left_out=0 if architecture.as_written else len(spec.published),
         versions={"xfcost": __version__},
@@ -187,14 +217,18 @@ def metadata(architecture: Architecture) -> Metadata:
     )
 
 
-def _sequence(architecture: Architecture) -> dict[str, Any]:
+def _sequence(architecture: Architecture, rows: Iterable[Operation]) -> dict[str, Any]:
     """How much of the mixing can only be done step after step, and how many tokens a step has."""
+    sequential: dict[str, int] = {}
+    for row in rows:
+        sequential[row.component] = max(sequential.get(row.component, 1), row.sequential)
     mixers = steps = tokens = 0
-    for part, _, _, times in architecture.parts():
-        if isinstance(part.component, Mixer) and not architecture.idle(part):
-            one = architecture.mode == "decode"
+    one = architecture.mode == "decode"
+    for standing in architecture.parts():
+        part, times = standing.part, standing.times
+        if isinstance(part.component, Mixer) and not standing.idle:
             mixers += times
-            steps += times * (1 if one else part.component.steps(part.place))
+            steps += times * sequential[part.path]
             tokens += times * (1 if one else part.place.grid.total)
     return {"mixers": mixers, "sequential_steps": steps, "parallel_width": tokens / steps if steps else None}
 
@@ -206,8 +240,7 @@ def _image(streams: Iterable[Stream]) -> tuple[int, ...] | None:
 
 def _stream_facts(stream: Stream) -> dict[str, Any]:
     grid = stream.grid
-    name = stream.path.rstrip(".") or None
-    return {"name": name, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
+    return {"name": stream.name, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
 
 
 def _stage_facts(stage: Stage) -> dict[str, Any]:
@@ -216,17 +249,19 @@ def _stage_facts(stage: Stage) -> dict[str, Any]:
     return named | {"width": width, "blocks": len(stage.order)}
 
 
-def _notes(architecture: Architecture) -> Iterator[str]:
+def _notes(architecture: Architecture) -> Iterator[tuple[str, bool]]:
+    """Every note of the components once, with its stage; and whether it is about padding."""
     said = set()
     decodes = architecture.mode == "decode"
-    for part, stage, _, _ in architecture.parts():
-        if decodes and (isinstance(part.component, Mixer) or architecture.idle(part)):
+    for standing in architecture.parts():
+        part, stage = standing.part, standing.stage
+        if decodes and (isinstance(part.component, Mixer) or standing.idle):
             continue  # what they pad, cut and walk through is of all tokens
         here = alone(part.place) if decodes and isinstance(part.component, SubLayer) else part.place
         for note in part.component.notes(here):
             text = f"{stage}: {note}"
             if text not in said:
                 said.add(text)
-                yield text
+                yield text, isinstance(note, PaddingNote)
     if any(part.residual != "none" and part.residual.norm == "group_norm" for part, *_ in architecture.parts()):
-        yield "a group norm's mean and variance are over all tokens: the norms of the residuals mix globally"
+        yield "a group norm's mean and variance are over all tokens: the norms of the residuals mix globally", False

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any, Final
 
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger.errors import UsageError, nearest, shown
-from xfcost.ledger.quantities import read_number, real_number, whole_number
+from xfcost.ledger.options import read_option
 from xfcost.ledger.training import Plan
 
-# Numbers above these are typing errors: no run has so many tokens, FLOP/s or devices.
-_MOST_TOKENS: Final = 10**18
-_MOST_RATE: Final = 10**24
-_MOST_DEVICES: Final = 10**8
 _RATE_REPLACED: Final = (
     "say which rate it is: --sustained 125T is what a device really does in training, "
     "--peak 312T --mfu 40% a datasheet's peak and the share of it that model FLOPs get"
@@ -67,15 +62,10 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
         )
     return Plan(
         optimizer=name,
-        tokens=None if tokens is None else _whole("--tokens", tokens, _MOST_TOKENS, "300e9"),
+        tokens=read_option("tokens", tokens),
         **_rates(peak, mfu, sustained),
-        devices=1 if devices is None else _whole("--devices", devices, _MOST_DEVICES, "8"),
+        devices=read_option("devices", 1 if devices is None else devices),
     )
-
-
-def _whole(option: str, given: Any, most: int, example: str) -> int:
-    """One that Python may write as 3e11 too."""
-    return whole_number(option, given, least=1, most=most, example=example, floats=True)
 
 
 def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
@@ -87,7 +77,7 @@ def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
     if sustained is not None and (peak is not None or mfu is not None):
         raise UsageError("--sustained: it stands in place of --peak and --mfu; give it, or the two")
     if sustained is not None:
-        return {"rate": _flops_per_second("--sustained", sustained, "125T")}
+        return {"rate": read_option("sustained", sustained)}
     if peak is None and mfu is None:
         return {}
     if mfu is None:
@@ -97,32 +87,5 @@ def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
         )
     if peak is None:
         raise UsageError("--mfu: a share of what? Give the device's peak, as in --peak 312T (A100, dense bfloat16)")
-    high, share = _flops_per_second("--peak", peak, "312T"), _share(mfu)
+    high, share = read_option("peak", peak), read_option("mfu", mfu)
     return {"rate": high * share, "peak": high, "mfu": share}
-
-
-def _flops_per_second(option: str, given: Any, example: str) -> float:
-    """312e12, `312T` or `312 TFLOP/s`."""
-    text = given
-    for unit in ("FLOP/S", "FLOPS", "FLOP"):
-        if isinstance(text, str) and text.strip().upper().endswith(unit):
-            text = text.strip()[: -len(unit)]
-            break
-    return real_number(option, text, least=1, most=_MOST_RATE, example=example)
-
-
-def _share(given: Any) -> float:
-    """0.4, `0.4` or `40%`.
-
-    Raises:
-        UsageError: it is no share above 0 and up to 1.
-    """
-    text = str(given).strip()
-    try:
-        value = Fraction(0) if isinstance(given, bool) else read_number(text.removesuffix("%"))
-    except ValueError:
-        value = Fraction(0)
-    value = value / 100 if text.endswith("%") else value
-    if not 0 < value <= 1:
-        raise UsageError(f"--mfu {shown(given)}: expected a share of the peak up to 1, as in --mfu 0.4 or --mfu 40%")
-    return float(value)

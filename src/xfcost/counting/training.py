@@ -15,6 +15,7 @@ from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import SubLayer
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
 from xfcost.formulas.residual import wrapped
+from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Plan, Training, TrainingStep, WholeRun
@@ -37,7 +38,7 @@ def with_backward_macs(row: Operation, *, saves: bool) -> Operation:
     saved = min(macs, row.macs) if saves else 0
     if row.times == 1:
         return msgspec.structs.replace(row, backward_macs=macs - saved)
-    return msgspec.structs.replace(row, backward_macs=macs, backward_saved=saved)
+    return msgspec.structs.replace(row, backward_macs=macs, training=TrainingFigures(saved_macs=saved))
 
 
 def inputs_without_gradient(architecture: Architecture) -> set[str]:

@@ -10,6 +10,7 @@ import msgspec
 from xfcost.formulas.component import Place, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import choose, elementwise, fixed, linear, move, of_input, product
+from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.number import Number
@@ -35,10 +36,11 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     hidden: Width
-    """k."""
+    """Width k of the alignment's hidden layer (Bahdanau et al. 2015, appendix A.1.2)."""
     bias: bool = False
-    """Have U h_j and the energies biases?"""
+    """Whether U h_j and the energies have biases."""
     gate: bool = False
+    """Whether the context c_t is multiplied by a gate β_t of the state (Xu et al. 2015, §4.2.1)."""
 
     def operations(self, place: Place, units: Number, *, learned: bool) -> Iterator[Operation]:
         """What every step costs, all steps together; the keys apart. Is the first state `learned`, or zeros?"""
@@ -52,8 +54,10 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         # one step's are alive at once; training keeps those of all
         whole = {"attention_entries": pairs, "matrix": Matrix(pairs, m), "pairs": pairs, "heads": 1}
         yield msgspec.structs.replace(energies, **whole, **fixed(read))
-        yield elementwise("softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), **read)
-        yield product("weighted_sum", "Weighted sum: context", pairs * width, **read)
+        yield elementwise(
+            "softmax", "Softmax", "softmax", pairs, matrix=Matrix(pairs, 2 * m, pairs), symbol="softmax", **read
+        )
+        yield product("weighted_sum", "Weighted sum: context", pairs * width, symbol="AV", **read)
         if self.gate:
             yield _of_states(linear("gate_linear", "Gate: map of the state", n, units, 1), n, learned)
             yield elementwise("gate_sigmoid", "Gate: sigmoid", "sigmoid", n)
@@ -66,7 +70,7 @@ class Additive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def remembered(self, place: Place) -> Operation:
         """U h_j and h_j, which every step reads."""
         kept = _memory(place) * (self.hidden + place.memory_dim)
-        return Operation(path="cache", title="Cached keys and tokens of the memory", cached=kept)
+        return Operation(path="cache", title="Cached keys and tokens of the memory", cache=Cached(kept))
 
 
 def _of_states(row: Operation, steps: Number, learned: bool) -> Operation:
@@ -80,7 +84,7 @@ class Maxout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reads_state_before: ClassVar[bool] = True
 
     hidden: Width
-    """l."""
+    """Outputs l; 2·l numbers are computed and the larger of every two is kept."""
 
     def out(self, place: Place) -> Number:
         """The width that leaves."""

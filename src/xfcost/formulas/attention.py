@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import linear, product
+from xfcost.formulas.rows import linear, of_memory, product
+from xfcost.ledger.accounts import Cached
 from xfcost.ledger.core import Core
 from xfcost.ledger.matrices import Matrix, matrix
 from xfcost.ledger.number import Number
@@ -72,8 +73,10 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
     )
     rows = [_fused_core(parts)] if fused else _eager_core(parts, scaled=scaled, biased=biased, masked=masked)
     for row in rows:
-        title = f"{row.title} ({what})" if what else row.title
-        yield msgspec.structs.replace(row, path=prefix + row.path, title=title) if prefix or what else row
+        if prefix or what:
+            title, symbol = f"{row.title} ({what})" if what else row.title, None if prefix else row.symbol
+            row = msgspec.structs.replace(row, path=prefix + row.path, title=title, symbol=symbol)  # noqa: PLW2901
+        yield row
 
 
 def reading(  # noqa: PLR0913 - one formula, in its letters
@@ -112,7 +115,9 @@ def reading(  # noqa: PLR0913 - one formula, in its letters
     q = linear(f"{prefix}q", f"Q projection{note}", queries, width, inner, bias=bias)
     kv = linear(f"{prefix}kv", f"K, V projections{note}", keys, memory_width, inner + value_inner, bias=bias)
     yield msgspec.structs.replace(q, once=learned, takes_input=True if of_input == "queries" else None)
-    yield msgspec.structs.replace(kv, takes_input=True if of_input == "memory" else None)
+    cached = Cached(keys * (inner + value_inner))
+    kept = Operation(path=f"{prefix}cache", title="Cached keys and values of the memory", cache=cached)
+    yield of_memory(msgspec.structs.replace(kv, takes_input=True if of_input == "memory" else None), kept)
     yield from attention_core(
         queries=queries,
         keys=keys,
@@ -160,6 +165,7 @@ def _fused_core(parts: _CoreParts) -> Operation:
         pairs=parts.pairs,
         core=parts.core,
         content_dependent=True,
+        symbol="fused QKᵀ, softmax, AV",
         **parts.mixing,
     )
 
@@ -167,14 +173,16 @@ def _fused_core(parts: _CoreParts) -> Operation:
 def _eager_core(parts: _CoreParts, *, scaled: bool, biased: bool, masked: bool) -> Iterator[Operation]:
     content = parts.mixing | {"content_dependent": True}
     if scaled:
-        yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale)
+        yield Operation(path="scale", title="Scale queries 1/√d_k", flops=parts.scale, symbol="")
     first, next_ = matrix(parts.entries, parts.beside), matrix(parts.entries, parts.entries + parts.beside)
     whole = {"attention_entries": parts.entries, "matrix": first, "pairs": parts.pairs, "core": parts.core}
-    yield product("scores", "Attention scores QKᵀ", parts.scores, **whole, **content)
+    yield product("scores", "Attention scores QKᵀ", parts.scores, symbol="QKᵀ", **whole, **content)
     if biased:
-        yield Operation(path="add_bias", title="Add position bias", flops=parts.add, matrix=next_, **parts.mixing)
+        yield Operation(
+            path="add_bias", title="Add position bias", flops=parts.add, matrix=next_, symbol="+ bias", **parts.mixing
+        )
     if masked:
-        yield Operation(path="mask", title="Mask", matrix=parts.masked, **parts.mixing)
+        yield Operation(path="mask", title="Mask", matrix=parts.masked, symbol="mask", **parts.mixing)
     kept = next_._replace(kept=parts.entries)
-    yield Operation(path="softmax", title="Softmax", flops=parts.softmax, matrix=kept, **content)
-    yield product("weighted_sum", "Weighted sum AV", parts.weighted_sum, **content)
+    yield Operation(path="softmax", title="Softmax", flops=parts.softmax, matrix=kept, symbol="softmax", **content)
+    yield product("weighted_sum", "Weighted sum AV", parts.weighted_sum, symbol="AV", **content)

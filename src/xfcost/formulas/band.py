@@ -52,7 +52,7 @@ class Band(NamedTuple):
         of_beside = content | {"reads": "g", "reads_tokens": g}
         joined = p * h * (3 * s + g)
         both = {"reads": self.reads_both, "reads_tokens": self.reads_tokens + g}
-        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner)
+        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", p * inner, symbol="")
         yield product(
             "scores",
             self.score_title,
@@ -62,9 +62,10 @@ class Band(NamedTuple):
             matrix=matrix(p * h * 3 * s),  # the mask is in its place
             core=Core(p // s * h // self.shared, s * self.shared, 3 * s + g, inner // h),
             pairs=self.pairs,
+            symbol="QKᵀ",
             **content,
         )
-        yield move("mask", "Mask", **kind)
+        yield move("mask", "Mask", symbol="mask", **kind)
         if g:
             few = matrix(p * h * g, p * h * 3 * s)
             whole = {"attention_entries": p * h * g, "matrix": few, "pairs": self.pairs_beside}
@@ -72,8 +73,12 @@ class Band(NamedTuple):
             yield move("join", "Join both kinds of scores", joined, matrix=matrix(joined, joined), **kind | both)
         weights = matrix(joined, joined + p * h * g, kept=True)
         softmax = joined * FLOPS_PER_ELEMENT["softmax"]
-        yield Operation(path="softmax", title="Softmax", flops=softmax, matrix=weights, **content | both)
-        yield product("weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, moved=self.shifted, **content)
+        yield Operation(
+            path="softmax", title="Softmax", flops=softmax, matrix=weights, symbol="softmax", **content | both
+        )
+        yield product(
+            "weighted_sum", "Weighted sum AV in blocks", p * 3 * s * inner, moved=self.shifted, symbol="AV", **content
+        )
         if g:
             yield product("global_key_weighted_sum", "Weighted sum of global tokens", p * g * inner, **of_beside)
             yield elementwise("add", "Add both sums", "add", p * inner)

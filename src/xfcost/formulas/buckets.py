@@ -8,6 +8,7 @@ import msgspec
 
 from xfcost.formulas.component import Share
 from xfcost.formulas.letters import Letter
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -20,15 +21,17 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     count: Annotated[int, msgspec.Meta(ge=4, le=2**16), Letter("k")] = 32
+    """Number of buckets; each has one learned number per head."""
     distance: Annotated[int, msgspec.Meta(ge=2, le=2**31), Letter("k")] = 128
+    """Distance from which on all tokens share the last bucket."""
     share: Share | None = None
-    """A table that all layers of a stack use, as in T5; else every layer has its own."""
+    """Name of a table that all layers with this name share, as in T5; by default every layer has its own."""
 
 
 def bucket_row(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
     """The table, looked up for the N distances of the last token to all, itself among them."""
     row = bucket_table(buckets, tokens, heads)
-    return msgspec.structs.replace(row, moved=tokens * heads, read=tokens * heads)
+    return msgspec.structs.replace(row, moved=tokens * heads, weights_read=WeightsRead(tokens * heads))
 
 
 def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
@@ -46,4 +49,5 @@ def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
         shared=buckets.share,
         moved=(tokens * tokens + 2 * tokens - 1) * heads,
         once=True,
+        symbol="",
     )

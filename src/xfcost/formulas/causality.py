@@ -18,7 +18,7 @@ class Causal(MultiHead, frozen=True, kw_only=True):
     """A mixer that has an exactly causal form."""
 
     causal: bool | None = None
-    """Does a token read only tokens up to itself? Where it isn't given: as the stream (a decoder is causal)."""
+    """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
 
     def in_stream(self, *, decoder: bool) -> Self:
         return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
@@ -31,6 +31,8 @@ class ApproximatelyCausal(MultiHead, frozen=True, kw_only=True):
     """Through what, as a sentence's end (`later tokens are sorted too, and move the chunks' borders`)."""
 
     causal: bool | Literal["approximate"] | None = None
+    """`approximate`: no later token is read, yet later tokens influence which tokens are read. No exactly causal form
+    exists."""
 
     def in_stream(self, *, decoder: bool) -> Self:
         return (
@@ -57,6 +59,7 @@ class NeverCausal(MultiHead, frozen=True, kw_only=True):
     """Why, as a sentence's end (`every output row mixes all tokens`)."""
 
     causal: bool | None = None
+    """Only false: this mechanism has no causal form."""
 
     def in_stream(self, *, decoder: bool) -> Self:
         return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self

@@ -13,6 +13,7 @@ from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
+from xfcost.ledger.options import Logits
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,21 +42,21 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     norm: NormKind = "layer_norm"
+    """Norm of the residual branch; `none` leaves it out."""
     place: Literal["pre", "post", "res_post"] = "pre"
+    """Where the norm stands: `pre` x + f(norm(x)), `post` norm(x + f(x)), `res_post` x + norm(f(x))."""
     form: Literal["ordinary", "reversible"] = "ordinary"
+    """`ordinary`: one stream. `reversible`: two streams whose activations training recomputes (Gomez et al. 2017)."""
     join: Literal["concatenate", "mean"] | None = None
-    """How two streams end: beside each other, 2d wide (the default, as trax and transformers), or as their mean."""
+    """How two reversible streams end: `concatenate` (the default, 2d wide) or `mean`."""
     layer_scale: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
-    """LayerScale: f(x) is multiplied by d learned numbers, which start at this one (Touvron et al. 2021, §2)."""
+    """Initial value of LayerScale's d learned factors of f(x) (Touvron et al. 2021, CaiT, §2); none by default."""
     factor: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
-    """f(x) is multiplied by this fixed number (½ in a Conformer's feed-forwards; Gulati et al. 2020, §2.3)."""
+    """Fixed factor of f(x): ½ in a Conformer's feed-forward networks (Gulati et al. 2020, §2.3); none by default."""
 
 
 # "approximate": no later token is read, yet later tokens sway what is read (they are hashed, clustered, sorted too).
 Causality = Literal["none", "exact", "approximate"]
-
-# Positions whose logits a language model computes: all of them, or the last alone, which the next token needs.
-Logits = Literal["all", "last"]
 
 # How a sub-layer joins the stream: f(x) alone where it is "none".
 Joining = Residual | Literal["none"]
@@ -144,6 +145,7 @@ class SubLayer(Component, frozen=True):
     """A component that can stand in a block: by default residual, as its stage or spec says."""
 
     residual: Joining | None = None
+    """How f(x) joins the residual stream, `none` being f(x) alone; by default as the stage or the spec says."""
 
     @property
     def reads_memory(self) -> bool:
@@ -173,6 +175,8 @@ class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""
 
     memory_letter: ClassVar[str] = "M"
+    takes_state: ClassVar[bool] = False
+    """Can it start from the last state of an encoder's layer?"""
     chooses: ClassVar[bool] = False
     """Does content decide which tokens are read (hashing, clusters, sorting)? `reads` then lists those that may be."""
 
@@ -193,10 +197,6 @@ class Mixer(SubLayer, frozen=True):
         """
         return range(grid.total) if self.causality == "none" else range(token + 1)
 
-    def steps(self, place: Place) -> Number:
-        """Sequential operations: how many of its steps can only run one after the other (a recurrence's N)."""
-        return 1
-
     def decoding(self, place: Place) -> Iterator[Operation]:
         kind = tag_of(type(self))
         if self.causality == "none":
@@ -211,10 +211,6 @@ class Mixer(SubLayer, frozen=True):
             "without a cache",
         )
 
-    def turn(self, grid: Grid, token: int) -> int:
-        """When a token's turn comes where they are generated one by one: as they are numbered, or block after block."""
-        return token
-
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         """Query-key pairs per head that the pattern allows, in closed form: the sum of len(reads) over all tokens."""
         n = grid.total
@@ -225,9 +221,11 @@ class MultiHead(Mixer, frozen=True, kw_only=True):
     """A mixer with h heads of width d_k, projected from and to the stream."""
 
     heads: Heads
+    """Number of attention heads h."""
     head_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """d_k; d/h where it isn't given."""
+    """Width d_k of a head's queries and keys; d/h by default."""
     projection_bias: bool = True
+    """Whether the query, key, value and output projections have biases."""
 
     def inner(self, width: Number) -> Number:
         """h·d_k, the width of all heads together."""

@@ -26,8 +26,9 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
     """
 
     residual: Literal["none"] = "none"
-    """It carries its own."""
+    """Only `none`: the block has its own shortcut."""
     stride: Side = 1
+    """Stride s along every axis."""
 
     @property
     def widens(self) -> bool:

@@ -20,7 +20,15 @@ def scaled_cosine(tokens: Number, heads: Number, inner: Number) -> Iterator[Oper
     The public implementations multiply the scores, h·n·T of them in windows of T tokens; queries multiplied before the
     product give the same numbers for n·inner multiplications, eager and fused.
     """
-    yield unit_length("cosine_normalize", "Queries and keys of length 1", 2 * tokens * heads, inner // heads)
+    yield unit_length(
+        "cosine_normalize",
+        "Queries and keys of length 1",
+        2 * tokens * heads,
+        inner // heads,
+        symbol="q, k of length 1",
+    )
     per_head = FLOPS_PER_ELEMENT["clamp"] + FLOPS_PER_ELEMENT["exp"]
-    yield Operation(path="cosine_temperature", title="Temperature 1/τ", params=heads, flops=heads * per_head, once=True)
-    yield elementwise("cosine_scale", "Scale queries 1/τ", "multiply", tokens * inner)
+    yield Operation(
+        path="cosine_temperature", title="Temperature 1/τ", params=heads, flops=heads * per_head, once=True, symbol=""
+    )
+    yield elementwise("cosine_scale", "Scale queries 1/τ", "multiply", tokens * inner, symbol="q/τ")

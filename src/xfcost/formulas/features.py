@@ -38,7 +38,9 @@ class RandomFeatures(Features, frozen=True, kw_only=True, tag="random"):
     """
 
     count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")] = 256
+    """Number of random features m."""
     function: Literal["softmax", "relu"] = "softmax"
+    """Kernel that the features estimate: `softmax`, or `relu`."""
 
     def width(self, head_dim: Number) -> Number:
         return self.count

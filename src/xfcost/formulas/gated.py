@@ -26,8 +26,9 @@ class Gated(PerToken, frozen=True, kw_only=True):
     """
 
     hidden: Width | None = None
-    """H; 8d/3 where it isn't given."""
+    """Hidden width H; 8d/3 by default."""
     bias: bool = False
+    """Whether the three linear maps have biases."""
 
     @property
     def activation(self) -> ActKind:

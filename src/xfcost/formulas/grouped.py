@@ -31,11 +31,11 @@ class Grouped(Causal, frozen=True, kw_only=True):
     """
 
     kv_heads: Heads | None = None
-    """h_kv; h where it isn't given."""
+    """Number of key and value heads h_kv, which divides h (GQA, MQA); h by default."""
     position: Literal["none", "rope", "alibi"] = "none"
-    """`rope` turns queries and keys; `alibi` adds to scores what falls with the distance, by a slope per head."""
+    """`rope` rotates queries and keys by their positions; `alibi` adds a penalty to scores that grows with distance."""
     rope_base: Annotated[float, msgspec.Meta(ge=1, le=1e12)] = 10000.0
-    """θ: the i-th pair of columns turns by position·θ^(-2i/d_k). It changes what is computed and no cost."""
+    """Base θ of RoPE's angles position·θ^(-2i/d_k); it does not change the cost."""
 
     def check(self, place: Place) -> None:
         super().check(place)

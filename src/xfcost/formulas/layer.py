@@ -12,14 +12,12 @@ Takes = Literal["image", "video", "tokens", "embedded"]
 class Embed(Component, frozen=True):
     """An embedding layer, a step of `embed:`: pixels or token numbers become tokens of width d."""
 
-    takes: ClassVar[Takes] = "embedded"
-    """What it is given: the input itself, which the first step turns into tokens, or tokens of width d."""
-    anywhere: ClassVar[bool] = False
-    """Can it stand first, on the pixels of an image or of a video, as well as behind other layers?"""
-    videos: ClassVar[bool] = False
-    """Does what takes an image take a video too?"""
+    takes: ClassVar[tuple[Takes, ...]] = ("embedded",)
+    """What it can be given: the input itself, where it is the first step, or `embedded`, tokens of width d."""
     axes: ClassVar[int] = 1
     """Axes of the grid that it lays a sequence out on."""
+    distillation: ClassVar[bool] = False
+    """Does it add a distillation token, which a head may pool beside the class token?"""
     folds: ClassVar[bool] = False
     """Does it take the grid's last axis into the width? N then counts along the others, and that axis stays."""
 
@@ -41,6 +39,11 @@ class Head(Component, frozen=True):
 
     predicts_next: ClassVar[bool] = False
     """Do its logits at a position predict the next token, so that a prompt needs those of its last position alone?"""
+
+    @property
+    def distilled(self) -> bool:
+        """Are there two classifiers, one of them taught by a teacher?"""
+        return False
 
     def without_extra_tokens(self) -> Head:
         """Itself where no extra tokens stand (to compare on the grid alone)."""

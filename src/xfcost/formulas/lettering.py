@@ -51,6 +51,11 @@ class Units:
         return number if number < letter.least or letter.name is None else self.number(number, letter.name)
 
 
+def letter_of(struct: type[msgspec.Struct], field: str) -> Letter | None:
+    """The letter of a field that holds one number; None where its annotation has none."""
+    return _letter(_hint(struct, field), listed=False)
+
+
 def grid_in_letters(grid: Grid, letter: str = "N", extra: str | None = None, *, even: bool = False) -> Grid:
     """`grid` of N tokens: its sides are √N on a plane; of a volume, the first stays and the others are √N.
 

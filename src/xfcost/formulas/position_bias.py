@@ -38,6 +38,7 @@ def relative_table(window: Sequence[Number], heads: Number, *, bound: bool) -> O
         moved=prod(window) ** 2 * heads,
         bound=bound,
         once=True,
+        symbol="",
         **_local(window),
     )
 
@@ -62,7 +63,9 @@ def log_cpb(window: Sequence[Number], heads: Number) -> Iterator[Operation]:
     second = linear("cpb_fc2", "Position bias network, second layer", rows, HIDDEN, heads, bias=False)
     bounded = answers * (FLOPS_PER_ELEMENT["sigmoid"] + FLOPS_PER_ELEMENT["multiply"])
     yield gradients(msgspec.structs.replace(first, once=True), 1)  # the offsets are fixed
-    yield elementwise("cpb_act", "Position bias network, ReLU", "relu", rows * HIDDEN, once=True)
+    yield elementwise("cpb_act", "Position bias network, ReLU", "relu", rows * HIDDEN, once=True, symbol="")
     yield msgspec.structs.replace(second, once=True)
-    yield Operation(path="cpb_sigmoid", title="Position bias 16·sigmoid", flops=bounded, once=True)
-    yield move("cpb_lookup", "Relative position bias", prod(window) ** 2 * heads, once=True, **_local(window))
+    yield Operation(path="cpb_sigmoid", title="Position bias 16·sigmoid", flops=bounded, once=True, symbol="")
+    yield move(
+        "cpb_lookup", "Relative position bias", prod(window) ** 2 * heads, once=True, symbol="", **_local(window)
+    )

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from xfcost.formulas.additive import Additive, Readout, Start, check_attending, first_state
 from xfcost.formulas.component import Mixer, Place, Width, alone, tag_of
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import elementwise, idle, linear, move, of_input, state, through_state
+from xfcost.formulas.rows import decode_step, elementwise, linear, move, of_input, of_memory, state
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -29,21 +29,25 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     2·h wide, twice the cost. Every token reads all before it (or all) through a state of constant size.
     """
 
+    takes_state: ClassVar[bool] = True
+
     gates: ClassVar[int]
     states: ClassVar[str] = "h"
     """What walks along: the hidden state, and an LSTM's cells."""
 
     hidden: Width | None = None
-    """h; where it isn't given, what brings the width to the stage's."""
+    """Hidden units h; by default what makes the output as wide as the stage."""
     bidirectional: bool = False
+    """Whether a second network reads the tokens from the last to the first."""
     bias: bool = True
+    """Whether both linear maps have biases."""
     start: Start = "zeros"
-    """The first state. `encoder`: the last one of the encoder's recurrent layer of the same number (Sutskever et al.
-    2014); `backwards` and `mean`: a map of what it attends to (formulas/additive.py)."""
+    """First state: zeros, the encoder's last (`encoder`), or a map of its backward state (`backwards`) or of its mean
+    (`mean`)."""
     attend: Additive | None = None
-    """Asks the encoder's tokens in every step: a context joins the input's gates (formulas/additive.py)."""
+    """Attention over the encoder's tokens in every step, whose context joins the input; none by default."""
     readout: Readout | None = None
-    """What leaves in place of the states, where it attends: states, inputs and contexts together."""
+    """Output computed from state, input and context, with `attend`; the state by default."""
 
     @property
     def widens(self) -> bool:
@@ -91,9 +95,6 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, self.directions * self.units(place) if self.readout is None else self.readout.out(place)
 
-    def steps(self, place: Place) -> Number:
-        return place.grid.total
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         """Where it attends, the memory's tokens; those up to its own it reads too, through the state."""
         if self.attend is not None:
@@ -120,13 +121,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         """One step, from the state that the token before left; the memory's keys were worked out once, and are kept."""
         if self.bidirectional:
             yield from super().decoding(place)
-        for row in through_state(self.operations(alone(place)), place.grid.total):
-            if row.path == "keys" or row.path.startswith("start_"):
-                yield idle(row)
-            elif row.path != "join":
-                yield row
-            if row.path == "keys" and self.attend is not None:
-                yield self.attend.remembered(place)
+        yield from decode_step(self.operations(alone(place)), place.grid.total)
         yield state("State for the next token", len(self.states) * self.units(place))
 
     def _one_way(self, place: Place, prefix: str = "", what: str = "") -> Iterator[Operation]:
@@ -146,6 +141,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
             reads_tokens=n,
             content_dependent=True,
             backward_macs=2 * state.macs - self._without_gradient(units),
+            sequential=n,
         )
 
     def _without_gradient(self, units: Number) -> Number:
@@ -155,8 +151,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def _attending(self, place: Place, attend: Additive) -> Iterator[Operation]:
         """The keys, the first state and the input's map once; then every step; then what leaves of all steps."""
         n, units = place.grid.total, self.units(place)
-        yield attend.keys(place)
-        yield from first_state(self.start, place, len(self.states) * units, bias=self.bias)
+        yield of_memory(attend.keys(place), attend.remembered(place))
+        yield from map(of_memory, first_state(self.start, place, len(self.states) * units, bias=self.bias))
         mapped, recurrence = self._one_way(place)
         yield mapped
         yield from attend.operations(place, units, learned=self.start != "zeros")
@@ -165,10 +161,10 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         yield elementwise("add_context", "Add the context to the input", "add", n * gates)
         yield recurrence
         if self.readout is None:
-            yield move("join", "Join the steps", n * units)
+            yield move("join", "Join the steps", n * units, in_decode=())
         else:
             states = n + 1 if self.readout.reads_state_before else n
-            yield move("join", "Join the steps", states * units + n * place.memory_dim)
+            yield move("join", "Join the steps", states * units + n * place.memory_dim, in_decode=())
             yield from self.readout.operations(place, units, bias=self.bias)
 
     def notes(self, place: Place) -> Iterator[str]:

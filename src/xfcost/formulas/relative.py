@@ -52,7 +52,7 @@ def relative_core(  # noqa: PLR0913 - one formula, in its letters
     yield from terms
     beside = entries if terms else made
     if masked and fused:
-        yield Operation(path="mask", title="Mask", matrix=matrix(entries, beside, kept=True), **mixing)
+        yield Operation(path="mask", title="Mask", matrix=matrix(entries, beside, kept=True), symbol="mask", **mixing)
         beside += entries
     yield from attention_core(
         queries=queries,

@@ -14,6 +14,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_log2
 from xfcost.formulas.component import NormKind
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
+from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -122,6 +123,17 @@ def depthwise(
     return convolution(path, title, outputs=outputs, kernel=kernel, bias=bias, **channels)
 
 
+def causal_depthwise(tokens: Number, taps: Number, channels: Number) -> Operation:
+    """A causal depthwise convolution padded by W - 1 on both sides, then cropped: N + W - 1 positions are computed.
+
+    A decode step computes one, on the cached last inputs.
+    """
+    kernel, title = (taps,), "Causal depthwise convolution"
+    one = depthwise("conv", title, 1, kernel, channels)
+    row = depthwise("conv", title, tokens + taps - 1, kernel, channels)
+    return msgspec.structs.replace(row, in_decode=(*window(channels, taps), one))
+
+
 def gradients(row: Operation, operands: int) -> Operation:
     """`row`, of whose two operands only so many need a gradient: the others are fixed numbers, or learn nothing.
 
@@ -145,10 +157,10 @@ def elementwise(path: str, title: str, work: str, elements: Number, **more: Any)
     return Operation(path=path, title=title, flops=elements * FLOPS_PER_ELEMENT[work], **more)
 
 
-def unit_length(path: str, title: str, vectors: Number, width: Number) -> Operation:
+def unit_length(path: str, title: str, vectors: Number, width: Number, **more: Any) -> Operation:
     """`vectors` of `width` brought to length 1: x / max(|x|, ε); the length, then a bound, then a division."""
     each = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
-    return Operation(path=path, title=title, flops=vectors * (width * each + FLOPS_PER_ELEMENT["clamp"]))
+    return Operation(path=path, title=title, flops=vectors * (width * each + FLOPS_PER_ELEMENT["clamp"]), **more)
 
 
 def rotary(tokens: Number, width: Number) -> Operation:
@@ -170,12 +182,12 @@ def choose(path: str, title: str, elements: Number, **more: Any) -> Operation:
 def cache(title: str, elements: Number, tokens: Number, *, path: str = "cache") -> Operation:
     """`elements` of one token more, written beside those that `tokens` tokens (it too) leave to be read."""
     kept = elements * tokens
-    return move(path, title, elements, cached=kept, cached_per_token=elements)
+    return move(path, title, elements, cache=Cached(kept, elements))
 
 
 def state(title: str, elements: Number, *, path: str = "state") -> Operation:
     """A state of `elements` numbers, rewritten with every token: as many for any N."""
-    return move(path, title, elements, cached=elements)
+    return move(path, title, elements, cache=Cached(elements))
 
 
 def window(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Operation]:
@@ -185,7 +197,7 @@ def window(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Ope
     """
     if taps > 1:
         kept, moved = (taps - 1) * dilation * channels, 2 * taps * channels
-        yield move("window", "Last inputs of the convolution, and the new one", moved, cached=kept)
+        yield move("window", "Last inputs of the convolution, and the new one", moved, cache=Cached(kept))
 
 
 def in_all(tokens: Number) -> dict[str, Any]:
@@ -203,17 +215,31 @@ def fixed(reach: dict[str, Any]) -> dict[str, Any]:
     return reach | {"content_dependent": False}
 
 
-def through_state(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation]:
-    """The rows of one token alone, told that those which read all N tokens read `tokens`, through a state."""
+def decode_step(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation]:
+    """A decode step from the rows of one token alone: those which read all N tokens read `tokens`, through a state."""
     for row in rows:
-        reads = row.mixing == "global" and row.reads == "N"
-        yield msgspec.structs.replace(row, reads_tokens=tokens) if reads else row
+        for each in (row,) if row.in_decode is None else row.in_decode:
+            reads = each.mixing == "global" and each.reads == "N"
+            yield msgspec.structs.replace(each, reads_tokens=tokens, in_decode=None) if reads else each
+
+
+def recurrence(row: Operation, tokens: Number, elements: Number) -> Operation:
+    """`row`, which walks a state of `elements` numbers along the tokens; a decode step writes it for the next token."""
+    one = msgspec.structs.replace(row, moved=0)  # nothing to put side by side
+    step = (one, state("State for the next token", elements))
+    return msgspec.structs.replace(row, sequential=tokens, in_decode=step)
+
+
+def of_memory(row: Operation, cached: Operation | None = None) -> Operation:
+    """`row`, which works on the other stream alone: it is done before the first decode step, and may be `cached`."""
+    rows = (idle(row),) if cached is None else (idle(row), cached)
+    return msgspec.structs.replace(row, in_decode=rows)
 
 
 def idle(row: Operation) -> Operation:
     """`row` where it does not run: its parameters are there, and neither work nor reading."""
-    nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved", "read"), 0)
-    return msgspec.structs.replace(row, pairs=None, core=None, matrix=None, **nothing)
+    nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved"), 0)
+    return msgspec.structs.replace(row, weights_read=WeightsRead(0), pairs=None, core=None, matrix=None, **nothing)
 
 
 def move(path: str, title: str, moved: Number = 0, **more: Any) -> Operation:

@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import Mixer, Place, Side, alone
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import move, window
+from xfcost.formulas.rows import decode_step, move, window
 from xfcost.formulas.taps import Taps
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -26,11 +26,11 @@ class Convolve(Mixer, frozen=True, kw_only=True):
     """What mixes by taps along a sequence, or around a token of any grid."""
 
     size: Annotated[Side, Letter("W")] = 3
-    """W, odd unless it is causal."""
+    """Kernel side W, odd unless it is causal."""
     dilation: Dilation = 1
-    """δ: how far apart the taps stand."""
+    """Dilation δ: the distance between the kernel's taps, in tokens."""
     causal: bool | None = None
-    """Does a token read only tokens up to itself? Where it isn't given: as the stream (a decoder is causal)."""
+    """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
 
     def in_stream(self, *, decoder: bool) -> Self:
         return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
@@ -53,21 +53,14 @@ class Convolve(Mixer, frozen=True, kw_only=True):
         words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
         return " ".join(word for word in words if word).capitalize()
 
-    def convolved(self, width: Number) -> Number:
-        """Channels that the taps read."""
-        return width
-
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One position; the (W - 1)·δ inputs before it are kept, and their zeros before the first token with them."""
         if not self.causal:
             yield from super().decoding(place)
-        for row in self.operations(alone(place)):
-            if row.path != "pad":
-                yield row
-            else:
-                yield from window(self.convolved(place.dim), self.size, self.dilation)
+        yield from decode_step(self.operations(alone(place)), place.grid.total)
 
     def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
         """Zeros before the first token, where it is causal."""
         if padded := self.taps.padded(place.grid):
-            yield move("pad", "Zeros before the tokens", padded * width)
+            kept = tuple(window(width, self.size, self.dilation))
+            yield move("pad", "Zeros before the tokens", padded * width, in_decode=kept)

@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import Mixer, Place, alone
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import move, state, through_state
+from xfcost.formulas.rows import decode_step, move, state
 from xfcost.ledger.operation import Operation
 
 
@@ -23,15 +23,15 @@ class Shifted(Mixer, frozen=True, kw_only=True):
     def shift(self, place: Place, uses: int) -> Iterator[Operation]:
         """The token before each, N·d elements written; and the mixtures, uses·d parameters, (1 + 2·uses)·N·d FLOPs."""
         elements = place.grid.total * place.dim
-        yield move("shift", "Token shift", elements)
+        kept = state("Token shift", place.dim, path="shift")
+        yield move("shift", "Token shift", elements, in_decode=(kept,))
         each = uses * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]) + FLOPS_PER_ELEMENT["add"]
         mix = Operation(path="mix", title="Mix with the token before", params=uses * place.dim, flops=elements * each)
         yield msgspec.structs.replace(mix, mixing="local", reads="2", reads_tokens=2)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """The rows of one token; the one before it is kept."""
-        for row in through_state(self.operations(alone(place)), place.grid.total):
-            yield state(row.title, place.dim, path=row.path) if row.path == "shift" else row
+        return decode_step(self.operations(alone(place)), place.grid.total)
 
     def gated(self, place: Place) -> Operation:
         """σ(r)∘x."""

@@ -15,6 +15,7 @@ from xfcost.importing.file import ConfigFile, read_config
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, nearest, printable
 from xfcost.spec.explain import explained
 from xfcost.spec.grammar import Spec
+from xfcost.spec.kinds import converted
 from xfcost.spec.load import Loaded
 from xfcost.spec.reader import read, shown_value
 from xfcost.spec.walk import Run, place
@@ -131,7 +132,7 @@ def _check(text: str, file: ConfigFile) -> None:
     """The spec must load, and every component must stand where it does."""
     data, source = read(text, f"{file.name}: the spec that it makes")
     try:
-        loaded = Loaded(msgspec.convert(data, Spec), data, source, file.name)
+        loaded = Loaded(converted(data, Spec), data, source, file.name)
     except msgspec.ValidationError as error:
         raise explained(str(error), data, source) from None
     place(loaded, Run())

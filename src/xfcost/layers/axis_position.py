@@ -22,6 +22,7 @@ class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
     binds_tables: ClassVar[bool] = True
 
     share: Share | None = None
+    """Name under which the two tables are shared; by default they are this component's own."""
 
     def check(self, place: Place) -> None:
         grid = place.grid

@@ -31,10 +31,16 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
     """
 
     pool: Literal["class_token", "mean", "none"] | TwoTokens = "mean"
+    """What is classified: the class token, the mean of all tokens, two named special tokens, or every token (`none`).
+    """
     norm: NormKind = "layer_norm"
+    """Norm before the linear map."""
     norm_after_pool: bool = False
+    """Whether the pooled vector is normalised, in place of all N tokens."""
     classes: Annotated[Rows, Letter("K")] = 1000
+    """Number of classes K."""
     bias: bool = True
+    """Whether the linear map has a bias."""
 
     def without_extra_tokens(self) -> Classifier:
         return self if self.pool == "none" else msgspec.structs.replace(self, pool="mean")
@@ -59,7 +65,6 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
 
     @property
     def distilled(self) -> bool:
-        """Are there two classifiers, one of them taught by a teacher?"""
         return not isinstance(self.pool, str)
 
     def operations(self, place: Place) -> Iterator[Operation]:

@@ -23,7 +23,7 @@ class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
     """
 
     stage: Annotated[int, msgspec.Meta(ge=1, le=2**16)]
-    """Whose output stands beside; 1 is the first."""
+    """Number of the earlier stage whose output is concatenated; 1 is the first."""
 
     @property
     def reads_stage(self) -> int | None:

@@ -9,6 +9,7 @@ from xfcost.formulas.axes import Axis, check_shift
 from xfcost.formulas.component import Joining, Place, alone
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, move
+from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import Operation
 
@@ -22,7 +23,9 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     token_wise: ClassVar[bool] = False
 
     shift: Axis | None = None
+    """Axis along which the encoder's output is shifted by one token; none by default."""
     residual: Joining | None = "none"
+    """How the result joins the residual stream; `none` by default, because the layer itself adds x."""
 
     @property
     def reads_memory(self) -> bool:
@@ -51,5 +54,5 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
         if self.shift is not None:
             raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
         kept = place.grid.total * place.dim
-        yield Operation(path="cache", title="The encoder's output", cached=kept)
+        yield Operation(path="cache", title="The encoder's output", cache=Cached(kept))
         yield from self.operations(alone(place))

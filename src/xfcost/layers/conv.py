@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import ActKind, NormKind, Place, Width
 from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_of, left_out
-from xfcost.formulas.layer import Embed
+from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, norm
@@ -32,18 +32,24 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
     It stands first in `embed`, on the pixels, or behind other layers, on a grid of one, two or three axes.
     """
 
-    anywhere: ClassVar[bool] = True
+    takes: ClassVar[tuple[Takes, ...]] = ("image", "video", "embedded")
 
     size: Annotated[Sides, Letter("W", least=2)]
+    """Kernel size W, one number for all axes or one per axis."""
     stride: Sides = 1
+    """Stride, one number for all axes or one per axis."""
     padding: Paddings | None = None
-    """Before and after, along every axis; half the kernel where it isn't given, none where kernels don't overlap."""
+    """Padding on both sides of every axis; by default half the kernel, and none where kernels do not overlap."""
     channels: Width | None = None
-    """d'; the stage's width where it isn't given."""
+    """Output channels d'; the stage's width by default."""
     groups: Annotated[Width, Letter(None)] = 1
+    """Number of channel groups g."""
     bias: bool = True
+    """Whether the convolution has a bias."""
     norm: NormKind = "none"
+    """Norm after the convolution."""
     act: ActKind | Literal["none"] = "none"
+    """Activation function after the norm."""
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)

@@ -26,8 +26,11 @@ class Dense(PerToken, frozen=True, kw_only=True, tag="dense"):
     """
 
     norm: NormKind = "none"
+    """Norm after the linear map."""
     act: ActKind | Literal["none"] = "relu"
+    """Activation function after the norm."""
     bias: bool = True
+    """Whether the linear map has a bias."""
 
     @property
     def widens(self) -> bool:

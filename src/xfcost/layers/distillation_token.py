@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.layer import Embed
@@ -17,6 +18,8 @@ class DistillationToken(Embed, frozen=True, kw_only=True, tag="distillation_toke
 
     It stands behind the class token and before the grid; a head pools it by `pool: [class_token, distillation_token]`.
     """
+
+    distillation: ClassVar[bool] = True
 
     def check(self, place: Place) -> None:
         if not place.grid.extra:

@@ -24,6 +24,7 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
     """
 
     bands: Annotated[int, msgspec.Meta(ge=1, le=2**12)] = 64
+    """Number of frequencies along each axis."""
 
     def check(self, place: Place) -> None:
         if place.grid.extra:

@@ -12,6 +12,7 @@ class Geglu(Gated, frozen=True, kw_only=True, tag="geglu"):
     """GEGLU, gated by GELU: (gelu(xW) ⊗ xV)W₂; T5 v1.1's, by GELU's tanh formula."""
 
     act: Literal["gelu", "gelu_tanh"] = "gelu"
+    """`gelu` is the exact GELU, `gelu_tanh` its tanh approximation."""
 
     @property
     def activation(self) -> ActKind:

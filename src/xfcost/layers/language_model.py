@@ -10,6 +10,7 @@ import msgspec
 from xfcost.formulas.component import NormKind, Place, Share
 from xfcost.formulas.layer import Head
 from xfcost.formulas.rows import elementwise, linear, move, norm
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import Operation
 
@@ -28,10 +29,13 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     predicts_next: ClassVar[bool] = True
 
     norm: NormKind = "layer_norm"
+    """Norm before the logits."""
     share: Share | None = None
+    """Name of the token embedding whose table computes the logits; by default the head has its own table."""
     bias: bool = False
+    """Whether the logits have a bias, V parameters."""
     scale: Literal["none", "rsqrt_dim"] = "none"
-    """Multiply by 1/√d before a tied table (T5's public code)."""
+    """`rsqrt_dim` multiplies by 1/√d before a tied table (T5's public code)."""
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
@@ -51,6 +55,5 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
             yield move("last", "Take the last position")
         head = linear("linear", "Vocabulary scores", 1 if last else n, d, place.vocabulary, bias=self.bias)
         table = d * place.vocabulary if self.share else 0
-        yield msgspec.structs.replace(
-            head, params=head.params - table, read=head.params, read_most=head.params, shared=self.share
-        )
+        read = WeightsRead(head.params, at_most=head.params)
+        yield msgspec.structs.replace(head, params=head.params - table, weights_read=read, shared=self.share)

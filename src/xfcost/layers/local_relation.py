@@ -23,10 +23,15 @@ class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation")
     """
 
     size: Annotated[WindowSide, Letter("W")] = 7
+    """Side W of the window around a position, odd."""
     share: Annotated[Width, Letter("dₖ")] = 8
+    """Channels m that share one aggregation weight."""
     stride: Side = 1
+    """Stride s along every axis."""
     norm: NormKind = "none"
+    """Norm after the layer."""
     act: ActKind | Literal["none"] = "none"
+    """Activation function after the norm."""
 
     @property
     def layer(self) -> LocalRelation:

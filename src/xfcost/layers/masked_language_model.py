@@ -27,10 +27,13 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
     """
 
     act: ActKind = "gelu"
+    """Activation function of the transform."""
     norm: NormKind = "layer_norm"
+    """Norm after the activation."""
     share: Share | None = None
+    """Name of the token embedding whose table computes the logits; by default the head has its own table."""
     next_sentence: bool = False
-    """Is the first token asked whether the second sentence follows the first?"""
+    """Whether a pooler of the first token predicts if the second sentence follows the first."""
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:

@@ -25,7 +25,7 @@ class MemoryTokens(Embed, frozen=True, kw_only=True, tag="memory_tokens"):
     """
 
     count: Annotated[int, msgspec.Meta(ge=1, le=2**16), Letter("m")]
-    """m."""
+    """Number of memory tokens m."""
 
     def check(self, place: Place) -> None:
         if place.grid.extra:

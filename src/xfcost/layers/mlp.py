@@ -33,16 +33,19 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     """
 
     ratio: Ratio = 4.0
-    """H/d, where `hidden` isn't given."""
+    """Hidden width over width, H/d, where `hidden` is not given."""
     hidden: Width | None = None
-    """H."""
+    """Hidden width H; `ratio`·d by default."""
     act: ActKind = "gelu"
+    """Activation function between the two linear maps."""
     bias: bool = True
+    """Whether the two linear maps have biases."""
     chunks: Annotated[int, msgspec.Meta(ge=1, le=2**12)] = 1
-    """k."""
+    """Number k of parts of the sequence that run one after the other, to keep fewer hidden elements in memory."""
     tokens: Literal["all", "class_token"] = "all"
+    """Whether all tokens pass through, or the class token alone (CaiT)."""
     out_width: Width | None = None
-    """The width that comes out; d where it isn't given. What joins it is then a projection of what enters."""
+    """Output width; d by default. The residual then projects x to it."""
 
     @property
     def extra_alone(self) -> bool:

@@ -17,6 +17,7 @@ from xfcost.formulas.rows import choose, elementwise, linear, move, sort
 from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -32,8 +33,11 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     count: Experts
+    """Number of groups that the experts are divided into."""
     active: Experts
+    """Number of best groups that a token's experts come from."""
     score: Literal["max", "top_two"] = "max"
+    """A group's score: that of its best expert (`max`) or the sum of its two best (`top_two`)."""
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,8 +47,9 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     count: Experts = 1
+    """Number of shared experts."""
     hidden: Width | None = None
-    """Of one of them; as the routed ones' where it isn't given."""
+    """Hidden width of one shared expert; that of the routed experts by default."""
 
 
 class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
@@ -73,21 +78,27 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
     """
 
     experts: Annotated[Experts, Letter("E")] = 8
-    """E."""
+    """Number of routed experts E."""
     active: Annotated[Experts, Letter("A")] = 2
-    """A."""
+    """Number of experts A that each token uses."""
     router: Literal["softmax", "sigmoid"] = "softmax"
+    """How the router turns logits into probabilities: a softmax over all experts, or a sigmoid for each."""
     expert: Mlp | Swiglu | Geglu = Swiglu()
+    """Feed-forward network of one expert."""
     shared: Shared | None = None
+    """Experts that every token uses beside the routed ones; none by default."""
     normalize: bool = True
-    """Do a token's A weights sum to 1?"""
+    """Whether a token's A routing weights are made to sum to 1."""
     scale: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
-    """What the weights are multiplied by (DeepSeek's routed scaling factor)."""
+    """Fixed factor of the routing weights (DeepSeek's routed scaling factor); none by default."""
     groups: Groups | None = None
+    """Groups of experts that limit the choice (DeepSeek-V2, §2.2.2); none by default."""
     correction: bool = False
-    """Is a bias, which training moves without a gradient, added to the probabilities where experts are chosen?"""
+    """Whether a bias, trained without a gradient, is added to the probabilities where experts are chosen (DeepSeek-V3,
+    §2.1.2)."""
     capacity: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
-    """C; without it no token is dropped and no slot stays empty."""
+    """Capacity factor C: an expert has ⌈C·A·N/E⌉ slots per sample. By default no token is dropped and no slot is empty.
+    """
 
     def check(self, place: Place) -> None:
         if self.active > self.experts:
@@ -177,8 +188,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
             title=f"{row.title} (experts)",
             params=every,
             idle_params=row.params * (self.experts - self.active),
-            read=lesser(chosen, every) if self.capacity is None else every,
-            read_most=every,
+            weights_read=WeightsRead(lesser(chosen, every) if self.capacity is None else every, at_most=every),
         )
 
     def _routing(self, n: Number, d: Number) -> Iterator[Operation]:

@@ -17,6 +17,7 @@ class Norm(Embed, frozen=True, kw_only=True, tag="norm"):
     token_wise: ClassVar[bool] = True
 
     norm: NormKind = "layer_norm"
+    """Which norm."""
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield from norm(self.norm, "norm", place.grid.total, place.dim)
@@ -26,7 +27,9 @@ class NormSubLayer(PerToken, frozen=True, kw_only=True, tag="norm"):
     """A norm on the stream itself, in a block: the last step of a Conformer's (Gulati et al. 2020, equation 1)."""
 
     residual: Literal["none"] = "none"
+    """Only `none`: the norm stands on the stream itself."""
     norm: NormKind = "layer_norm"
+    """Which norm."""
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield from norm(self.norm, "norm", place.grid.total, place.dim)

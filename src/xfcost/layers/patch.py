@@ -29,11 +29,14 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     projection   N·(P²·C)·d MACs, P²·C·d + d parameters, N = (H/P)·(W/P) tokens, C channels
     """
 
-    takes: ClassVar[Takes] = "image"
+    takes: ClassVar[tuple[Takes, ...]] = ("image",)
 
     size: Annotated[Side, Letter("P", least=2)]
+    """Side P of a patch, in pixels."""
     norm: NormKind = "none"
+    """Norm after the projection."""
     bias: bool = True
+    """Whether the projection has a bias."""
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(side * self.size for side in sides)

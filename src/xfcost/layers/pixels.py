@@ -17,8 +17,7 @@ class Pixels(Embed, frozen=True, kw_only=True, tag="pixels"):
     Of a video, every pixel of every frame.
     """
 
-    takes: ClassVar[Takes] = "image"
-    videos: ClassVar[bool] = True
+    takes: ClassVar[tuple[Takes, ...]] = ("image", "video")
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield move("flatten", "Pixels as tokens")

@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
-from xfcost.formulas.layer import Embed
+from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.letters import Letter
 from xfcost.ledger.errors import ComponentError
@@ -27,12 +27,16 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     Per position that leaves, k comparisons (max) or additions (mean), k the kernel's positions, padding included.
     """
 
-    anywhere: ClassVar[bool] = True
+    takes: ClassVar[tuple[Takes, ...]] = ("image", "video", "embedded")
 
     form: Literal["max", "mean"] = "max"
+    """Whether the maximum or the mean of a window is taken."""
     size: Annotated[Sides, Letter("W", least=2)] = 2
+    """Window size W, one number for all axes or one per axis."""
     stride: Sides = 2
+    """Stride, one number for all axes or one per axis."""
     padding: Paddings | None = None
+    """Padding on both sides of every axis; by default half the window, and none where windows do not overlap."""
 
     def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)

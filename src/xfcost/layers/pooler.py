@@ -22,10 +22,13 @@ class Pooler(Head, frozen=True, kw_only=True, tag="pooler"):
     """
 
     norm: NormKind = "none"
+    """Norm before the first token is taken."""
     width: Width | None = None
-    """d'; d where it isn't given."""
+    """Output width d' of the linear map; d by default."""
     act: ActKind | Literal["tanh"] = "tanh"
+    """Activation function after the linear map."""
     classes: Annotated[Rows | None, Letter("K")] = None
+    """Number of classes K of a classifier after the pooler; none by default."""
 
     def operations(self, place: Place) -> Iterator[Operation]:
         width = place.dim if self.width is None else self.width

@@ -38,15 +38,17 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
     pools: ClassVar[bool] = True
 
     count: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("k")]
-    """k."""
+    """Number of learned query vectors k (seeds, latents), which is the number of tokens that leave."""
     heads: Heads
+    """Number of attention heads h."""
     head_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """d_k; d'/h where it isn't given."""
+    """Width d_k of a head's queries and keys; d'/h by default."""
     projection_bias: bool = True
+    """Whether the query, key, value and output projections have biases."""
     output_projection: bool = True
-    """W_O; Set Transformer's public code has none."""
+    """Whether there is an output projection W_O; Set Transformer's public code has none."""
     residual: Joining = Residual(place="post")
-    """Its own; it is not taken from the stage."""
+    """How the attention's output joins the query vectors; not taken from the stage."""
 
     def inner(self, place: Place) -> Number:
         """h·d_k, the width of all heads together."""

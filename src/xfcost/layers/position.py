@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Length, Place, Width
-from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, move
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.number import Number
@@ -35,9 +35,14 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     """
 
     form: Literal["learned", "sinusoidal", "axial", "separate"] = "learned"
+    """`learned` table, fixed `sinusoidal`, one table per axis concatenated (`axial`), or time and space added
+    (`separate`)."""
     length: Annotated[Length | None, Letter("L")] = None
+    """Rows of a learned table (a language model's context length); one per token by default."""
     shape: Annotated[Annotated[list[Length], msgspec.Meta(min_length=2, max_length=4)] | None, Letter("L")] = None
+    """Of `axial`: the grid that the sequence is laid out on, one length per axis."""
     widths: Annotated[list[Width], msgspec.Meta(min_length=2, max_length=4)] | None = None
+    """Of `axial`: the width of each axis's table; together they are d."""
 
     def check(self, place: Place) -> None:
         self._check_axes(place)
@@ -84,8 +89,7 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
     def operations(self, place: Place) -> Iterator[Operation]:
         add = elementwise("add", "Add positions", "add", place.grid.total * place.dim)
         if self.form == "learned":
-            bound = self.length is None
-            yield Operation(path="table", title="Position table", params=self.rows(place) * place.dim, bound=bound)
+            yield self._table(place)
         if self.form == "separate":
             yield self._separate(place)
         for axis, (side, width) in enumerate(zip(self.shape or [], self.widths or [], strict=True)):
@@ -98,13 +102,13 @@ class Position(Embed, frozen=True, kw_only=True, tag="position"):
         """One row of the table, or one sinusoid, added."""
         if self.form not in {"learned", "sinusoidal"}:
             raise ComponentError("form", f"--mode decode: {self.form} positions are laid out for all tokens at once")
-        for row in self.operations(place):
-            work = (
-                {"flops": place.dim * FLOPS_PER_ELEMENT["add"]}
-                if row.path == "add"
-                else {"read": place.dim, "read_most": place.dim}
-            )
-            yield msgspec.structs.replace(row, **work)
+        if self.form == "learned":
+            yield self._table(place, weights_read=WeightsRead(place.dim, at_most=place.dim))
+        yield elementwise("add", "Add positions", "add", place.dim)
+
+    def _table(self, place: Place, **more: Any) -> Operation:
+        params, bound = self.rows(place) * place.dim, self.length is None
+        return Operation(path="table", title="Position table", params=params, bound=bound, **more)
 
     def _separate(self, place: Place) -> Operation:
         steps, *others = place.grid.sides

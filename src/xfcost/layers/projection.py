@@ -22,6 +22,7 @@ class Projection(Embed, frozen=True, kw_only=True, tag="projection"):
     token_wise: ClassVar[bool] = True
 
     bias: bool = True
+    """Whether the linear map has a bias."""
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid, place.out_dim

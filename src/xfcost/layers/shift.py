@@ -15,6 +15,7 @@ from xfcost.formulas.axes import Axis, check_shift
 from xfcost.formulas.component import Place, alone
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
+from xfcost.ledger.accounts import Cached, WeightsRead
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import Operation
 
@@ -28,7 +29,9 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
     """
 
     axis: Axis
+    """Axis along which tokens move by one place."""
     start: Literal["zeros", "learned"] = "zeros"
+    """What stands in the first place: zeros, or a learned vector of d parameters."""
 
     def check(self, place: Place) -> None:
         check_shift("axis", self.axis, place.grid)
@@ -43,4 +46,5 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
             raise ComponentError("axis", "--mode decode: tokens shift along the lines of a grid here; a text has one")
         for row in self.operations(alone(place)):
             read = row.params if place.grid.total == 1 else 0  # the learned start, where it is the first token's
-            yield msgspec.structs.replace(row, moved=2 * place.dim, cached=place.dim, read=read)
+            kept = {"cache": Cached(place.dim), "weights_read": WeightsRead(read)}
+            yield msgspec.structs.replace(row, moved=2 * place.dim, **kept)

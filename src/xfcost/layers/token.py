@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from xfcost.formulas.component import Place, Share, Width
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.rows import elementwise
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -20,14 +21,15 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
     With `share: name` the table is counted once, in a row of its own, whoever else uses it (tied embeddings).
     """
 
-    takes: ClassVar[Takes] = "tokens"
+    takes: ClassVar[tuple[Takes, ...]] = ("tokens",)
     token_wise: ClassVar[bool] = True
 
     dim: Width | None = None
-    """d; the stage's width where it isn't given. A sub-layer that widens takes any."""
+    """Width d of a row; the stage's width by default."""
     share: Share | None = None
+    """Name under which the table is shared, as with a head (tied embeddings); by default it is not shared."""
     scale: Literal["none", "sqrt_dim"] = "none"
-    """Multiply by √d (Vaswani et al. 2017, §3.4)."""
+    """`sqrt_dim` multiplies the embedding by √d (Vaswani et al. 2017, §3.4)."""
 
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
@@ -49,8 +51,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
             title="Token embedding",
             params=params,
             moved=place.grid.total * width,
-            read=place.grid.total * width,
-            read_most=place.vocabulary * width,
+            weights_read=WeightsRead(place.grid.total * width, at_most=place.vocabulary * width),
             shared=self.share,
         )
         if self.scale == "sqrt_dim":

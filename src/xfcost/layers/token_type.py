@@ -8,6 +8,7 @@ from typing import ClassVar
 from xfcost.formulas.component import Place, Rows
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import elementwise
+from xfcost.ledger.accounts import WeightsRead
 from xfcost.ledger.operation import Operation
 
 
@@ -20,10 +21,15 @@ class TokenType(Embed, frozen=True, kw_only=True, tag="token_type"):
     token_wise: ClassVar[bool] = True
 
     types: Rows = 2
+    """Number of token types (segments), one row of the table each."""
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         yield Operation(
-            path="lookup", title="Token type embedding", params=self.types * d, moved=n * d, read=d, read_most=d
+            path="lookup",
+            title="Token type embedding",
+            params=self.types * d,
+            moved=n * d,
+            weights_read=WeightsRead(d, at_most=d),
         )
         yield elementwise("add", "Add token types", "add", n * d)

@@ -25,9 +25,11 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
     """
 
     factor: Side
+    """How many times each token is repeated."""
     skip: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
-    """The stage whose output is added; 1 is the first."""
+    """Number of the earlier stage whose output is added; 1 is the first."""
     separate_cls: bool = True
+    """Whether the first token is [CLS], which is not repeated."""
 
     @property
     def reads_stage(self) -> int | None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
+from xfcost.ledger.accounts import MEASURED, Measured, TrainingFigures
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Timing
-from xfcost.ledger.operation import MEASURED, Operation
+from xfcost.ledger.operation import Operation
 
 
 def join(
@@ -42,8 +43,8 @@ def join(
             continue
         for quantity in ("times", *quantities):
             compare(row.path, quantity, getattr(row, quantity), getattr(match, quantity))
-        figures = {f"{account}_{quantity}": getattr(match, quantity) for quantity in quantities}
-        rows.append(msgspec.structs.replace(row, **figures))
+        figures = Measured(**{quantity: getattr(match, quantity) for quantity in quantities})
+        rows.append(msgspec.structs.replace(row, **{account: figures}))
     for path in theirs:
         compare(path, "operation", None, 1)
     agreement = _agreement(counted.agreement, differences, uncounted, account)
@@ -72,10 +73,10 @@ def with_backward(
     for row in ledger.rows:
         macs = blocks.get(row.path, [])
         later = max(macs[1:] or macs, default=0)
-        traced = msgspec.structs.replace(row, traced_backward_macs=later, kept_bytes=kept.get(row.path, 0))
-        rows.append(traced)
-        one = row.backward_macs or 0
-        if macs != [one - row.backward_saved, *(one,) * (row.times - 1)]:
+        saved, one = row.figure("backward_saved"), row.backward_macs or 0
+        figures = TrainingFigures(saved_macs=saved, traced_backward_macs=later, kept_bytes=kept.get(row.path, 0))
+        rows.append(msgspec.structs.replace(row, training=figures))
+        if macs != [one - saved, *(one,) * (row.times - 1)]:
             ours = row.times_over("backward_macs")
             found.append({"path": row.path, "quantity": "backward_macs", "counted": ours, "traced": sum(macs)})
     agreement = _agreement(ledger.agreement, found, uncounted)

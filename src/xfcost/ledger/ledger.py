@@ -6,20 +6,31 @@ Counts are Python ints from end to end, seconds and bytes are SI; rounding happe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from xfcost.ledger import display
+from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
 from xfcost.ledger.matrices import Held, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
-from xfcost.ledger.operation import COUNTED, DISPATCHED, LEARNING, MIXINGS, TRACED, TRAFFIC, Operation
+from xfcost.ledger.operation import COUNTED, MIXINGS, Operation
+from xfcost.ledger.probe import Probe
 from xfcost.ledger.training import Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Scores(NamedTuple):
+    """Attention scores of all blocks: how many the dense matmuls compute, and how many masks and patterns keep."""
+
+    computed: int
+    kept: int
+    causal: bool
+    """Is a causal mask all that leaves some out?"""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +48,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """Of `--mode generate`."""
     training: Training | None = None
     """What a step of training costs, where that was asked."""
+    probe: Probe | None = None
+    """What the running model was seen to read, where that was asked."""
 
     def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
         """The sum of `quantity` over all blocks; None where no row has it."""
@@ -74,13 +87,27 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         for row in self.rows:
             if row.matrix is not None:
                 samples = 1 if row.once else self.metadata.batch
-                yield Held(row.matrix, row.path.rpartition(".")[0], row.times, (row.heads or 1) * samples)
+                yield Held(row.matrix, row.component, row.times, (row.heads or 1) * samples)
 
     def attention_kept_bytes(self) -> int:
         """Bytes of attention matrices that training keeps: all layers', but of those worked out again one at a time."""
         again = self.part(row for row in self.rows if row.recomputed)
         kept = self.part(row for row in self.rows if not row.recomputed)
         return kept.attention_memory()["all_layers"] + again.attention_memory()["per_layer"]
+
+    def scores(self) -> Scores:
+        """Attention scores, of the rows that start an attention core and have a pattern."""
+        computed = kept = 0
+        causal = True
+        for row in self.rows:
+            if row.core is None or row.pairs is None:
+                continue
+            queries, keys, pairs = row.core.queries, row.core.keys, row.pairs
+            computed += row.core.times * queries * keys * row.times
+            kept += pairs * (row.heads or 1) * self.metadata.batch * row.times
+            dense = pairs == queries * keys
+            causal = causal and (dense or (queries == keys and 2 * pairs == queries * (queries + 1)))
+        return Scores(computed, kept, causal)
 
     @property
     def cached_bytes(self) -> int:
@@ -89,7 +116,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     def weights_read(self) -> int:
         """Weights that this pass reads: each once for the whole batch, of tables and experts those that are asked."""
-        return sum((row.params if row.read is None else row.read) * row.times for row in self.rows)
+        return sum(row.times * (row.weights_read.elements if row.weights_read else row.params) for row in self.rows)
 
     def totals(self) -> dict[str, int | None]:
         """Every total of the JSON report, raw."""

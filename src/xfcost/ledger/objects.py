@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from xfcost.ledger.operation import COUNTED, DISPATCHED, LEARNING, TRACED
+from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED
+from xfcost.ledger.operation import COUNTED
+from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.ledger.visible import json_visible
 
 if TYPE_CHECKING:
@@ -27,9 +29,31 @@ _FIELDS: Final = (
 
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:
-    """One plain dict per row, in the order of the CSV's columns."""
+    """One plain dict per row, in the order of the CSV's columns; with what a probe found, where there was one."""
+    rows = _operations(ledger)
+    if ledger.probe is not None:
+        probed = {row.path: row for row in ledger.probe.rows}
+        rows = [row | _probed_columns(probed[row["path"]]) for row in rows]
+    return rows
+
+
+def _operations(ledger: Ledger) -> list[dict[str, Any]]:
     fields = _FIELDS if ledger.training is None else (*_FIELDS, *LEARNING, "backward_saved")
-    return [{field: getattr(row, field) for field in fields} for row in ledger.rows]
+    return [{field: row.figure(field) for field in fields} for row in ledger.rows]
+
+
+def _probed_columns(row: ProbedRow) -> dict[str, Any]:
+    found = msgspec.to_builtins(row.found) or dict.fromkeys(Mixes.__struct_fields__)
+    columns = {f"probed_{name}": value for name, value in found.items()}
+    return columns | {"probed_agrees": row.agrees, "not_probed": row.reason}
+
+
+def probe_object(ledger: Ledger) -> dict[str, Any]:
+    """The key `probe`, where there was one."""
+    if ledger.probe is None:
+        return {}
+    rows = [msgspec.to_builtins(row) | {"agrees": row.agrees} for row in ledger.probe.rows]
+    return {"probe": {"exact": ledger.probe.exact, "sizes": ledger.probe.sizes, "rows": rows}}
 
 
 def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:
@@ -67,13 +91,14 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
         "attention_memory": ledger.attention_memory(),
         "by_stage": ledger.by_stage(),
         "by_mixing": {group.pop("mixing"): group for group in grouped(ledger, "mixing")},
-        "operations": records(ledger),
+        "operations": _operations(ledger),
         "agreement": msgspec.to_builtins(ledger.agreement),
         "published": ledger.published_beside_ours(),
         "published_left_out": metadata.published_left_out,
         "timing": msgspec.to_builtins(ledger.timing),
         **mode_objects(ledger),
         "training": training_object(ledger),
+        **probe_object(ledger),
         "notes": list(metadata.notes),
         "versions": metadata.versions,
     }

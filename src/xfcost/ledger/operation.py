@@ -5,10 +5,11 @@ Counts are Python ints from end to end, seconds and bytes are SI; rounding happe
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from xfcost.ledger.accounts import FIGURES, Cached, Measured, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.core import Core
 from xfcost.ledger.matrices import Matrix
 
@@ -21,27 +22,6 @@ MIXINGS: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
 COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons", "moved", "cached")
 
 
-# What a trace tells of an operation, beside how often it stands.
-MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved", "cached")
-
-
-# Of a step of training; `kept_bytes` are of all blocks together.
-LEARNING: Final = ("backward_macs", "traced_backward_macs", "kept_bytes")
-
-
-TRAFFIC: Final = ("plain_traffic_bytes", "tiled_traffic_bytes")
-
-
-TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
-
-
-# What the dispatcher sees of an operation: what ran, and not what it holds.
-RUN: Final = ("macs", "flops", "comparisons", "moved")
-
-
-DISPATCHED: Final = tuple(f"dispatched_{quantity}" for quantity in RUN)
-
-
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One operation of one block: where it stands, what it is, what it costs.
 
@@ -49,9 +29,17 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     path: str
-    """Where it stands: the YAML path of its sub-layer, then its own name (`stages.0.block.0.scores`)."""
+    """Where it stands: the YAML path of its component, then its own name (`stages.0.block.0.scores`)."""
     title: str
     """What it is, in the field's words (`Attention scores QKᵀ`)."""
+    symbol: str | None = None
+    """Its short form in a diagram (`QKᵀ`); empty where another row's says it, and its title where it is None."""
+    component: str = ""
+    """The YAML path of its component (`stages.0.block.0`)."""
+    stage: str = ""
+    block: str = ""
+    in_block: bool = False
+    """Does its component stand in a block, and not at a stem, stage entry or head?"""
     mixing: Mixing = "per-token"
     content_dependent: bool = False
     """Are the mixing weights recomputed from the input (attention), or learned and fixed?"""
@@ -75,65 +63,54 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """Of sorting and choosing (argmax, top-k, maxima); neither MACs nor FLOPs."""
     moved: int = 0
     """Elements that gathers, scatters, rolls, pads, concatenations and look-ups write."""
-    cached: int = 0
-    """Elements that it keeps of the past for the tokens to come: keys and values, or a state."""
-    cached_per_token: int = 0
-    """How many of them a further token of a sample adds; 0 where a state is rewritten, or a window is full."""
-    read: int | None = None
-    """Weights that are read, where they are not all its parameters: rows looked up, experts, a table of others."""
-    read_most: int | None = None
-    """How many of them a batch can ask for at most; where it isn't given, samples share none."""
+    backward_macs: int | None = None
+    """MACs of its backward pass; given only where it isn't 2·macs, a product for each operand's gradient."""
+    in_decode: tuple[Operation, ...] | None = None
+    """The rows that stand in its place in a decode step; itself where None. Only a component's own rows say it."""
+    cache: Cached | None = None
+    weights_read: WeightsRead | None = None
+    """The weights that it reads, where they are not all its parameters."""
     bound: bool = False
     """Are its weights' shapes bound to the input's size (a row per token, say), so that another N needs new ones?"""
     once: bool = False
     """Is it done once for the whole batch, because it works on weights alone?"""
     core: Core | None = None
     """The whole attention core that starts with this row, where it does: how often, queries, keys, width."""
-    plain_traffic_bytes: int | None = None
-    """What that core reads from and writes to main memory, every matrix kept; only where a memory level is asked."""
-    tiled_traffic_bytes: int | None = None
-    """The same, tiled for that much on-chip memory (FlashAttention)."""
+    sequential: int = 1
+    """Of its steps, how many can only run one after the other: a recurrence's tokens."""
     role: Literal["norm", "add"] | None = None
     """What it is in the residual around a sub-layer, where it is that: its norm, or the add at its end."""
     fused: bool = False
     """Is it a whole attention core as one kernel, two products that keep statistics and no matrix?"""
     recomputed: bool = False
     """Is it worked out again in the backward pass, its activations being thrown away (a reversible residual)?"""
-    backward_macs: int | None = None
-    """MACs of its backward pass; given only where it isn't 2·macs, a product for each operand's gradient."""
     takes_input: bool | None = None
     """Does it multiply its component's raw input? Where no row says, the first with parameters does.
 
     Over pixels or vectors, nothing learned having touched them, its backward pass has no gradient of that to work out.
     """
-    backward_saved: int = 0
-    """What the first of several blocks saves of these, having no gradient of the model's input to work out."""
     heads: int | None = None
     pairs: int | None = None
     """Query-key pairs per head and sample that the pattern allows; the dense product computes at least these."""
-    stage: str = ""
-    block: str = ""
     shared: str | None = None
     """The name of the shared table that this operation uses; its parameters stand in the table's own row."""
-    traced_params: int | None = None
-    traced_macs: int | None = None
-    traced_flops: int | None = None
-    traced_comparisons: int | None = None
-    traced_moved: int | None = None
-    traced_cached: int | None = None
-    traced_backward_macs: int | None = None
-    dispatched_macs: int | None = None
-    dispatched_flops: int | None = None
-    dispatched_comparisons: int | None = None
-    dispatched_moved: int | None = None
-    kept_bytes: int | None = None
-    """Activations that autograd keeps for it, in all blocks together: what an earlier row keeps already is not here."""
+    traffic: Traffic | None = None
+    """Main-memory traffic of its attention core; only where a memory level is given."""
+    training: TrainingFigures | None = None
+    """Only in a training step."""
+    traced: Measured | None = None
+    dispatched: Measured | None = None
     seconds: float | None = None
 
     @property
     def operation(self) -> str:
-        """Its own name, the last word of its path (`scores`)."""
-        return self.path.rpartition(".")[2]
+        """Its own name, the end of its path (`scores`)."""
+        return self.path.removeprefix(f"{self.component}.")
+
+    @property
+    def cached(self) -> int:
+        """Elements that it keeps of the past for the tokens to come."""
+        return self.cache.elements if self.cache else 0
 
     @property
     def matrix_entries(self) -> int:
@@ -171,15 +148,23 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         work = self.macs or self.flops or self.comparisons
         return not (work or self.params or self.attention_entries or self.shared)
 
-    def times_over(self, quantity: str) -> int | None:
-        """`quantity` for all blocks where the operation stands."""
-        value: int | None = getattr(self, quantity)
-        if value is None or quantity == "kept_bytes":
+    def figure(self, name: str) -> Any:
+        """The figure of that name: a counted one (`macs`), or an account's (`traced_macs`)."""
+        if name not in FIGURES:
+            return getattr(self, name)
+        account, field, missing = FIGURES[name]
+        figures = getattr(self, account)
+        return missing if figures is None else getattr(figures, field)
+
+    def times_over(self, name: str) -> int | None:
+        """The figure `name` for all blocks where the operation stands."""
+        value: int | None = self.figure(name)
+        if value is None or name == "kept_bytes":
             return value
-        saved = self.backward_saved if quantity in {"backward_macs", "traced_backward_macs"} else 0
+        saved = self.figure("backward_saved") if name in {"backward_macs", "traced_backward_macs"} else 0
         return value * self.times - saved
 
 
 def without_trace(row: Operation) -> Operation:
     """`row` as counted, without the figures of the other accounts."""
-    return msgspec.structs.replace(row, **dict.fromkeys((*TRACED, *DISPATCHED)))
+    return msgspec.structs.replace(row, traced=None, dispatched=None)

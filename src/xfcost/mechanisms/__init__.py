@@ -1,230 +1,68 @@
-"""The token mixers: fields are their YAML schema, docstrings their formulas, methods their pattern and cost."""
+"""The token mixers, one file per kind and named after it: `MECHANISMS` is the written list.
+
+A mechanism's fields are its YAML schema, its docstring is its formula, its methods are its pattern and its cost.
+"""
 
 from xfcost.formulas.component import Mixer
-from xfcost.mechanisms.average_pool import AveragePool
-from xfcost.mechanisms.axial import Axial
-from xfcost.mechanisms.basic import Basic
-from xfcost.mechanisms.block_sparse import BlockSparse
-from xfcost.mechanisms.blockwise import Blockwise
-from xfcost.mechanisms.bottleneck import Bottleneck
-from xfcost.mechanisms.bytenet import ByteNet
-from xfcost.mechanisms.class_attention import ClassAttention
-from xfcost.mechanisms.compressed import Compressed
-from xfcost.mechanisms.compressive import Compressive
-from xfcost.mechanisms.conv import Conv
-from xfcost.mechanisms.conv_attention import ConvAttention
-from xfcost.mechanisms.conv_mlp import ConvMlp
-from xfcost.mechanisms.conv_module import ConvModule
-from xfcost.mechanisms.convnext import ConvNext
-from xfcost.mechanisms.cross import Cross
-from xfcost.mechanisms.depthwise_conv import DepthwiseConv
-from xfcost.mechanisms.full import Full
-from xfcost.mechanisms.funnel import Funnel
-from xfcost.mechanisms.global_local import GlobalLocal
-from xfcost.mechanisms.gmlp import Gmlp
-from xfcost.mechanisms.gru import Gru
-from xfcost.mechanisms.hyena import Hyena
-from xfcost.mechanisms.inducing import Inducing
-from xfcost.mechanisms.inverted_residual import InvertedResidual
-from xfcost.mechanisms.kernel import Kernel
-from xfcost.mechanisms.local_attention import LocalAttention
-from xfcost.mechanisms.local_relation import LocalRelation
-from xfcost.mechanisms.low_rank import LowRank
-from xfcost.mechanisms.lsh import Lsh
-from xfcost.mechanisms.lstm import Lstm
-from xfcost.mechanisms.mamba import Mamba
-from xfcost.mechanisms.mamba2 import Mamba2
-from xfcost.mechanisms.mla import Mla
-from xfcost.mechanisms.non_local import NonLocal
-from xfcost.mechanisms.nystrom import Nystrom
-from xfcost.mechanisms.pooling import Pooling
-from xfcost.mechanisms.relative import Relative
-from xfcost.mechanisms.retention import Retention
-from xfcost.mechanisms.rnn import Rnn
-from xfcost.mechanisms.routing import Routing
-from xfcost.mechanisms.rwkv_channel import RwkvChannel
-from xfcost.mechanisms.rwkv_time import RwkvTime
-from xfcost.mechanisms.sagan import Sagan
-from xfcost.mechanisms.sinkhorn import Sinkhorn
-from xfcost.mechanisms.sliding import Sliding
-from xfcost.mechanisms.sparse import Sparse
-from xfcost.mechanisms.spatial_reduction import SpatialReduction
-from xfcost.mechanisms.synthesizer import Synthesizer
-from xfcost.mechanisms.token_linear import TokenLinear
-from xfcost.mechanisms.token_mlp import TokenMlp
-from xfcost.mechanisms.unfolded import Unfolded
-from xfcost.mechanisms.window import Window
-from xfcost.mechanisms.window_pooling import WindowPooling
+from xfcost.formulas.kinds import Kinds
 
-# The written list: a mechanism is known when it stands here. The contract tests read it.
-MECHANISMS: tuple[type[Mixer], ...] = (
-    Full,
-    Mla,
-    ClassAttention,
-    Cross,
-    Window,
-    Sliding,
-    GlobalLocal,
-    BlockSparse,
-    Inducing,
-    Axial,
-    Blockwise,
-    Relative,
-    Lsh,
-    Kernel,
-    Compressive,
-    LowRank,
-    Routing,
-    Nystrom,
-    Compressed,
-    Funnel,
-    Synthesizer,
-    Sparse,
-    Sinkhorn,
-    NonLocal,
-    Sagan,
-    TokenMlp,
-    TokenLinear,
-    Gmlp,
-    AveragePool,
-    ConvNext,
-    SpatialReduction,
-    Bottleneck,
-    Basic,
-    LocalAttention,
-    LocalRelation,
-    ConvMlp,
-    DepthwiseConv,
-    ConvModule,
-    ConvAttention,
-    InvertedResidual,
-    Unfolded,
-    Rnn,
-    Lstm,
-    Gru,
-    Conv,
-    ByteNet,
-    Mamba,
-    Mamba2,
-    RwkvTime,
-    RwkvChannel,
-    Retention,
-    Hyena,
-    Pooling,
-    WindowPooling,
+# kind: its class in mechanisms/KIND.py, its torch module in torch_models/mechanisms/KIND.py
+MECHANISMS: Kinds[Mixer] = Kinds(
+    __name__,
+    {
+        "full": ("Full", "FullAttention"),
+        "mla": ("Mla", "LatentAttention"),
+        "class_attention": ("ClassAttention", "ClassTokenAttention"),
+        "cross": ("Cross", "CrossAttention"),
+        "window": ("Window", "WindowAttention"),
+        "sliding": ("Sliding", "SlidingAttention"),
+        "global_local": ("GlobalLocal", "GlobalLocalAttention"),
+        "block_sparse": ("BlockSparse", "BlockSparseAttention"),
+        "inducing": ("Inducing", "InducedAttention"),
+        "axial": ("Axial", "AxialAttention"),
+        "blockwise": ("Blockwise", "BlockwiseAttention"),
+        "relative": ("Relative", "RelativeAttention"),
+        "lsh": ("Lsh", "LshAttention"),
+        "kernel": ("Kernel", "KernelAttention"),
+        "compressive": ("Compressive", "CompressiveAttention"),
+        "low_rank": ("LowRank", "LowRankAttention"),
+        "routing": ("Routing", "RoutingAttention"),
+        "nystrom": ("Nystrom", "NystromAttention"),
+        "compressed": ("Compressed", "CompressedAttention"),
+        "funnel": ("Funnel", "FunnelAttention"),
+        "synthesizer": ("Synthesizer", "SynthesizerAttention"),
+        "sparse": ("Sparse", "SparseAttention"),
+        "sinkhorn": ("Sinkhorn", "SinkhornAttention"),
+        "non_local": ("NonLocal", "NonLocalBlock"),
+        "sagan": ("Sagan", "SaganAttention"),
+        "token_mlp": ("TokenMlp", "TokenMixingMlp"),
+        "token_linear": ("TokenLinear", "TokenMixingLinear"),
+        "gmlp": ("Gmlp", "GmlpBlock"),
+        "average_pool": ("AveragePool", "AveragePooling"),
+        "convnext": ("ConvNext", "ConvNextBlock"),
+        "spatial_reduction": ("SpatialReduction", "SpatialReductionAttention"),
+        "bottleneck": ("Bottleneck", "BottleneckBlock"),
+        "basic": ("Basic", "BasicBlock"),
+        "local_attention": ("LocalAttention", "LocalSelfAttention"),
+        "local_relation": ("LocalRelation", "LocalRelationLayer"),
+        "conv_mlp": ("ConvMlp", "ConvolutionalFeedForward"),
+        "depthwise_conv": ("DepthwiseConv", "DepthwiseConvolution"),
+        "conv_module": ("ConvModule", "ConvolutionModule"),
+        "conv_attention": ("ConvAttention", "ConvolutionalAttention"),
+        "inverted_residual": ("InvertedResidual", "InvertedResidualBlock"),
+        "unfolded": ("Unfolded", "UnfoldedAttention"),
+        "rnn": ("Rnn", "RnnLayer"),
+        "lstm": ("Lstm", "LstmLayer"),
+        "gru": ("Gru", "GruLayer"),
+        "conv": ("Conv", "ConvolutionLayer"),
+        "bytenet": ("ByteNet", "ByteNetBlock"),
+        "mamba": ("Mamba", "MambaBlock"),
+        "mamba2": ("Mamba2", "Mamba2Block"),
+        "rwkv_time": ("RwkvTime", "TimeMixing"),
+        "rwkv_channel": ("RwkvChannel", "ChannelMixing"),
+        "retention": ("Retention", "MultiScaleRetention"),
+        "hyena": ("Hyena", "HyenaOperator"),
+        "pooling": ("Pooling", "PoolingAttention"),
+        "window_pooling": ("WindowPooling", "WindowPoolingAttention"),
+    },
 )
-Mechanism = (
-    Full
-    | Mla
-    | ClassAttention
-    | Cross
-    | Window
-    | Sliding
-    | GlobalLocal
-    | BlockSparse
-    | Inducing
-    | Axial
-    | Blockwise
-    | Relative
-    | Lsh
-    | Kernel
-    | Compressive
-    | LowRank
-    | Routing
-    | Nystrom
-    | Compressed
-    | Funnel
-    | Synthesizer
-    | Sparse
-    | Sinkhorn
-    | NonLocal
-    | Sagan
-    | TokenMlp
-    | TokenLinear
-    | Gmlp
-    | AveragePool
-    | ConvNext
-    | SpatialReduction
-    | Bottleneck
-    | Basic
-    | LocalAttention
-    | LocalRelation
-    | ConvMlp
-    | DepthwiseConv
-    | ConvModule
-    | ConvAttention
-    | InvertedResidual
-    | Unfolded
-    | Rnn
-    | Lstm
-    | Gru
-    | Conv
-    | ByteNet
-    | Mamba
-    | Mamba2
-    | RwkvTime
-    | RwkvChannel
-    | Retention
-    | Hyena
-    | Pooling
-    | WindowPooling
-)
-
-__all__ = [
-    "MECHANISMS",
-    "AveragePool",
-    "Axial",
-    "Basic",
-    "BlockSparse",
-    "Blockwise",
-    "Bottleneck",
-    "ByteNet",
-    "ClassAttention",
-    "Compressed",
-    "Compressive",
-    "Conv",
-    "ConvAttention",
-    "ConvMlp",
-    "ConvModule",
-    "ConvNext",
-    "Cross",
-    "DepthwiseConv",
-    "Full",
-    "Funnel",
-    "GlobalLocal",
-    "Gmlp",
-    "Gru",
-    "Hyena",
-    "Inducing",
-    "InvertedResidual",
-    "Kernel",
-    "LocalAttention",
-    "LocalRelation",
-    "LowRank",
-    "Lsh",
-    "Lstm",
-    "Mamba",
-    "Mamba2",
-    "Mechanism",
-    "Mla",
-    "NonLocal",
-    "Nystrom",
-    "Pooling",
-    "Relative",
-    "Retention",
-    "Rnn",
-    "Routing",
-    "RwkvChannel",
-    "RwkvTime",
-    "Sagan",
-    "Sinkhorn",
-    "Sliding",
-    "Sparse",
-    "SpatialReduction",
-    "Synthesizer",
-    "TokenLinear",
-    "TokenMlp",
-    "Unfolded",
-    "Window",
-    "WindowPooling",
-]

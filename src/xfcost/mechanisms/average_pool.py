@@ -28,7 +28,7 @@ class AveragePool(Mixer, frozen=True, kw_only=True, tag="average_pool"):
     """
 
     size: Annotated[int, msgspec.Meta(ge=3, le=2**16), Letter("W")] = 3
-    """W, odd."""
+    """Side W of the pooling window, odd."""
 
     def check(self, place: Place) -> None:
         check_centred(place.grid, self.size)

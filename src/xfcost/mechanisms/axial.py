@@ -40,7 +40,8 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
     """
 
     axis: Literal["row", "column", "depth", "all"]
-    """Along what: a row is the last axis of the grid, a column the one before it, depth the one before that."""
+    """Axis along which tokens attend: `row` is the grid's last axis, `column` the one before, `depth` the one before
+    that."""
 
     def axes(self, grid: Grid) -> tuple[Axis, ...]:
         """The axes along which it runs."""
@@ -89,7 +90,9 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
             return
         for axis in axes:
             for row in self._along(axis, place):
-                yield msgspec.structs.replace(row, path=f"{axis}_{row.path}", title=f"{row.title} ({axis})")
+                yield msgspec.structs.replace(
+                    row, path=f"{axis}_{row.path}", title=f"{row.title} ({axis})", symbol=None
+                )
         n, d = place.grid.tokens, place.dim
         yield elementwise("sum", "Sum over the axes", "add", (len(axes) - 1) * n * d)
 

@@ -14,6 +14,7 @@ from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causality import NeverCausal
 from xfcost.formulas.component import Place
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -46,14 +47,15 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
     because: ClassVar[str] = "the first and the last block read all tokens, and all read them"
 
     block: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("b")] = 64
-    """b: tokens of a block."""
+    """Tokens of a block, b."""
     window: Literal[3] = 3
-    """Blocks that a block reads around itself, itself included."""
+    """Blocks of the sliding window, a block itself included."""
     global_blocks: Literal[2] = 2
-    """Blocks that read all and are read by all: the first and the last."""
+    """Number of global blocks, which read all tokens and are read by all: the first and the last."""
     random_blocks: Annotated[int, msgspec.Meta(ge=0, le=2**10), Letter("r")] = 3
-    """r, for every block that is not global."""
+    """Random blocks r that every block reads unless it is global."""
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
+    """Seed of the random blocks; it does not change the cost."""
 
     def label(self) -> str:
         return "Block-sparse attention"
@@ -167,7 +169,7 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
             return
         padded = self.blocks(place.grid) * self.block
         if padded != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to {padded} for blocks of {self.block}: {padded - n} padding tokens are projected "
                 "and attended over (masked), and counted"
             )

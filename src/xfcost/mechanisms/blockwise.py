@@ -12,6 +12,7 @@ from xfcost.formulas.blocks import Blocks
 from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Length, Place, Side
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -20,7 +21,6 @@ from xfcost.ledger.operation import Mixing, Operation
 
 Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
-BOTH_SIDES = 2
 
 
 class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
@@ -47,15 +47,17 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
     """
 
     block: Annotated[Length, Letter("b")] | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2), Letter("W")]
-    """Tokens of a query block in the sequence; or its rows and columns, on a grid."""
+    """Tokens of a query block in a sequence; or its [rows, columns] on a grid."""
     before: Annotated[Margin, Letter("m")] = 0
-    """Tokens before a block of the sequence that its memory holds."""
+    """Tokens before a query block that it reads, in a sequence."""
     after: Annotated[Margin, Letter("m")] = 0
+    """Tokens after a query block that it reads, in a sequence."""
     above: Annotated[Columns, Letter("W")] = 0
-    """Rows above a block of the grid that its memory holds."""
+    """Rows above a query block that it reads, on a grid."""
     below: Annotated[Columns, Letter("W")] = 0
+    """Rows below a query block that it reads, on a grid."""
     beside: Annotated[Columns, Letter("W")] = 0
-    """Columns left, and as many right, of a block of the grid that its memory holds."""
+    """Columns on either side of a query block that it reads, on a grid."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -88,9 +90,6 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
             return Blocks((height, width), (rows, columns), (self.above, self.beside), (self.below, self.beside))
         return Blocks((1, grid.total), (1, self.block), (0, self.before), (0, self.after))
 
-    def turn(self, grid: Grid, token: int) -> int:
-        return self.blocks(grid).turn(token)
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.blocks(grid).reads(token, causal=bool(self.causal))
 
@@ -106,7 +105,9 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
         yield move("query_blocks", "Pad queries, cut into blocks", blocks.filled * inner)
         yield move("memory_blocks", "Pad keys and values, cut memory blocks", blocks.surrounded * 2 * inner)
         if place.fused:
-            yield Operation(path="mask", title="Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys)
+            yield Operation(
+                path="mask", title="Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys, symbol="mask"
+            )
         yield from attention_core(
             queries=blocks.queries,
             keys=blocks.keys,
@@ -120,7 +121,7 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
             masked=True,
             mask_in_place=True,
         )
-        yield move("merge", "Join blocks, crop")
+        yield move("merge", "Join blocks, crop", symbol="")
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -131,7 +132,9 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
         if more:
             tokens = f"{blocks.sides[1]} tokens" if flat else f"grid {sides_text(blocks.sides)}"
             block = str(blocks.queries) if flat else sides_text(blocks.block)
-            yield f"{tokens} padded to whole blocks of {block}: {more} positions more are attended over, and counted"
+            yield PaddingNote(
+                f"{tokens} padded to whole blocks of {block}: {more} positions more are attended over, and counted"
+            )
         if flat and blocks.groups == 1:
             yield "one block holds all tokens: the public Reformer would run full attention here, without a memory"
         if not (any(blocks.before) or any(blocks.after)):

@@ -44,18 +44,19 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     """
 
     width: Width | None = None
-    """w; d'/`expansion` where it isn't given."""
+    """Inner width w; d'/`expansion` by default."""
     expansion: Annotated[Width | None, Letter(None)] = None
-    """d'/w; 4 where neither is given."""
+    """Output width over inner width, d'/w; 4 by default, where `width` is not given either."""
     stride_on: Literal["1x1", "3x3"] = "3x3"
+    """Which convolution has the stride: the 3×3 (the later version) or the first 1×1 (the paper's)."""
     groups: Annotated[Width | None, Letter("h")] = None
-    """g; 1 where neither it nor `group_width` is given."""
+    """Number of groups g of the 3×3 convolution; 1 by default."""
     group_width: Annotated[Width | None, Letter("dₖ")] = None
-    """w/g."""
+    """Channels per group, w/g, in place of `groups`."""
     squeeze: Annotated[float, msgspec.Meta(gt=0, le=2**10)] | None = None
-    """r; no squeeze-and-excitation where it isn't given."""
+    """Ratio r of squeeze-and-excitation, r·d hidden units (Hu et al. 2018); none by default."""
     spatial: LocalAttention | LocalRelation | None = None
-    """A mixer in place of the 3×3 convolution. It has a `stride` of its own, which the block sets."""
+    """A mechanism in place of the 3×3 convolution; the block sets its stride."""
 
     @property
     def instead(self) -> Any:
@@ -185,7 +186,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         else:
             for row in self.instead.operations(spot):
                 # what comes into it has passed conv1
-                yield msgspec.structs.replace(row, path=f"spatial_{row.path}", takes_input=None)
+                yield msgspec.structs.replace(row, path=f"spatial_{row.path}", symbol=None, takes_input=None)
         yield normed_
 
     def notes(self, place: Place) -> Iterator[str]:

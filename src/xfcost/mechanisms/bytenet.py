@@ -8,7 +8,6 @@ from xfcost.formulas.component import Place
 from xfcost.formulas.rows import convolution, elementwise, linear, norm
 from xfcost.formulas.taps_mixer import Convolve
 from xfcost.ledger.errors import ComponentError
-from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
@@ -27,9 +26,6 @@ class ByteNet(Convolve, frozen=True, kw_only=True, tag="bytenet"):
         super().check(place)
         if place.dim % 2:
             raise ComponentError("kind", f"'bytenet' works at half the width, and {place.dim} is odd")
-
-    def convolved(self, width: Number) -> Number:
-        return width // 2
 
     def label(self) -> str:
         return f"ByteNet block, dilation {self.dilation}" if self.dilation > 1 else "ByteNet block"

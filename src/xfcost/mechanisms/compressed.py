@@ -13,6 +13,7 @@ from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import choose, elementwise, linear, move, product
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
@@ -41,13 +42,15 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
     """
 
     compression: Annotated[Span, Letter("c")] = 3
-    """c, the stride: tokens per compressed one."""
+    """Stride c of the convolution: tokens per compressed key."""
     kernel: Annotated[Span | None, Letter("c")] = None
-    """κ, tokens that go into a compressed one; c where it isn't given."""
+    """Kernel size κ of the convolution, in tokens; c by default."""
     groups: Annotated[int, msgspec.Meta(ge=1, le=2**20)] = 1
-    """g, of the convolution's channels."""
+    """Number of channel groups g of the convolution."""
     function: Literal["conv", "mean", "max"] = "conv"
+    """How tokens are compressed: a convolution, or the mean or maximum of each window."""
     null_key: bool = True
+    """Whether one learned key and value stand before the compressed ones."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -163,6 +166,8 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
     def notes(self, place: Place) -> Iterator[str]:
         first, padding = self.first_end(place.grid), self.padding(place.grid)
         if padding:
-            yield f"keys and values of the {place.grid.total} tokens are padded by {padding} at the front, and counted"
+            yield PaddingNote(
+                f"keys and values of the {place.grid.total} tokens are padded by {padding} at the front, and counted"
+            )
         if self.causal and first:
             yield f"the first block ends at token {first}, counted from 0: the tokens before it read the null key alone"

@@ -31,10 +31,11 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     """
 
     compressed_memory: Annotated[Length, Letter("m")]
-    """n_cm."""
+    """Positions n_cm of the compressed memory."""
     compression: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("c")] = 4
-    """c."""
+    """Compression rate c: positions of the memory per compressed one."""
     function: Literal["conv", "mean", "max"] = "conv"
+    """How positions are compressed: a convolution, or the mean or maximum of each window."""
 
     def label(self) -> str:
         return "Causal compressive attention" if self.causal else "Compressive attention"

@@ -28,8 +28,11 @@ class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
     """
 
     form: Literal["plain", "depthwise", "separable"] = "plain"
+    """`plain`, `depthwise`, or `separable`: depthwise, then pointwise."""
     bias: bool = True
+    """Whether the convolution has a bias."""
     act: ActKind | Literal["glu", "none"] = "none"
+    """Activation function after the convolution; `glu` gates one half of the channels by the other."""
 
     @property
     def widens(self) -> bool:

@@ -39,9 +39,9 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
     because: ClassVar[str] = "a query and a key are made of their neighbours, later ones among them"
 
     size: Annotated[Side, Letter("W")] = 3
-    """W, odd."""
+    """Kernel side W of the depthwise convolutions, odd."""
     kv_stride: Annotated[Side, Letter("R", least=2)] = 2
-    """R."""
+    """Stride R of the key and value convolutions."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -79,7 +79,9 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
         yield from self._projection("q", grid, place)
         yield from self._projection("k", keys, place)
         yield from self._projection("v", keys, place)
-        yield elementwise("scale", "Scale queries by the whole width, 1/√(h·d_k)", "multiply", grid.total * inner)
+        yield elementwise(
+            "scale", "Scale queries by the whole width, 1/√(h·d_k)", "multiply", grid.total * inner, symbol=""
+        )
         yield from attention_core(
             queries=grid.total,
             keys=keys.total,

@@ -29,14 +29,15 @@ class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
     """
 
     size: Annotated[Side, Letter("W")] = 3
-    """W, odd."""
+    """Kernel side W of the depthwise convolution, odd."""
     ratio: Ratio = 4.0
-    """H/d, where `hidden` isn't given."""
+    """Hidden width over width, H/d, where `hidden` is not given."""
     hidden: Width | None = None
-    """H."""
+    """Hidden width H; `ratio`·d by default."""
     act: ActKind = "gelu"
+    """Activation function after the convolution."""
     hidden_act: ActKind | Literal["none"] = "none"
-    """Before the convolution (a ReLU in PVT v2's linear variants, by the public code)."""
+    """Activation function before the convolution (a ReLU in PVT v2's linear variants, public code)."""
 
     def check(self, place: Place) -> None:
         check_centred(place.grid, self.size)

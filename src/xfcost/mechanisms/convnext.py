@@ -31,13 +31,15 @@ class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
     """
 
     size: Annotated[Side, Letter("W")] = 7
-    """W, odd."""
+    """Kernel side W of the depthwise convolution, odd."""
     ratio: Ratio = 4.0
-    """H/d, where `hidden` isn't given."""
+    """Hidden width over width, H/d, where `hidden` is not given."""
     hidden: Width | None = None
-    """H."""
+    """Hidden width H; `ratio`·d by default."""
     norm: NormKind = "layer_norm"
+    """Norm after the convolution."""
     act: ActKind = "gelu"
+    """Activation function between the two linear maps."""
 
     def check(self, place: Place) -> None:
         check_centred(place.grid, self.size)

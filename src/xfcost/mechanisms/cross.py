@@ -8,7 +8,7 @@ from typing import Annotated
 from xfcost.formulas.attention import reading
 from xfcost.formulas.component import MultiHead, Place, Width
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import idle
+from xfcost.formulas.rows import decode_step
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -29,9 +29,9 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     """
 
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """d_v; d_k where it isn't given."""
+    """Width d_v of a head's values; d_k by default."""
     scaled: bool = True
-    """Scores by 1/√d_k; T5's are not."""
+    """Whether scores are multiplied by 1/√d_k; T5's are not."""
 
     @property
     def reads_memory(self) -> bool:
@@ -63,14 +63,7 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One query; the memory's keys and values were worked out once, and are cached: M·h·(d_k + d_v) numbers."""
-        memory = place.memory or place.grid
-        for row in self._reading(place, 1):
-            if row.path == "kv":
-                yield idle(row)
-                kept = memory.total * (self.inner(place.dim) + self.value_inner(place.dim))
-                yield Operation(path="cache", title="Cached keys and values of the memory", cached=kept)
-            else:
-                yield row
+        return decode_step(self._reading(place, 1), place.grid.total)
 
     def _reading(self, place: Place, queries: Number) -> Iterator[Operation]:
         memory = place.memory or place.grid

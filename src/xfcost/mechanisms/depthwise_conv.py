@@ -27,7 +27,7 @@ class DepthwiseConv(Mixer, frozen=True, kw_only=True, tag="depthwise_conv"):
     """
 
     size: Annotated[Side, Letter("W")] = 3
-    """W, odd."""
+    """Kernel side W, odd."""
 
     def check(self, place: Place) -> None:
         check_centred(place.grid, self.size)

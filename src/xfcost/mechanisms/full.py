@@ -48,16 +48,17 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
     """
 
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """d_v; d_k where it isn't given."""
+    """Width d_v of a head's values; d_k by default."""
     scaled: bool = True
-    """Scores by 1/√d_k; T5's are not, its initial weights being as much smaller."""
+    """Whether scores are multiplied by 1/√d_k; T5's are not."""
     bias: Buckets | None = None
-    """What is added to the scores by the distance of two tokens."""
+    """Learned relative position bias that is added to the scores; none by default."""
     output_projection: bool = True
-    """W_O; false leaves it out (Set Transformer's public code)."""
+    """Whether there is an output projection W_O; Set Transformer's public code has none."""
     output_bias: bool | None = None
-    """Has W_O a bias? As the other projections where it isn't given (Qwen2's alone has none)."""
+    """Whether W_O has a bias; as the other projections by default."""
     talking_heads: bool = False
+    """Whether heads are mixed before and after the softmax (Shazeer et al. 2020, §2)."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -137,7 +138,7 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         """The rows between the projections; with `queries`, the last tokens', which nothing masks."""
         n, masked = place.grid.total, bool(self.causal) and queries is None
         if place.fused and masked and self.biased:
-            yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n)
+            yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n, symbol="mask")
         rows = attention_core(
             queries=n if queries is None else queries,
             keys=n,
@@ -157,18 +158,18 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
 
     def _talking(self, rows: Iterable[Operation], n: Number) -> Iterator[Operation]:
         """`rows` of an eager core, and between them how the heads talk."""
-        talk = {"scores": ("proj_l", "before the softmax"), "softmax": ("proj_w", "after the softmax")}
+        before = linear("proj_l", "Talking heads before the softmax", n * n, self.heads, self.heads)
+        after = linear("proj_w", "Talking heads after the softmax", n * n, self.heads, self.heads)
+        like = {"mixing": "global", "reads": "N", "reads_tokens": n, "heads": self.heads}
+        entries = n * n * self.heads
         for row in rows:
-            # No tile of one head is worth telling the traffic of: every head waits for all of them.
-            own = matrix(row.attention_entries, kept=True) if row.path == "scores" else row.matrix  # proj_l keeps them
-            yield msgspec.structs.replace(row, core=None, matrix=own)
-            if row.path in talk:
-                path, where = talk[row.path]
-                mixed = linear(path, f"Talking heads {where}", n * n, self.heads, self.heads)
-                like = {"mixing": row.mixing, "reads": row.reads, "reads_tokens": n, "heads": row.heads}
-                entries = n * n * self.heads
-                talked = matrix(entries, entries, kept=path == "proj_w")
-                yield msgspec.structs.replace(mixed, **like, matrix=talked)
+            if row.core is not None:  # the scores, which proj_l keeps; every head waits for all: no traffic of one tile
+                yield msgspec.structs.replace(row, core=None, matrix=matrix(entries, kept=True))
+                yield msgspec.structs.replace(before, **like, matrix=matrix(entries, entries))
+            else:
+                yield row
+            if row.matrix_kept:  # the softmax
+                yield msgspec.structs.replace(after, **like, matrix=matrix(entries, entries, kept=True))
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:

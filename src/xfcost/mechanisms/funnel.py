@@ -40,16 +40,19 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
     because: ClassVar[str] = "a pooled query stands for two tokens, and the first must not learn of the second"
 
     stride: Literal[1, 2] = 1
-    """Tokens per query."""
+    """Tokens per query: 2 pools the queries."""
     pool: Literal["mean", "max"] = "mean"
+    """Whether the mean or the maximum of two tokens is taken."""
     pool_q_only: bool = True
+    """Whether queries alone are pooled; else keys and values are too."""
     separate_cls: bool = True
-    """Is the first token [CLS], which is not pooled with others and has no position?"""
+    """Whether the first token is [CLS], which is not pooled with others and has no position."""
     truncate_seq: bool = True
-    """With a separate [CLS], leave the last token out of the pooling, so that the length stays a power of two?"""
+    """Whether the last token is left out of the pooling, with a separate [CLS], to keep the length a power of two."""
     token_types: bool = False
+    """Whether scores get a term for query and key being of one segment."""
     spacing: Length = 1
-    """Positions from one token to the next: 2 after one pooling, 4 after two."""
+    """Distance between neighbouring tokens' positions: 2 after one pooling, 4 after two."""
 
     def check(self, place: Place) -> None:
         if self.stride > 1 and (len(place.grid.sides) != 1 or place.grid.extra):

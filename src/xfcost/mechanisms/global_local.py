@@ -14,6 +14,7 @@ from xfcost.formulas.causality import NeverCausal
 from xfcost.formulas.component import Place
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, of_input
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -49,11 +50,11 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
     because: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
 
     radius: Annotated[int, msgspec.Meta(ge=1, le=2**31), Letter("w")]
-    """r."""
+    """Tokens r that a token of the text reads on each side."""
     share_projections: bool = True
-    """One query, key and value projection for all four parts?"""
+    """Whether the four parts share one query, key and value projection."""
     share_output: bool = True
-    """One output projection for both kinds of tokens?"""
+    """Whether both kinds of tokens share one output projection."""
 
     def label(self) -> str:
         return "Global-local attention"
@@ -143,7 +144,7 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
         if not place.grid.extra:
             yield "there are no global tokens here, and so only a band; {kind: memory_tokens} in `embed` makes them"
         if p != n:
-            yield (
+            yield PaddingNote(
                 f"the queries of {n} tokens are padded to {p} for blocks of {self.block}: {p - n} more are attended "
                 "for, and counted"
             )

@@ -30,12 +30,13 @@ class Gmlp(StaticGlobal, frozen=True, kw_only=True, tag="gmlp"):
     """
 
     ratio: Ratio = 6.0
-    """H/d, where `hidden` isn't given (6 in all of the paper's models for images)."""
+    """Hidden width over width, H/d, where `hidden` is not given."""
     hidden: Width | None = None
-    """H, even."""
+    """Hidden width H, even; `ratio`·d by default."""
     act: ActKind = "gelu"
+    """Activation function after the first linear map."""
     norm: NormKind = "layer_norm"
-    """Of the half that gates."""
+    """Norm of the half that becomes the gate."""
 
     def check(self, place: Place) -> None:
         check_hidden(self.hidden, self.ratio, place.dim)

@@ -19,6 +19,7 @@ class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
     gates: ClassVar[int] = 3
 
     reset: Literal["after", "before"] = "after"
+    """Whether the reset gate acts after the state's linear map (cuDNN, torch) or before it (Cho et al. 2014)."""
 
     def _without_gradient(self, units: Number) -> Number:
         """Reset before its map, the third gate's product is of r∘h, and r learns."""

@@ -39,16 +39,17 @@ class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
     """
 
     order: Annotated[int, msgspec.Meta(ge=2, le=64)] = 2
-    """o: gates, of which the last follows the last of o - 1 long convolutions."""
+    """Order o of the operator: the number of gates, with o - 1 long convolutions."""
     conv: Annotated[Side, Letter("W")] = 3
-    """W."""
+    """Kernel size W of the short convolutions, in tokens."""
     features: Annotated[int, msgspec.Meta(ge=3, le=2**16)] = 33
-    """K, odd: the time, and as many cosines as sines."""
+    """Features K of a position, odd: the time, and as many cosines as sines."""
     filter_hidden: Annotated[Width, Letter("k")] = 64
-    """F."""
+    """Hidden width F of the network that computes the filters."""
     filter_layers: Side = 2
-    """L, of hidden maps between the first and the last."""
+    """Hidden linear maps L between the first and the last of that network."""
     positions: Literal["learned", "fixed"] = "learned"
+    """Whether the positions' features are learned or fixed."""
 
     def label(self) -> str:
         return f"Hyena (order {self.order})"

@@ -45,13 +45,13 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
     because: ClassVar[str] = "every point reads all tokens, later ones too"
 
     points: Annotated[Points, Letter("k")]
-    """k."""
+    """Number of inducing points k."""
     induce: Literal["mab", "attention"] = "mab"
-    """How the points read: by a whole MAB, or by its attention MH(I, X, X) alone (as in the package isab-pytorch)."""
+    """How the points read: by a whole MAB, or by its attention MH(I, X, X) alone (package isab-pytorch)."""
     norm: NormKind = "layer_norm"
-    """Of the points' MAB; `none` is the default of the authors' code."""
+    """Norm of the points' MAB; the authors' code has none by default."""
     output_projection: bool = True
-    """W_O of both attentions; the authors' code has none."""
+    """Whether both attentions have an output projection W_O; the authors' code has none."""
 
     def check(self, place: Place) -> None:
         super().check(place)

@@ -33,12 +33,13 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
     """
 
     residual: Literal["none"] = "none"
-    """It carries its own."""
+    """Only `none`: the block has its own shortcut."""
     ratio: Ratio = 4.0
-    """H/d, where `hidden` isn't given."""
+    """Hidden width over width, H/d, where `hidden` is not given."""
     hidden: Width | None = None
-    """H."""
+    """Hidden width H; `ratio`·d by default."""
     stride: Literal[1, 2] = 1
+    """Stride s of the 3×3 convolution."""
 
     @property
     def widens(self) -> bool:

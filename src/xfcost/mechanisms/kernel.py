@@ -14,7 +14,8 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.features import EluPlusOne, RandomFeatures
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, fixed, gradients, in_all, linear, move, product, state, through_state
+from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.rows import decode_step, elementwise, fixed, gradients, in_all, linear, move, product, state
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -51,10 +52,12 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
     """
 
     features: EluPlusOne | RandomFeatures = EluPlusOne()
+    """Feature map φ of queries and keys."""
     form: Form | None = None
-    """How the causal form is computed; chunked where it isn't given."""
+    """How the causal form is computed: `parallel`, `chunked` (the default) or `recurrent`; all give the same numbers.
+    """
     chunk: Annotated[Length | None, Letter("b")] = None
-    """Tokens of a chunk c; 64 where it isn't given."""
+    """Tokens of a chunk, c, in the chunked form; 64 by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -79,9 +82,6 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
     def label(self) -> str:
         name = "Linear attention" if isinstance(self.features, EluPlusOne) else "FAVOR+"
         return f"Causal {name[0].lower() if name[1].islower() else name[0]}{name[1:]}" if self.causal else name
-
-    def steps(self, place: Place) -> Number:
-        return place.grid.total if self.scheme == "recurrent" else 1
 
     def chunks(self, grid: Grid) -> tuple[Number, Number]:
         """How many chunks of how many tokens; never more tokens than there are."""
@@ -116,20 +116,14 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         """One token on one state of m·h·(d_k + 1) numbers, in whatever form all tokens are computed."""
         if not self.causal:
             yield from super().decoding(place)
-        inner = self.inner(place.dim)
-        kept = self.features.width(inner // self.heads) * (inner + self.heads)
-        for row in through_state(self.recurrent.operations(alone(place)), place.grid.total):
-            if row.path == "join":
-                yield state("State and sum for the next token", kept, path="cache")
-            else:
-                yield row
+        yield from decode_step(self.recurrent.operations(alone(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, head_dim = place.grid.total, self.inner(place.dim) // self.heads
         m = self.features.width(head_dim)
         chunks, chunk = self.chunks(place.grid)
         if self.scheme == "chunked" and chunks * chunk != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to {chunks} chunks of {chunk}: "
                 f"{chunks * chunk - n} padding tokens are attended over, and counted"
             )
@@ -168,7 +162,7 @@ def _feature_rows(of: _Letters, *, causal: bool) -> Iterator[Operation]:
         for path, title in titles.items():
             yield Operation(path=path, title=title, flops=elements * (COSTS["elu"] + COSTS["add"]))
         return
-    yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * of.padded * of.inner)
+    yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * of.padded * of.inner, symbol="")
     project = product("project", "Random projections of queries and keys", 2 * of.padded * of.inner * of.features)
     yield gradients(project, 1)  # the features are drawn once
     if of.kind.function == "relu":
@@ -225,12 +219,15 @@ def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: 
         entries * of.features,
         attention_entries=entries,
         matrix=matrix(entries),
+        symbol=None if prefix else "QKᵀ",
         heads=of.heads,
         pairs=(groups - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
-    yield Operation(path=f"{prefix}mask", title="Mask", matrix=matrix(entries, entries, kept=True), **fixed(reach))
-    yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **reach)
+    masked = fixed(reach) | {"matrix": matrix(entries, entries, kept=True), "symbol": None if prefix else "mask"}
+    yield Operation(path=f"{prefix}mask", title="Mask", **masked)
+    weighted = reach | {"symbol": None if prefix else "AV"}
+    yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **weighted)
     flops = entries * COSTS["sum"] + (0 if prefix else of.normaliser)
     yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **fixed(reach))
 
@@ -259,8 +256,10 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
     macs, sums = of.tokens * of.features * of.inner, of.tokens * of.heads * of.features
     flops = macs * (2 + COSTS["add"])
-    yield Operation(path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **in_all(of.tokens))
+    update = Operation(path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **in_all(of.tokens))
+    yield msgspec.structs.replace(update, sequential=of.tokens)
     yield elementwise("key_sum", "Add to the sum of features", "add", sums, **fixed(in_all(of.tokens)))
     yield product("read", "Read the state φ(q)S", macs, **in_all(of.tokens))
     yield _normaliser(of)
-    yield move("join", "Put the tokens side by side", of.tokens * (of.inner + of.heads))
+    kept = state("State and sum for the next token", of.features * (of.inner + of.heads), path="cache")
+    yield move("join", "Put the tokens side by side", of.tokens * (of.inner + of.heads), in_decode=(kept,))

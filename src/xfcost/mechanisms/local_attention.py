@@ -43,11 +43,13 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
     output_projection: ClassVar[bool] = False
 
     size: Annotated[WindowSide, Letter("W")] = 7
-    """W, odd."""
+    """Side W of the window around a position, odd."""
     heads: Heads = 8
+    """Number of attention heads h."""
     position: Literal["relative", "none"] = "relative"
+    """Whether relative position embeddings are added to the keys."""
     stride: Side = 1
-    """s."""
+    """Stride s along every axis, taken by average pooling after the attention."""
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)

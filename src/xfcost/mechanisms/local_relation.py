@@ -39,11 +39,11 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     """
 
     size: Annotated[WindowSide, Letter("W")] = 7
-    """W, odd."""
+    """Side W of the window around a position, odd."""
     share: Annotated[Width, Letter("dₖ")] = 8
-    """m: channels per weight."""
+    """Channels m that share one aggregation weight."""
     stride: Side = 1
-    """s. A residual takes each s-th position of x."""
+    """Stride s along every axis."""
 
     def check(self, place: Place) -> None:
         self.windows(place.grid).check()
@@ -88,7 +88,13 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         yield from self._weights(windows, groups)
         macs = leaving * windows.places * filled
         yield product(
-            "weighted_sum", "Weighted sum AV", macs, content_dependent=True, takes_input=True, **windows.mixing
+            "weighted_sum",
+            "Weighted sum AV",
+            macs,
+            content_dependent=True,
+            takes_input=True,
+            symbol="AV",
+            **windows.mixing,
         )
         yield linear("out", "Output projection", leaving, d, d, bias=False)
 
@@ -113,12 +119,13 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
             matrix=matrix(entries),
             heads=groups,
             pairs=windows.pairs(),
+            symbol="QKᵀ",
             **content,
         )
         second, third = matrix(entries, entries), matrix(entries, 2 * entries, kept=True)
-        yield Operation(path="mask", title="Mask over the border", matrix=second, **windows.mixing)
+        yield Operation(path="mask", title="Mask over the border", matrix=second, symbol="mask", **windows.mixing)
         yield elementwise("add_prior", "Add the geometry prior", "add", entries, matrix=second, **windows.mixing)
-        yield elementwise("softmax", "Softmax", "softmax", entries, matrix=third, **content)
+        yield elementwise("softmax", "Softmax", "softmax", entries, matrix=third, symbol="softmax", **content)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         if self.stride > 1:

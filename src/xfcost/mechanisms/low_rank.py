@@ -39,7 +39,9 @@ class LowRank(NeverCausal, frozen=True, kw_only=True, tag="low_rank"):
     because: ClassVar[str] = "every projected key and value is a mixture of all tokens"
 
     rank: Annotated[Length, Letter("k")] = 256
+    """Rank k: the number of projected keys and values."""
     share: Literal["none", "headwise", "key_value", "layerwise"] = "headwise"
+    """Who shares the projections E and F: no one, a layer's heads, keys and values too, or all layers."""
 
     def label(self) -> str:
         return "Linformer attention"

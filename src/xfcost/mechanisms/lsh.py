@@ -12,6 +12,7 @@ from xfcost.formulas.causality import ApproximatelyCausal
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import choose, elementwise, gradients, linear, move, of_input, product, sort
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -47,14 +48,15 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
     leak: ClassVar[str] = "later tokens are hashed and sorted too, and move the chunks' borders"
 
     rounds: Annotated[int, msgspec.Meta(ge=1, le=1024), Letter("r")] = 4
-    """R, rounds of hashing."""
+    """Rounds of hashing R."""
     bucket: Annotated[Length, Letter("b")] = 64
-    """c, tokens of a chunk."""
+    """Tokens c of a chunk of the sorted sequence."""
     buckets: Annotated[
         Buckets | Annotated[list[Buckets], msgspec.Meta(min_length=2, max_length=8)] | None, Letter("k")
     ] = None
-    """b, or the factors of b; 2N/c where it isn't given."""
+    """Number of hash buckets b, or its factors; 2N/c by default."""
     projection_bias: bool = False
+    """Whether the query-key, value and output projections have biases."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -137,13 +139,15 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         content = reach | {"content_dependent": True}
         macs = queries * keys * inner
         own = {"attention_entries": entries, "matrix": matrix(entries, kept=True)}  # the log-sum-exp keeps them
-        yield product("scores", "Attention scores QKᵀ", macs, **own, **content)
-        yield Operation(path="mask", title="Mask", **reach)
+        yield product("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **own, **content)
+        yield Operation(path="mask", title="Mask", symbol="mask", **reach)
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
         subtracted = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
         weights = matrix(entries, entries, kept=True)
-        yield Operation(path="softmax", title="Softmax", flops=entries * subtracted, matrix=weights, **content)
-        yield product("weighted_sum", "Weighted sum AV", macs, **content)
+        yield Operation(
+            path="softmax", title="Softmax", flops=entries * subtracted, matrix=weights, symbol="softmax", **content
+        )
+        yield product("weighted_sum", "Weighted sum AV", macs, symbol="AV", **content)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
@@ -152,7 +156,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
             yield f"{n} tokens fit one chunk of {chunk}: nothing is hashed or sorted, attention is full"
             return
         if padded != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to {padded} for chunks of {chunk}: "
                 f"{padded - n} padding tokens are projected, hashed and attended over, and counted; no token reads them"
             )

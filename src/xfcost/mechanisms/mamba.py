@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-import msgspec
-
 from xfcost.formulas.arithmetic import ceil_div, lesser
 from xfcost.formulas.causality import ReadsPast, check_sequence
-from xfcost.formulas.component import Place, Side, Width
+from xfcost.formulas.component import Place, Side, Width, alone
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, linear, state, through_state, window
+from xfcost.formulas.rows import causal_depthwise, decode_step, elementwise, linear, recurrence
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
@@ -36,12 +34,13 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
     """
 
     state: Annotated[Width, Letter("k")] = 16
-    """S."""
+    """State size S per channel."""
     conv: Annotated[Side, Letter("W")] = 4
-    """W."""
+    """Kernel size W of the causal depthwise convolution, in tokens."""
     expand: Side = 2
+    """Inner channels over width, E/d."""
     rank: Width | None = None
-    """R; ⌈d/16⌉ where it isn't given."""
+    """Rank R of the step size Δ; ⌈d/16⌉ by default."""
 
     def label(self) -> str:
         return "Mamba"
@@ -57,29 +56,11 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
     def check(self, place: Place) -> None:
         check_sequence("mamba", place)
 
-    def steps(self, place: Place) -> Number:
-        return place.grid.total
-
     def operations(self, place: Place) -> Iterator[Operation]:
-        return self._rows(place.grid.total, place.dim, self.conv - 1)
-
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """One step on a state of E·S numbers, and one position of the convolution on its last W - 1 inputs."""
-        inner = self.inner(place.dim)
-        for row in through_state(self._rows(1, place.dim, 0), place.grid.total):
-            if row.path == "conv":
-                yield from window(inner, self.conv)
-            if row.path == "scan":
-                yield msgspec.structs.replace(row, moved=0)  # nothing to put side by side
-                yield state("State for the next token", inner * self.state)
-            else:
-                yield row
-
-    def _rows(self, n: Number, d: Number, behind: Number) -> Iterator[Operation]:
-        """The rows of n tokens, the convolution giving `behind` positions more."""
+        n, d = place.grid.total, place.dim
         inner, rank, states = self.inner(d), self.step_rank(d), self.state
         yield linear("in_proj", "Input and gate projections", n, d, 2 * inner, bias=False)
-        yield depthwise("conv", "Causal depthwise convolution", n + behind, (self.conv,), inner)
+        yield causal_depthwise(n, self.conv, inner)
         yield elementwise("act", "Swish", "silu", n * inner)
         yield linear("x_proj", "Projections to Δ, B, C", n, inner, rank + 2 * states, bias=False)
         yield linear("dt_proj", "Step Δ", n, rank, inner)
@@ -88,12 +69,16 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
         yield Operation(
             path="decay", title="A = -exp(A_log)", params=inner * states, flops=inner * states * work, once=True
         )
-        yield self._scan(n, inner)
+        yield recurrence(self._scan(n, inner), n, inner * states)
         each = FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]
         yield Operation(path="skip", title="Skip D∘u", params=inner, flops=n * inner * each)
         gate = FLOPS_PER_ELEMENT["silu"] + FLOPS_PER_ELEMENT["multiply"]
         yield Operation(path="gate", title="Gate", flops=n * inner * gate)
         yield linear("out_proj", "Output projection", n, inner, d, bias=False)
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One step on a state of E·S numbers, and one position of the convolution on its last W - 1 inputs."""
+        return decode_step(self.operations(alone(place)), place.grid.total)
 
     def _scan(self, tokens: Number, inner: Number) -> Operation:
         numbers = tokens * inner * self.state

@@ -10,7 +10,19 @@ from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, fixed, in_all, in_chunk, linear, move, product, state, window
+from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.rows import (
+    causal_depthwise,
+    decode_step,
+    elementwise,
+    fixed,
+    in_all,
+    in_chunk,
+    linear,
+    move,
+    product,
+    state,
+)
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -38,16 +50,17 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
     """
 
     state: Annotated[Width, Letter("k")] = 128
-    """S."""
+    """State size S per channel."""
     head_dim: Annotated[Width, Letter("dₖ")] = 64
-    """P."""
+    """Channels P of a head."""
     groups: Annotated[Heads, Letter(None)] = 1
-    """G."""
+    """Number of groups of heads G that share B and C."""
     conv: Annotated[Side, Letter("W")] = 4
-    """W."""
+    """Kernel size W of the causal depthwise convolution, in tokens."""
     expand: Side = 2
+    """Inner channels over width, E/d."""
     chunk: Annotated[Length, Letter("b")] = 256
-    """Q."""
+    """Tokens Q of a chunk."""
 
     def label(self) -> str:
         return "Mamba-2"
@@ -92,7 +105,7 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         chunks = self.chunks(place.grid)
         padded = chunks * self.chunk
         letters = _Letters(n, padded, chunks, self.chunk, heads, inner, self.state)
-        yield from self._before(n, d, self.conv - 1)
+        yield from self._before(n, d)
         yield move("pad", "Pad to whole chunks", lesser(1, padded - n) * padded * (convolved + heads))
         yield from _inside(letters)
         yield from _between(letters)
@@ -104,10 +117,7 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         d = place.dim
         inner, heads, numbers = self.inner(d), self.head_count(d), self.state * self.inner(d)
         read = in_all(place.grid.total)
-        for row in self._before(1, d, 0):
-            if row.path == "conv":
-                yield from window(self.convolved(d), self.conv)
-            yield row
+        yield from decode_step(self._before(1, d), place.grid.total)
         yield elementwise("inputs", "Inputs Δ∘u", "multiply", inner)
         yield elementwise("rates", "Exponents ΔA", "multiply", heads)
         yield product("state", "What the token adds to the state", numbers, **read)
@@ -117,11 +127,11 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         yield product("read", "Read the state by C", numbers, **read)
         yield from self._after(1, d)
 
-    def _before(self, n: Number, d: Number, behind: Number) -> Iterator[Operation]:
-        """What n tokens bring to the state space, the convolution giving `behind` positions more."""
+    def _before(self, n: Number, d: Number) -> Iterator[Operation]:
+        """What n tokens bring to the state space."""
         inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
         yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
-        yield depthwise("conv", "Causal depthwise convolution", n + behind, (self.conv,), convolved)
+        yield causal_depthwise(n, self.conv, convolved)
         yield elementwise("act", "Swish", "silu", n * convolved)
         step = n * heads * (COSTS["add"] + COSTS["softplus"])
         yield Operation(path="step", title="Step Δ = softplus(Δ + b)", params=heads, flops=step)
@@ -142,7 +152,7 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
     def notes(self, place: Place) -> Iterator[str]:
         n, chunks = place.grid.total, self.chunks(place.grid)
         if chunks * self.chunk != n:
-            yield (
+            yield PaddingNote(
                 f"{n:,} tokens padded to {chunks:,} chunks of {self.chunk}: "
                 f"{chunks * self.chunk - n:,} padding tokens are computed, and counted"
             )

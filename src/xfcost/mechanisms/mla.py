@@ -44,18 +44,20 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
     writing N tokens' keys and values out again would take N·c·h·(d_h + d_v).
     """
 
+    head_dim: Annotated[Width | None, Letter("dₖ")] = None
+    """Width d_h of a head's content columns; d/h by default."""
     kv_rank: Annotated[Width, Letter("k")]
-    """c, the width of the latent of keys and values."""
+    """Width c of the latent from which keys and values are computed."""
     rope_dim: Annotated[Width, Letter("dₖ")]
-    """d_r, the turned columns of a query and of the key that all heads share."""
+    """Rotary columns d_r of a query, and of the one key that all heads share."""
     q_rank: Annotated[Width | None, Letter("k")] = None
-    """c_q, the width of the queries' latent; without it they are projected straight from the stream."""
+    """Width c_q of the queries' latent; by default queries are projected straight from x."""
     value_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """d_v; d_h where it isn't given."""
+    """Width d_v of a head's values; d_h by default."""
     projection_bias: bool = False
-    """Biases of q_down, kv_down and out; the projections out of latents have none."""
+    """Whether q_down, kv_down and the output projection have biases; the projections out of latents have none."""
     rope_base: Annotated[float, msgspec.Meta(ge=1, le=1e12)] = 10000.0
-    """θ, as for `full`; it changes what is computed and no cost."""
+    """Base θ of RoPE's angles; it does not change the cost."""
 
     def check(self, place: Place) -> None:
         super().check(place)

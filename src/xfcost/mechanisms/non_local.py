@@ -35,12 +35,13 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
     """
 
     width: Width | None = None
-    """d'; half the width where it isn't given."""
+    """Inner width d'; d/2 by default."""
     pool: Annotated[Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)], Letter("W", least=2)] = 1
-    """Positions along every axis (or along each) of which a key and a value are made; 1 pools nothing."""
+    """Positions along every axis (or along each) that are max-pooled to one key and value; 1 pools nothing."""
     projection_bias: bool = True
+    """Whether the four 1×1 convolutions have biases."""
     norm: NormKind = "batch_norm"
-    """What follows W_z."""
+    """Norm after W_z."""
 
     def inner(self, width: Number) -> Number:
         """d'."""

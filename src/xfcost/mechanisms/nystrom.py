@@ -12,6 +12,7 @@ from xfcost.formulas.causality import NeverCausal
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, move, product
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -49,9 +50,11 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
     because: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
 
     landmarks: Annotated[Length, Letter("k")] = 64
+    """Number of landmarks m, each the mean of a segment of tokens."""
     conv: Annotated[Annotated[int, msgspec.Meta(ge=1, le=2**16)] | None, Letter("w")] = 65
-    """Tokens that the convolution over the values reads, odd; none where it is null."""
+    """Kernel size w of the depthwise convolution over the values, in tokens, odd; null leaves it out."""
     iterations: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 6
+    """Steps of the iteration that computes the pseudo-inverse (equation 11)."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -96,7 +99,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
         content: dict[str, Any] = {"mixing": "global", "content_dependent": True, "heads": h}
         few: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
         every: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
-        yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * tokens * inner)
+        yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * tokens * inner, symbol="")
         segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m}
         yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
         wide, square = h * tokens * m, h * m * m
@@ -107,7 +110,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
         answer = matrix(wide, wide + 2 * square, kept=True)
         yield product("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", wide * m, matrix=answer, **few)
         yield product("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **every)
-        yield product("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, **few)
+        yield product("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, symbol="AV", **few)
 
     def _inverse(self, reach: dict[str, Any]) -> Operation:
         """Z ← ¼Z(13I - AZ(15I - AZ(7I - AZ))), from Aᵀ over its largest column sum."""
@@ -133,7 +136,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
         if self.exact(place.grid):
             yield f"{n} tokens are no more than {self.landmarks} landmarks: attention is exact, quadratic in N"
         elif padded != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded at the front to {padded}, {self.landmarks} segments of {padded // self.landmarks}: "
                 f"{padded - n} padding tokens are projected and attended over, and counted"
             )

@@ -50,15 +50,22 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
     because: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
 
     q_size: Annotated[PerAxis, Letter("W", least=2)] = 3
+    """Kernel size of the query pooling, one number for all axes or one per axis."""
     q_stride: PerAxis = 1
+    """Stride of the query pooling, one number for all axes or one per axis."""
     kv_size: Annotated[PerAxis, Letter("W", least=2)] = 3
+    """Kernel size of the key and value pooling, one number for all axes or one per axis."""
     kv_stride: Annotated[PerAxis, Letter("l", least=2)] = 1
+    """Stride of the key and value pooling, one number for all axes or one per axis."""
     function: Literal["conv", "max", "mean"] = "conv"
+    """How tokens are pooled: a depthwise convolution, the maximum or the mean."""
     bias: Literal["none", "decomposed"] = "none"
+    """`decomposed` adds relative position biases, one term per axis (Li et al. 2022, §4.1)."""
     residual_pooling: Literal["none", "grid", "all"] = "none"
-    """Are the pooled queries added to what they read: on the grid alone, or for extra tokens too?"""
+    """Whether pooled queries are added to the attention's output: not, for the grid's tokens, or for special tokens
+    too."""
     out_width: Width | None = None
-    """d'; d where it isn't given."""
+    """Output width d'; d by default."""
 
     def check(self, place: Place) -> None:
         super().check(msgspec.structs.replace(place, dim=self.width(place)))

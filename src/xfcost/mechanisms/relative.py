@@ -45,11 +45,11 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
     """
 
     memory: Annotated[Kept, Letter("m")] = 0
-    """m."""
+    """Positions m of the memory, hidden states of the segment before."""
     memory_queries: bool = False
-    """Are queries of the memory projected too and dropped, as the public code does: m·d·h·d_k MACs more?"""
+    """Whether queries of the memory are projected too and dropped, as in the public code: m·d·h·d_k MACs more."""
     share: Share | None = None
-    """A table of u and v (2 × h·d_k) that several layers use; else every layer has its own."""
+    """Name of the table of u and v that layers with this name share; by default every layer has its own."""
     projection_bias: bool = False
 
     def label(self) -> str:

@@ -13,7 +13,9 @@ from xfcost.formulas.component import Heads, Length, Place, Width, alone, check_
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
+    decode_step,
     elementwise,
     fixed,
     in_all,
@@ -22,9 +24,8 @@ from xfcost.formulas.rows import (
     move,
     of_input,
     product,
+    recurrence,
     rotary,
-    state,
-    through_state,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
@@ -58,13 +59,15 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
     """
 
     heads: Heads
+    """Number of heads h."""
     value_dim: Width | None = None
-    """v, the values of all heads together; 2d where it isn't given."""
+    """Width v of all heads' values together; 2d by default."""
     form: Literal["parallel", "chunkwise", "recurrent"] = "parallel"
+    """How it is computed: `parallel`, `chunkwise` or `recurrent`; all give the same numbers."""
     chunk: Annotated[Length | None, Letter("b")] = None
-    """c; 512 where it isn't given."""
+    """Tokens c of a chunk in the chunkwise form; 512 by default."""
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
-    """The paper's, or the later public code's."""
+    """Norm of every head's output: layer norm (the paper) or RMS norm (the later public code)."""
 
     def label(self) -> str:
         return "Retention" if self.form == "parallel" else f"{self.form.capitalize()} retention"
@@ -101,9 +104,6 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
                 "chunk", f"there are no chunks in the {self.form} form; leave it out, or form: chunkwise"
             )
 
-    def steps(self, place: Place) -> Number:
-        return {"parallel": 1, "chunkwise": self.chunks(place.grid)[0], "recurrent": place.grid.total}[self.form]
-
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         component, spot = super().in_letters(place)
         return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), spot
@@ -112,7 +112,7 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
         n, d = place.grid.total, place.dim
         values = self.values(d)
         yield of_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
-        yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d)
+        yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d, symbol="")
         yield rotary(n, 2 * d)
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
         letters = _Letters(n, chunks * chunk, chunks, chunk, self.heads, d, values)
@@ -129,12 +129,7 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One step on h states of d_k·d_v numbers, in whatever form all tokens are computed."""
-        for row in through_state(self.recurrent.operations(alone(place)), place.grid.total):
-            if row.path == "scan":
-                yield msgspec.structs.replace(row, moved=0)  # nothing to put side by side
-                yield state("State for the next token", self.carried(place.dim))
-            else:
-                yield row
+        return decode_step(self.recurrent.operations(alone(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, (chunks, chunk) = place.grid.total, self.chunks(place.grid)
@@ -143,11 +138,11 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
         elif self.form == "chunkwise" and chunks == 1:
             yield f"one chunk holds all {n:,} tokens: this costs what the parallel form does, quadratic in N"
         elif self.form == "chunkwise" and chunks * chunk != n:
-            yield (
+            yield PaddingNote(
                 f"{n:,} tokens padded to {chunks:,} chunks of {chunk}: "
                 f"{chunks * chunk - n:,} padding tokens are computed, and counted"
             )
-        steps = "" if self.form == "parallel" else f"{self.steps(place):,} sequential steps; "
+        steps = "" if self.form == "parallel" else f"{chunks if self.form == 'chunkwise' else n:,} sequential steps; "
         yield (
             f"{steps}token by token, all that was read is carried in a state of {self.carried(place.dim):,} numbers, "
             "whatever N is"
@@ -175,13 +170,16 @@ def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
         of.padded * of.chunk * of.width,
         attention_entries=entries,
         matrix=matrix(entries),
+        symbol=None if prefix else "QKᵀ",
         heads=of.heads,
         pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
         **reach,
     )
     weighed = reach | {"matrix": matrix(entries, entries, kept=True)}
     yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **fixed(weighed))
-    yield product(f"{prefix}weighted_sum", "Weighted sum of the values", of.padded * of.chunk * of.values, **reach)
+    macs = of.padded * of.chunk * of.values
+    summed = reach | {"symbol": None if prefix else "AV"}
+    yield product(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
 
 
 def _parallel(of: _Letters) -> Iterator[Operation]:
@@ -208,6 +206,7 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
     yield Operation(
         path="carry",
         title="States before the chunks",
+        sequential=of.chunks,
         flops=numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=numbers,
         **fixed(in_all(of.tokens)),
@@ -218,8 +217,9 @@ def _chunkwise(of: _Letters) -> Iterator[Operation]:
 
 
 def _recurrent(of: _Letters) -> Iterator[Operation]:
-    numbers = of.tokens * (of.width // of.heads) * of.values
-    yield Operation(
+    carried = (of.width // of.heads) * of.values
+    numbers = of.tokens * carried
+    scan = Operation(
         path="scan",
         title="Recurrent retention",
         macs=2 * numbers,
@@ -227,3 +227,4 @@ def _recurrent(of: _Letters) -> Iterator[Operation]:
         moved=of.tokens * of.values,
         **in_all(of.tokens),
     )
+    yield recurrence(scan, of.tokens, carried)

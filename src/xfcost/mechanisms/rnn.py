@@ -14,6 +14,7 @@ class Rnn(Recurrent, frozen=True, kw_only=True, tag="rnn"):
     gates: ClassVar[int] = 1
 
     act: Literal["tanh", "relu"] = "tanh"
+    """Activation function of the cell."""
 
     def work(self) -> int:
         return FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT[self.act]

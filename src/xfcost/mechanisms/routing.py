@@ -14,6 +14,7 @@ from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import gradients, linear, move, of_input, product, sort, unit_length
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -62,17 +63,17 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
 
     clusters: Annotated[Length | None, Letter("k")] = None
-    """k; √N where neither it nor `window` is given, N/w where only `window` is."""
+    """Number of clusters k; by default N/w, or √N where `window` is not given either."""
     window: Annotated[Length | None, Letter("w")] = None
-    """w, tokens of a cluster; N/k where it isn't given. Never more than N."""
+    """Tokens w of a cluster, at most N; N/k by default."""
     shared_qk: bool = False
-    """Are the keys the queries, of length 1? A token then reads itself only where there is nothing else to read."""
+    """Whether keys are the queries, of length 1; a token then reads itself only where it can read nothing else."""
     memory_keys: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
-    """Learned keys and values of every cluster, which all its queries read. At least 1 where causality needs it."""
+    """Learned keys and values of every cluster, which all its queries read."""
     local_heads: Annotated[int, msgspec.Meta(ge=0, le=2**16), Letter("h")] = 0
-    """How many of the heads read their neighbourhood in place of clusters."""
+    """Number of heads that read their block and its neighbours in place of clusters."""
     local_window: Annotated[Length | None, Letter("b")] = None
-    """b, tokens of a block of the local heads; `window` where it isn't given."""
+    """Tokens b of a block of the local heads; `window` by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -156,7 +157,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         reach = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": clusters.window, "heads": heads}
         masked = bool(self.causal) or self.shared_qk
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", **reach)
+            yield Operation(path="mask", title="Mask", symbol="mask", **reach)
         for row in attention_core(
             queries=clusters.window,
             keys=clusters.window + memories,
@@ -242,4 +243,6 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
             yield f"{self.memories()} memory key(s) and value(s) per cluster: parameters depend on how many there are"
         padded = round_up(n, self.block())
         if self.local_heads and padded != n:
-            yield f"local heads pad {n} tokens to {padded}, whole blocks of {self.block()}; the padding is counted"
+            yield PaddingNote(
+                f"local heads pad {n} tokens to {padded}, whole blocks of {self.block()}; the padding is counted"
+            )

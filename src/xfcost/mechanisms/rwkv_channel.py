@@ -25,6 +25,7 @@ class RwkvChannel(Shifted, frozen=True, kw_only=True, tag="rwkv_channel"):
     """
 
     hidden: Width | None = None
+    """Hidden width H; 4d by default."""
 
     def label(self) -> str:
         return "RWKV channel mixing"

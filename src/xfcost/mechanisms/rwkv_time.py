@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from xfcost.formulas.causality import check_sequence
 from xfcost.formulas.component import Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import linear, state
+from xfcost.formulas.rows import linear, recurrence
 from xfcost.formulas.token_shift import Shifted
-from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
@@ -35,9 +32,6 @@ class RwkvTime(Shifted, frozen=True, kw_only=True, tag="rwkv_time"):
     def check(self, place: Place) -> None:
         check_sequence("rwkv_time", place)
 
-    def steps(self, place: Place) -> Number:
-        return place.grid.total
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         yield from self.shift(place, uses=3)
@@ -45,7 +39,7 @@ class RwkvTime(Shifted, frozen=True, kw_only=True, tag="rwkv_time"):
             yield linear(name, f"{name.capitalize()} projection", n, d, d, bias=False)
         work = FLOPS_PER_ELEMENT["exp"] + FLOPS_PER_ELEMENT["multiply"]
         yield Operation(path="decay", title="Decay w = -exp(·)", params=d, flops=d * work, once=True)
-        yield Operation(
+        wkv = Operation(
             path="wkv",
             title="WKV recurrence",
             params=d,
@@ -57,17 +51,9 @@ class RwkvTime(Shifted, frozen=True, kw_only=True, tag="rwkv_time"):
             reads_tokens=n,
             content_dependent=True,
         )
+        yield recurrence(wkv, n, 3 * d)  # numerator, denominator and largest exponent
         yield self.gated(place)
         yield linear("output", "Output projection", n, d, d, bias=False)
-
-    def decoding(self, place: Place) -> Iterator[Operation]:
-        """One step from numerator, denominator and largest exponent, a number each per channel."""
-        for row in super().decoding(place):
-            if row.path == "wkv":
-                yield msgspec.structs.replace(row, moved=0)  # nothing to put side by side
-                yield state("State for the next token", 3 * place.dim)
-            else:
-                yield row
 
     def notes(self, place: Place) -> Iterator[str]:
         yield (

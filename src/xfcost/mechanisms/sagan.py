@@ -39,13 +39,13 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     """
 
     reduction: Annotated[Width, Letter(None)] = 8
-    """r: queries and keys are d/r wide."""
+    """Reduction r: queries and keys are d/r wide."""
     value_reduction: Annotated[Width, Letter(None)] = 8
-    """s: values are d/s wide."""
+    """Reduction s of the values, which are d/s wide."""
     output_projection: bool = True
-    """v, from d/s back to d."""
+    """Whether the output map v brings d/s back to d."""
     pool: Annotated[Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)], Letter("W", least=2)] = 1
-    """Positions along every axis (or along each) that share a key and a value; 1 pools nothing."""
+    """Positions along every axis (or along each) that are max-pooled to one key and value; 1 pools nothing."""
 
     def keys(self, grid: Grid) -> PooledKeys:
         """What keys and values stand for."""

@@ -13,6 +13,7 @@ from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import fixed, linear, move, product
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -49,13 +50,13 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
     """
 
     block: Annotated[Length, Letter("b")] = 64
-    """b, tokens of a block."""
+    """Tokens b of a block."""
     iterations: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 5
-    """Of rows and columns; none where it is causal."""
+    """Sinkhorn iterations over rows and columns; the causal form has none."""
     temperature: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 0.75
-    """Of the sorting; lower is closer to a permutation."""
+    """Temperature of the sorting; lower is closer to a permutation."""
     sortcut: Annotated[Length | None, Letter("k")] = None
-    """k, how many sorted blocks all queries read; None: each reads its own and its sorted block."""
+    """Sorted blocks k that all queries read (SortCut); by default each reads its own block and its sorted one."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -147,7 +148,7 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         if not cut:
             yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner)
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", reads_tokens=keys, **reach)
+            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", **reach)
         yield from attention_core(
             queries=blocks * b if cut else b,
             keys=keys,
@@ -165,7 +166,9 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         yield from super().notes(place)
         n, blocks, b = place.grid.total, self.blocks(place.grid), self.block
         if self.padded(place.grid):
-            yield f"{n} tokens padded to {blocks * b}, whole blocks of {b}, once they are projected; padding is counted"
+            yield PaddingNote(
+                f"{n} tokens padded to {blocks * b}, whole blocks of {b}, once they are projected; padding is counted"
+            )
         if self.sortcut:
             yield f"{self.sorted_blocks(place.grid)} of {blocks} sorted blocks are read; scoring blocks stays N²·d/b²"
         else:

@@ -13,7 +13,9 @@ from xfcost.formulas.band import Band, band_pairs
 from xfcost.formulas.component import Place
 from xfcost.formulas.grouped import Grouped
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import cache, idle, linear, move, of_input
+from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -51,15 +53,15 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
     """
 
     position: Literal["none", "rope"] = "none"
-    """`rope` turns queries and keys by their positions."""
+    """`rope` rotates queries and keys by their positions."""
     window: Annotated[int, msgspec.Meta(ge=2, le=2**31), Letter("w")]
-    """w, even."""
+    """Window w, even: w/2 tokens on each side; in the causal form w tokens, the token itself included."""
     dilation: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 1
-    """δ: the distance between the tokens that are read."""
+    """Dilation δ: the distance between the tokens that are read."""
     global_tokens: Annotated[int, msgspec.Meta(ge=0, le=2**31), Letter("g")] = 0
-    """g, the first ones of the sequence; there are none in the causal form."""
+    """Number of global tokens g, the first of the sequence; none in the causal form."""
     global_projections: bool | None = None
-    """Three projections for global tokens; where it isn't given: where there are any."""
+    """Whether global tokens have projections of their own; by default true where there are global tokens."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -165,7 +167,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
             yield idle(kv)
         kept = cache("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
         full = rows == self.window  # a token more takes the place of the oldest
-        yield msgspec.structs.replace(kept, cached_per_token=0) if full else kept
+        yield msgspec.structs.replace(kept, cache=Cached(kept.cached)) if full else kept
         keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
         yield from attention_core(
             queries=1,
@@ -227,7 +229,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         yield from super().notes(place)
         if p != n:
             whole = f"windows of {self.window}" + (f", {self.dilation} apart" if self.dilation > 1 else "")
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to {p} for {whole}: {p - n} padding tokens are projected and attended over "
                 "(masked), and counted"
             )

@@ -12,6 +12,7 @@ from xfcost.formulas.blocks import Blocks, squares
 from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Length, Place, Width
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, move, product
 from xfcost.ledger.core import Core
 from xfcost.ledger.errors import ComponentError
@@ -48,13 +49,16 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
     """
 
     pattern: Literal["strided", "fixed"]
+    """`strided` or `fixed` (Child et al. 2019, §4.3)."""
     stride: Annotated[Length, Letter("l")]
-    """l."""
+    """Stride l, the tokens of a block."""
     summary: Annotated[Length | None, Letter("c")] = None
-    """c, cells at the end of every block that all later tokens read; of the fixed pattern alone."""
+    """Cells c at the end of every block that later tokens read; of the fixed pattern alone."""
     integration: Literal["local", "long", "merged", "heads"] = "merged"
+    """How the two factors are used: one alone (`local`, `long`), one softmax over both (`merged`), or half the heads
+    each."""
     key_dim: Annotated[Width | None, Letter("dₖ")] = None
-    """Width of a head's queries and keys (half its values' in the CIFAR-10 model); d_k where it isn't given."""
+    """Width of a head's queries and keys, where it differs from its values'; d_k by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -215,7 +219,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         mixing = {factor: self._mixing(factor, blocks) | {"heads": h} for factor in factors}
         entries = {factor: prod(self.products(factor, blocks)) for factor in factors}
         yield self._memory_blocks("memory_blocks", place, blocks)
-        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", blocks.padded * self.key_inner(d))
+        yield elementwise("scale", "Scale queries 1/√d_k", "multiply", blocks.padded * self.key_inner(d), symbol="")
         before: Number = 0
         for factor in factors:
             doubly, own = self.overlap(n) if factor == "long" else 0, h * entries[factor]
@@ -240,7 +244,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         joined = h * sum(entries.values())
         yield move("join", "Join scores of both factors", joined, matrix=matrix(joined, joined), **both)
         weights = both | {"content_dependent": True, "matrix": matrix(joined, 2 * joined, kept=True)}
-        yield elementwise("softmax", "Softmax", "softmax", joined, **weights)
+        yield elementwise("softmax", "Softmax", "softmax", joined, symbol="softmax", **weights)
         for factor in factors:
             macs, title = entries[factor] * self.inner(d), f"Weighted sum AV ({factor})"
             yield product(f"{factor}_weighted_sum", title, macs, content_dependent=True, **mixing[factor])
@@ -269,7 +273,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         yield from super().notes(place)
         n, blocks = place.grid.total, self.blocks(place.grid)
         if blocks.padded != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to whole blocks of {self.stride}: "
                 f"{blocks.padded - n} positions more are attended over, and counted"
             )

@@ -49,9 +49,9 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
     because: ClassVar[str] = "a key stands for a patch of tokens, later ones among them"
 
     reduction: Annotated[Side, Letter("R", least=2)] = 1
-    """R."""
+    """Reduction R of the key and value grid along each side."""
     pooled: Side | None = None
-    """P, the pooled grid's side."""
+    """Side P of the grid that keys and values are average-pooled to (linear SRA, PVT v2); none by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)

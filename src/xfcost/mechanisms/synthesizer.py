@@ -50,11 +50,13 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
     """
 
     form: Literal["dense", "random", "factorized_dense", "factorized_random"] = "dense"
+    """How the attention matrix is computed (Tay et al. 2021, Table 1)."""
     trainable: bool = True
+    """Whether a random matrix is learned, or drawn once and fixed."""
     factor: Annotated[Length | None, Letter("k")] = None
-    """a, which divides N; the divisor nearest below √N where it isn't given."""
+    """Of `factorized_dense`: a factor a of N; by default the divisor nearest below √N."""
     rank: Annotated[Rank | None, Letter("k")] = None
-    """k of factorized_random; 8 where it isn't given."""
+    """Of `factorized_random`: the rank k; 8 by default."""
 
     def check(self, place: Place) -> None:
         super().check(place)
@@ -98,11 +100,15 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         entries = self.heads * n * n
         before = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
-            yield Operation(path="mask", title="Mask", once=once, matrix=matrix(entries, before), **reach)
+            yield Operation(
+                path="mask", title="Mask", once=once, matrix=matrix(entries, before), symbol="mask", **reach
+            )
             before = entries
         weights = matrix(entries, before, kept=alone or self.trainable)
-        yield elementwise("softmax", "Softmax", "softmax", entries, once=once, matrix=weights, **reach)
-        weighted = product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, **reach)
+        yield elementwise(
+            "softmax", "Softmax", "softmax", entries, once=once, matrix=weights, symbol="softmax", **reach
+        )
+        weighted = product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **reach)
         yield weighted if self.trainable else gradients(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 

@@ -19,6 +19,7 @@ class TokenLinear(StaticGlobal, frozen=True, kw_only=True, tag="token_linear"):
     """
 
     bias: bool = True
+    """Whether the linear map has a bias."""
 
     def label(self) -> str:
         return "Token-mixing linear"

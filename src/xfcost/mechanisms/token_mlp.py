@@ -25,9 +25,11 @@ class TokenMlp(StaticGlobal, frozen=True, kw_only=True, tag="token_mlp"):
     """
 
     hidden: Annotated[Width, Letter("k")]
-    """k."""
+    """Hidden units k, independent of N (the paper's D_S)."""
     act: ActKind = "gelu"
+    """Activation function between the two linear maps."""
     bias: bool = True
+    """Whether the two linear maps have biases."""
 
     def label(self) -> str:
         return "Token-mixing MLP"

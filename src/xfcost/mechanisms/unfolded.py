@@ -35,7 +35,7 @@ class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):
     because: ClassVar[str] = "a token reads its place of all patches, of those behind it too"
 
     patch: Annotated[Side, Letter("P")] = 2
-    """P."""
+    """Side P of a patch, in tokens."""
 
     def check(self, place: Place) -> None:
         super().check(place)

@@ -14,6 +14,7 @@ from xfcost.formulas.attention import attention_core
 from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
 from xfcost.formulas.cosine import scaled_cosine
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.position_bias import log_cpb, relative_table
 from xfcost.formulas.rows import linear, move, of_input, power
 from xfcost.ledger.errors import ComponentError
@@ -42,16 +43,21 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
     """
 
     heads: Heads
+    """Number of attention heads h."""
     size: Annotated[Side, Letter("W")] = 7
+    """Side W of a window, in tokens."""
     shift: Annotated[int, msgspec.Meta(ge=0, le=2**16)] = 0
+    """Tokens by which windows are shifted along each axis (SW-MSA); 0 for none."""
     score: Literal["dot", "cosine"] = "dot"
-    """QKᵀ/√d_k, or cos(q, k)/τ with a learned temperature per head."""
+    """`dot` QKᵀ/√d_k, or `cosine` cos(q, k)/τ with a learned temperature per head (Swin V2)."""
     bias: Literal["relative", "log_cpb", "none"] = "relative"
+    """Position bias: a `relative` table, `log_cpb` computed by a small network (Swin V2), or none."""
     projection_bias: bool = True
+    """Whether the query, key, value and output projections have biases."""
     key_bias: bool = True
-    """Has K's projection a bias, where the others have one? In Swin V2 it has none."""
+    """Whether the key projection has a bias where the others have one; in Swin V2 it has none."""
     output_bias: bool | None = None
-    """Has W_O a bias? As the other projections where it isn't given."""
+    """Whether W_O has a bias; as the other projections by default."""
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
@@ -115,14 +121,14 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         padded = self.padded(place.grid)
         rolled = padded.tokens * d if any(self.shifts(place.grid)) else 0
         filled = padded.tokens * d if padded.sides != place.grid.sides else 0
-        yield move("partition", "Pad, roll, cut into windows", filled + rolled)
+        yield move("partition", "Pad, roll, cut into windows", filled + rolled, symbol="")
         yield from self._projections(padded.tokens, d)
         yield from self._biases(place.grid)
         if self.score == "cosine":
             yield from scaled_cosine(padded.tokens, self.heads, d)
         yield from self._core(place, sides)
         yield linear("out", "Output projection W_O", padded.tokens, d, d, bias=self.biased_output)
-        yield move("merge", "Join windows, roll back, crop", rolled)
+        yield move("merge", "Join windows, roll back, crop", rolled, symbol="")
 
     def _projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
         if self.key_bias:
@@ -146,7 +152,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         window, reads = prod(sides), power("W", len(sides))
         masked = self.shift > 0
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window)
+            yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, symbol="mask")
         yield from attention_core(
             queries=window,
             keys=window,
@@ -169,7 +175,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             yield self._clipping(place.grid)
         if padded.sides != place.grid.sides:
             more = padded.tokens - place.grid.tokens
-            yield (
+            yield PaddingNote(
                 f"grid {sides_text(place.grid.sides)} padded to {sides_text(padded.sides)} "
                 f"for windows of {sides_text(window)}: "
                 f"{more} padding tokens are projected and attended over, and counted"

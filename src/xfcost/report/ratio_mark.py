@@ -13,7 +13,7 @@ from xfcost.report.figure import INK
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Drawing
 
-    from xfcost.report.plot import Line
+    from xfcost.report.chart import Line
 
 # A smaller ratio leaves no room for an arrow between the lines.
 _LEAST = 1.5

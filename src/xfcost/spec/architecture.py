@@ -6,20 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from xfcost.formulas.component import Component, Joining, Logits, Place
+from xfcost.formulas.component import Component, Joining, Place
 from xfcost.formulas.layer import Enter, Head
 from xfcost.ledger.grid import Grid
+from xfcost.ledger.options import Execution, Logits, Mode
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.order import Order
-
-# How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
-Execution = Literal["eager", "fused"]
-
-# What is run: all N tokens at once (`forward`; `prefill`, where a cache is kept for what follows); one token more, N
-# with it, whose past is cached (`decode`); `generate`, a prefill, then token after token; a step of training (`train`).
-Mode = Literal["forward", "prefill", "decode", "generate", "train"]
 
 # Modes that take in a prompt, after which one token is wanted: by default they compute its last position's logits.
 PROMPTED: Final[tuple[Mode, ...]] = ("prefill", "generate")
@@ -32,6 +26,20 @@ class Part(NamedTuple):
     component: Component
     place: Place
     residual: Joining = "none"
+
+
+class StandingPart(NamedTuple):
+    """A part, where a report groups its rows, and how often it stands."""
+
+    part: Part
+    stage: str
+    block: str
+    """The labels of its stage and block."""
+    times: int = 1
+    in_block: bool = False
+    """Does it stand in a block, and not at a stem, stage entry or head?"""
+    idle: bool = False
+    """Does it belong to a stream that does not run?"""
 
 
 class Block(NamedTuple):
@@ -74,6 +82,11 @@ class Stream(NamedTuple):
     embed: tuple[Part, ...]
     stages: tuple[Stage, ...]
 
+    @property
+    def name(self) -> str | None:
+        """`encoder` or `decoder`; None of a model that is one stream."""
+        return self.path.rstrip(".") or None
+
     def parts(self) -> Iterator[Part]:
         """Every part once, in the order in which each first runs; the ends of reversible stages have nothing of it."""
         yield from self.embed
@@ -81,6 +94,21 @@ class Stream(NamedTuple):
             yield from stage.enter
             for block in stage.blocks:
                 yield from block.parts
+
+    def standing(self) -> Iterator[StandingPart]:
+        """Every part once, stage by stage, with the labels that reports group rows by."""
+        stem = f"{self.name} embed" if self.name else "embed"
+        for part in self.embed:
+            yield StandingPart(part, stem, stem)
+        for stage in self.stages:
+            for part in stage.enter:
+                yield StandingPart(part, stage.label, f"{stage.label} · enter")
+            for block in stage.blocks:
+                for part in block.parts:
+                    label = f"{stage.label} · {block.label}"
+                    yield StandingPart(part, stage.label, label, block.times, in_block=True)
+            if stage.exit:
+                yield StandingPart(stage.exit, stage.label, f"{stage.label} · exit")
 
     @property
     def grid(self) -> Grid:
@@ -114,22 +142,13 @@ class Architecture(NamedTuple):
     as_written: bool = True
     """Is it one forward of the spec at its own size and a batch of 1, as its published figures mean it?"""
 
-    def parts(self) -> Iterator[tuple[Part, str, str, int]]:
-        """Every part once, in the order it runs: (part, stage label, block label, times)."""
+    def parts(self) -> Iterator[StandingPart]:
+        """Every part once, in the order it runs."""
         for stream in self.streams:
-            embed = f"{stream.path[:-1]} embed" if stream.path else "embed"
-            for part in stream.embed:
-                yield part, embed, embed, 1
-            for stage in stream.stages:
-                for part in stage.enter:
-                    yield part, stage.label, f"{stage.label} · enter", 1
-                for block in stage.blocks:
-                    for part in block.parts:
-                        yield part, stage.label, f"{stage.label} · {block.label}", block.times
-                if stage.exit:
-                    yield stage.exit, stage.label, f"{stage.label} · exit", 1
+            runs = self.mode != "decode" or stream is self.streams[-1]
+            yield from stream.standing() if runs else (one._replace(idle=True) for one in stream.standing())
         if self.head:
-            yield self.head, "head", "head", 1
+            yield StandingPart(self.head, "head", "head")
 
     @property
     def logits(self) -> Logits | None:
@@ -142,10 +161,6 @@ class Architecture(NamedTuple):
     def running(self) -> tuple[Stream, ...]:
         """The streams that run: all of them, but of a decoding encoder-decoder the decoder alone."""
         return self.streams[-1:] if self.mode == "decode" else self.streams
-
-    def idle(self, part: Part) -> bool:
-        """Does it belong to a stream that does not run?"""
-        return any(part.path.startswith(stream.path) for stream in self.streams if stream not in self.running)
 
     @property
     def grid(self) -> Grid:

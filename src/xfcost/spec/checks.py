@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from xfcost.formulas.component import Component, Joining, Logits, Place, Residual, SubLayer, tag_of
-from xfcost.formulas.recurrent import Recurrent
+from xfcost.formulas.component import Component, Joining, Mixer, Place, Residual, SubLayer, tag_of
+from xfcost.formulas.layer import Embed
 from xfcost.layers import EMBEDS
-from xfcost.layers.classifier import Classifier
-from xfcost.layers.distillation_token import DistillationToken
 from xfcost.ledger.errors import ComponentError, UsageError
+from xfcost.ledger.options import Logits, Mode
 from xfcost.ledger.units import number_text
-from xfcost.spec.architecture import PROMPTED, Mode, Part, Stream
+from xfcost.spec.architecture import PROMPTED, Part, Stream
 from xfcost.spec.grammar import AnyInput, Spec
 from xfcost.spec.reader import Source, YamlPath
 from xfcost.spec.schedule import MOST_BLOCKS
@@ -134,9 +133,13 @@ def check_starts(streams: Sequence[Stream], source: Source) -> None:
 def _recurrent(stream: Stream) -> Iterator[Any]:
     """The parts of its recurrent layers, in the order they run."""
     for stage in stream.stages:
-        found = [[part for part in block.parts if isinstance(part.component, Recurrent)] for block in stage.blocks]
+        found = [[part for part in block.parts if _takes_state(part.component)] for block in stage.blocks]
         for index in stage.order if any(found) else ():
             yield from found[index]
+
+
+def _takes_state(component: Component) -> bool:
+    return isinstance(component, Mixer) and component.takes_state
 
 
 def _state(part: Any) -> str:
@@ -149,8 +152,8 @@ def check_pooled(spec: Spec, source: Source, layers: Iterable[Component]) -> Non
     Raises:
         SpecError: it would take another extra token for it.
     """
-    pools = isinstance(spec.head, Classifier) and spec.head.distilled
-    if pools and not any(isinstance(component, DistillationToken) for component in layers):
+    pools = spec.head is not None and spec.head.distilled
+    if pools and not any(isinstance(layer, Embed) and layer.distillation for layer in layers):
         raise source.error(
             ("head", "pool"), "there is no distillation token to pool; add {kind: distillation_token} to `embed`"
         )
@@ -162,15 +165,9 @@ def check_entrance(path: YamlPath, components: list[Any], entry: AnyInput, sourc
     Raises:
         SpecError: another component stands first, or such a component stands later.
     """
-    first = components[0].takes if components else "embedded"
-    pixels, video = entry.gives in ("image", "video"), entry.gives == "video"
-    over_pixels = bool(components) and ((components[0].anywhere and pixels) or (components[0].videos and video))
-    if first != entry.gives and not over_pixels:
-        fits = [
-            component
-            for component in EMBEDS
-            if entry.gives == component.takes or (component.anywhere and pixels) or (component.videos and video)
-        ]
+    first = components[0].takes if components else ("embedded",)
+    if entry.gives not in first:
+        fits = [component for component in EMBEDS.values() if entry.gives in component.takes]
         fit = " or ".join(f"{{kind: {tag_of(component)}, …}}" for component in fits)
         if entry.gives == "embedded":
             fit = "{kind: projection}, or another step that takes vectors,"
@@ -178,5 +175,5 @@ def check_entrance(path: YamlPath, components: list[Any], entry: AnyInput, sourc
         kind = tag_of(type(entry))
         raise source.error((*path, 0), f"the input is of kind {kind!r}{here}; expected {fit} as the first step")
     for number, component in enumerate(components):
-        if number and component.takes != "embedded":
+        if number and "embedded" not in component.takes:
             raise source.error((*path, number), f"{tag_of(type(component))!r} can only be the first step of `embed`")

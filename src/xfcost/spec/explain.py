@@ -6,8 +6,9 @@ import re
 from typing import Any, Final
 
 from xfcost.ledger.errors import SpecError, nearest
+from xfcost.spec.meanings import clause
 from xfcost.spec.reader import Source, YamlPath, shown_value
-from xfcost.spec.schema import known_keys, known_kinds
+from xfcost.spec.schema import known_keys, known_kinds, meaning_at
 
 _WORDS: Final = {
     "int": "a whole number",
@@ -42,14 +43,21 @@ def explained(message: str, data: dict[str, Any], source: Source, base: YamlPath
         return source.error(path, f"unknown kind {shown_value(value)}; {nearest(str(value), known_kinds(path))}")
     if "Invalid enum value" in text:
         return source.error(path, f"got {shown_value(value)}; {nearest(str(value), known_keys(data, path))}")
-    return source.error(path, f"{expected(text, value)}, got {shown_value(value)}")
+    return source.error(path, f"{expected(text, value)}, got {shown_value(value)}{_meaning(data, path)}")
+
+
+def _meaning(data: dict[str, Any], path: YamlPath) -> str:
+    """What the field at `path` is, in parentheses; nothing where it has no meaning of its own (an unknown key)."""
+    meaning = meaning_at(data, path)
+    return f" ({clause(meaning)})" if meaning else ""
 
 
 def _missing(key: str, data: dict[str, Any], path: YamlPath) -> str:
     if key == "kind":
         return f"the key 'kind' is missing: what is it? {nearest('', known_kinds((*path, 'kind')))}"
     near = nearest(key, value_at(data, path) or {}) if path else ""
-    return f"the key '{key}' is missing" + (f" ({near})" if near.startswith("did you mean") else "")
+    more = f" ({near})" if near.startswith("did you mean") else _meaning(data, (*path, key))
+    return f"the key '{key}' is missing{more}"
 
 
 def expected(text: str, value: Any) -> str:

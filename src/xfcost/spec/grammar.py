@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from xfcost.formulas.component import Length, Residual, Rows, Side, Width
-from xfcost.formulas.layer import Takes
-from xfcost.layers import AnyEmbed, AnyEnter, AnyHead, AnySubLayer
-from xfcost.mechanisms import Mechanism
+from xfcost.formulas.component import Length, Residual, Rows, Side, SubLayer, Width
+from xfcost.formulas.layer import Embed, Enter, Head, Takes
+from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.mechanisms import MECHANISMS
+from xfcost.spec.kinds import one_of
+
+if TYPE_CHECKING:
+    AnyEmbed = Embed
+    AnyEnter = Embed | Enter
+    AnySubLayer = SubLayer
+    AnyHead = Head
+else:
+    AnyEmbed = one_of("AnyEmbed", EMBEDS)
+    AnyEnter = one_of("AnyEnter", ENTERS)
+    AnySubLayer = one_of("AnySubLayer", MECHANISMS, SUBLAYERS)
+    AnyHead = one_of("AnyHead", HEADS)
+COMPONENT_FIELDS: Final[tuple[Any, ...]] = (AnyEmbed, AnyEnter, AnySubLayer, AnyHead)
 
 
 class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="image"):
@@ -19,7 +32,9 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     # Not tuple[Side, Side]: msgspec 0.22 corrupts memory on a union of a bounded int and a fixed-length tuple.
     size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)] = 224
+    """Height and width in pixels: one number for a square, or [height, width]."""
     channels: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 3
+    """Channels of a pixel."""
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -44,8 +59,11 @@ class VideoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     gives: ClassVar[Takes] = "video"
 
     frames: Side
+    """Number of frames."""
     size: Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=2)] = 224
+    """Height and width in pixels: one number for a square, or [height, width]."""
     channels: Annotated[int, msgspec.Meta(ge=1, le=2**16)] = 3
+    """Channels of a pixel."""
 
     @property
     def sides(self) -> tuple[int, int, int]:
@@ -67,7 +85,9 @@ class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     gives: ClassVar[Takes] = "tokens"
 
     vocabulary: Rows
+    """Number of vocabulary entries V."""
     length: Length = 512
+    """Sequence length N, unless `--N` sets it."""
 
     @property
     def sides(self) -> tuple[int]:
@@ -88,7 +108,9 @@ class VectorInput(
     gives: ClassVar[Takes] = "embedded"
 
     channels: Width
+    """Numbers in a vector."""
     length: Length = 512
+    """Number of vectors N, unless `--N` sets it."""
 
     @property
     def sides(self) -> tuple[int]:
@@ -102,7 +124,7 @@ class VectorInput(
 
 
 AnyInput = ImageInput | VideoInput | TokenInput | VectorInput
-BlockSpec = Annotated[list[Mechanism | AnySubLayer], msgspec.Meta(min_length=1)]
+BlockSpec = Annotated[list[AnySubLayer], msgspec.Meta(min_length=1)]
 Repeat = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 
@@ -110,32 +132,39 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """`{repeat: k, blocks: [...]}`: blocks, or groups of them, k times over."""
 
     blocks: Annotated[list[BlockSpec | Group], msgspec.Meta(min_length=1)]
+    """Blocks, or nested groups of them."""
     repeat: Repeat = 1
+    """How many times the blocks are repeated."""
 
 
 class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run of blocks at one width: exactly one of `block`, `pattern` (both with `depth`) and `blocks`."""
 
     dim: Width
+    """Width d of the stage's tokens."""
     depth: Repeat | None = None
-    """Number of blocks, for `block` and `pattern`."""
+    """Number of blocks, with `block` or `pattern`."""
     block: BlockSpec | None = None
-    """One block, repeated."""
+    """One block, repeated `depth` times: a list of sub-layers."""
     pattern: Annotated[list[BlockSpec], msgspec.Meta(min_length=1)] | None = None
-    """Several blocks, cycled until `depth` of them stand."""
+    """Several blocks, cycled until there are `depth`."""
     blocks: Annotated[list[BlockSpec | Group], msgspec.Meta(min_length=1)] | None = None
     """Blocks and nested groups, as written."""
     enter: list[AnyEnter] = []
+    """Stage entry: steps before the first block, which may change grid and width."""
     residual: Residual | Literal["none"] | None = None
+    """How the stage's sub-layers join the residual stream; as the spec says by default."""
 
 
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An encoder or a decoder: its own embedding layers and stages."""
 
     embed: list[AnyEmbed] = []
+    """Stem and embedding of the stream, in order."""
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)]
+    """Stages of the stream, in order."""
     input: AnyInput | None = None
-    """Where it isn't given: the spec's."""
+    """What the stream reads; the spec's input by default."""
 
 
 Figure = Annotated[float, msgspec.Meta(gt=0, le=1e30)]
@@ -145,13 +174,19 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Figures as printed, with their source and their convention."""
 
     params: Figure | None = None
+    """Published number of parameters."""
     active_params: Figure | None = None
-    """Parameters that one token uses, of a mixture of experts."""
+    """Published number of parameters that one token uses, of a mixture of experts."""
     macs: Figure | None = None
+    """Published number of MACs."""
     flops: Figure | None = None
+    """Published number of FLOPs, two per MAC."""
     source: str
+    """Where the figures are printed: a table, a section, a repository."""
     convention: str | None = None
+    """What the source counts, where it differs from ours."""
     note: str | None = None
+    """Why ours differs from the figure."""
 
 
 # One line of text: no control characters, which a terminal would obey.
@@ -162,18 +197,29 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One architecture, alone and completely; or, with `extends`, a variant of another."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
+    """Name of the architecture."""
     input: AnyInput
+    """What the model reads: an image, a video, tokens or vectors."""
     embed: list[AnyEmbed] = []
+    """Stem and embedding: steps that turn the input into tokens of width d, in order."""
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)] | None = None
+    """Stages of a model with one stream, in order."""
     encoder: StreamSpec | None = None
+    """Encoder stream, in place of `embed` and `stages`."""
     decoder: StreamSpec | None = None
+    """Decoder stream, causal by default; its cross-attention reads the encoder's output."""
     head: AnyHead | None = None
+    """Head after the last stage; none by default."""
     residual: Residual | Literal["none"] = Residual()
+    """How sub-layers join the residual stream, where neither stage nor sub-layer says; `none` is f(x) alone."""
     paper: str | None = None
+    """Paper that describes the architecture."""
     notes: str | None = None
+    """Free text about the spec."""
     published: list[Published] = []
+    """Figures in print, which reports show beside ours."""
     extends: str | None = None
-    """A preset or a file (relative to this one) whose keys stand where this one has none; lists are replaced whole."""
+    """Preset or file (relative to this one) that this spec changes; mappings are merged, lists replaced."""
     set: dict[str, Any] = {}
-    """Keys set one by one, after `extends`: `stages.2.depth: 18`; `*` is every item of a list, `**` any way down,
-    `each` every item with its own value: `stages.each.depth: [2, 2, 18, 2]`."""
+    """Single keys changed after `extends`, by path: `stages.2.depth: 18`. `*` is every item, `each` every item with its
+    own value, `**` any way down."""

@@ -12,6 +12,7 @@ import msgspec
 from xfcost.ledger.errors import SpecError, near_names
 from xfcost.spec.explain import explained
 from xfcost.spec.grammar import Spec
+from xfcost.spec.kinds import OneOf, converted
 from xfcost.spec.reader import Source, YamlPath
 
 
@@ -25,7 +26,7 @@ def _without_unknown(data: dict[str, Any], found: list[tuple[YamlPath, str]]) ->
     if not all(_unknown(message) for _, message in found):
         return None
     try:
-        return msgspec.convert(_pruned(data, {(*path, _unknown(message)) for path, message in found}, ()), Spec)
+        return converted(_pruned(data, {(*path, _unknown(message)) for path, message in found}, ()), Spec)
     except msgspec.ValidationError:
         return None
 
@@ -45,9 +46,9 @@ def _pruned(value: Any, paths: set[tuple[Any, ...]], here: tuple[Any, ...]) -> A
 def _of_value(value: Any, hint: Any, path: YamlPath) -> Iterator[tuple[YamlPath, str]]:
     """(path, the validator's message) of every part that doesn't convert, its own message being of that part alone."""
     try:
-        msgspec.convert(value, hint)
+        converted(value, hint)
     except msgspec.ValidationError as error:
-        yield from list(_inside(value, list(_choices(hint)), path)) or [(path, str(error))]
+        yield from list(_inside(value, list(_choices(hint, value)), path)) or [(path, str(error))]
 
 
 def _inside(value: Any, choices: list[Any], path: YamlPath) -> Iterator[tuple[YamlPath, str]]:
@@ -86,13 +87,16 @@ def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return get_type_hints(struct, include_extras=True)
 
 
-def _choices(hint: Any) -> Iterator[Any]:
-    """The types of which `hint` is one or the other."""
+def _choices(hint: Any, value: Any) -> Iterator[Any]:
+    """The types of which `hint` is one or the other; of a component, that of the kind that `value` says it is."""
     origin = get_origin(hint)
     if origin is Annotated:
-        yield from _choices(get_args(hint)[0])
+        yield from _choices(get_args(hint)[0], value)
     elif origin in (Union, types.UnionType):
         for one in get_args(hint):
-            yield from _choices(one)
+            yield from _choices(one, value)
+    elif isinstance(hint, OneOf):
+        named = hint.component(value.get("kind")) if isinstance(value, dict) else None
+        yield from () if named is None else (named,)
     else:
         yield hint

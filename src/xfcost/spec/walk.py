@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.formulas.component import Component, Joining, Logits, Place, Residual, SubLayer
+from xfcost.formulas.component import Component, Joining, Place, Residual, SubLayer
 from xfcost.formulas.layer import Enter, Head
 from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, together
 from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.options import Execution, Logits, Mode
 from xfcost.ledger.training import Plan
-from xfcost.spec.architecture import Architecture, Block, Execution, Mode, Part, Stage, Stream
+from xfcost.spec.architecture import Architecture, Block, Part, Stage, Stream
 from xfcost.spec.checks import (
     check_decoding,
     check_entrance,

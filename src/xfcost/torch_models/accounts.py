@@ -11,12 +11,13 @@ from typing import Final
 import msgspec
 from torch import Tensor, nn
 
+from xfcost.counting.decoding import under
 from xfcost.counting.forward import count
+from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.join import join, with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, ProcessMemory
-from xfcost.ledger.operation import RUN
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import check_addressable, check_room, on_cpu, peak_bytes
@@ -137,7 +138,7 @@ def timed_text(
     seconds = statistics.median(time_steps(build(step, device), device, positions)) if positions else 0.0
     both = msgspec.structs.replace(generation, prefill_seconds=timing.seconds, decode_seconds=seconds)
     timing = msgspec.structs.replace(timing, seconds=timing.seconds + seconds)
-    rows = {f"prefill.{row.path}": row.seconds for row in alone.rows if row.seconds is not None}
+    rows = {under("prefill", row).path: row.seconds for row in alone.rows if row.seconds is not None}
     return msgspec.structs.replace(with_seconds(_with_versions(ledger), rows, timing), generation=both)
 
 

@@ -5,27 +5,25 @@ B batch, N tokens, E extra ones among them, D width.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Component, Mixer, SubLayer, alone
+from xfcost.formulas.component import Mixer, SubLayer, alone
 from xfcost.formulas.layer import Enter
-from xfcost.formulas.residual import TwoStreams
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
 from xfcost.spec.grammar import ImageInput, VectorInput, VideoInput
-from xfcost.torch_models import layers, mechanisms
-from xfcost.torch_models.decoding import STEPS
-from xfcost.torch_models.shared.cache import stand_at
+from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.shared.leaves import Add, Scale, Table, Tables
 from xfcost.torch_models.shared.norms import LayerScale, norm
 from xfcost.torch_models.shared.recurrent import hand_over
-from xfcost.torch_models.shared.reversible import ReversibleRun, StreamsJoined
+from xfcost.torch_models.shared.reversible import ReversibleRun
 
-MODULES: dict[type[Component], type[nn.Module]] = mechanisms.MODULES | layers.MODULES | {TwoStreams: StreamsJoined}
 # Blocks of a model that is built: those of the deepest in print are some hundreds.
 MOST_BLOCKS: Final = 10_000
 
@@ -57,7 +55,7 @@ def build(architecture: Architecture, device: str = "meta") -> Live:
         model = Model(architecture, rows).to(dtype).eval().requires_grad_(False)
         inputs = tuple(example_input(stream, architecture, dtype) for stream in architecture.running)
     if architecture.mode == "decode":
-        stand_at(model, architecture.running[-1].grid.total - 1)
+        set_position(model, architecture.running[-1].grid.total - 1)
     return Live(model, inputs, rows)
 
 
@@ -76,40 +74,31 @@ def example_input(stream: Stream, architecture: Architecture, dtype: torch.dtype
 
 
 class Modules(NamedTuple):
-    """Makes the torch modules of mechanisms: every one of (config, place, shared tables)."""
+    """Makes the modules of components, of all tokens, or of one token with caches."""
 
     tables: Tables
+    cache_batch: int | None = None
+    """The batch size of the caches, where the stream decodes token by token."""
 
     def of(self, part: Part) -> nn.Module:
-        """The module of all tokens."""
-        make: Any = MODULES[type(part.component)]
-        return make(part.component, part.place, self.tables)
-
-    def reads_memory(self, part: Part) -> bool:
-        """Is the module handed the other stream's output with every call?"""
-        return isinstance(part.component, SubLayer) and part.component.reads_memory
-
-
-class StepModules(NamedTuple):
-    """Makes modules of one token more, what they need of the past being kept for a batch."""
-
-    tables: Tables
-    batch: int
-
-    def of(self, part: Part) -> nn.Module:
-        """The module of a token; where it needs nothing of the others, that of all tokens at a place of one."""
+        """The component's module. Decoding, one without a cache works on its token alone."""
         config, place = part.component, part.place
-        if type(config) in STEPS:
-            step: nn.Module = STEPS[type(config)](config, place, self.batch, self.tables)
-            return step
-        return Modules(self.tables).of(part._replace(place=alone(place)))
+        module = MODULES[type(config)]
+        make: Callable[..., nn.Module] = module
+        if self.cache_batch is None:
+            return make(config, place, self.tables)
+        if takes_cache(module):
+            return make(config, place, self.tables, self.cache_batch)
+        return make(config, alone(place), self.tables)
 
     def reads_memory(self, part: Part) -> bool:
-        """What it reads of the other stream is kept."""
-        return False
+        """Is the module given the encoder's output in every call? Decoding, what it reads of it is cached."""
+        return self.cache_batch is None and isinstance(part.component, SubLayer) and part.component.reads_memory
 
 
-Maker = Modules | StepModules
+def takes_cache(module: type[nn.Module]) -> bool:
+    """Does a step of the module need anything of the tokens before?"""
+    return "cache_batch" in signature(module).parameters
 
 
 class Model(nn.Module):
@@ -120,9 +109,9 @@ class Model(nn.Module):
         tables = {name: Table(*shape) for name, shape in architecture.tables.items()}
         self.shared = nn.ModuleDict(tables)
         rows |= {f"shared.{name}": f"shared.{name}" for name in tables}
-        steps = architecture.mode == "decode"
+        decodes = architecture.mode == "decode"
         makers = [
-            StepModules(tables, architecture.batch) if steps and stream in architecture.running else Modules(tables)
+            Modules(tables, architecture.batch if decodes and stream in architecture.running else None)
             for stream in architecture.streams
         ]
         self.streams = nn.ModuleList(
@@ -145,7 +134,7 @@ class Model(nn.Module):
 class StreamModel(nn.Module):
     """Embedding layers, then stages: (B, C, Y, X), (B, C, T, Y, X), (B, N, C) or (B, N) -> (B, N, D)."""
 
-    def __init__(self, stream: Stream, make: Maker, rows: dict[str, str], path: str) -> None:
+    def __init__(self, stream: Stream, make: Modules, rows: dict[str, str], path: str) -> None:
         super().__init__()
         self.embed = nn.ModuleList(make.of(part) for part in stream.embed)
         rows |= {f"{path}.embed.{number}": part.path for number, part in enumerate(stream.embed)}
@@ -167,7 +156,7 @@ class StreamModel(nn.Module):
 class StageModel(nn.Module):
     """Its entry, then blocks in their order: (B, N, D) -> (B, N', D')."""
 
-    def __init__(self, stage: Stage, make: Maker, rows: dict[str, str], path: str) -> None:
+    def __init__(self, stage: Stage, make: Modules, rows: dict[str, str], path: str) -> None:
         super().__init__()
         self.enter = nn.ModuleList(make.of(part) for part in stage.enter)
         self.reads = {
@@ -179,6 +168,7 @@ class StageModel(nn.Module):
         self.exit = make.of(stage.exit) if stage.exit else None
         if stage.exit:
             rows[f"{path}.exit"] = stage.exit.path
+            rows[f"{path}.run"] = f"{stage.exit.path}.join"  # the two streams, which are saved at the end of all blocks
         self.run = ReversibleRun() if stage.exit else nn.ModuleList()
         for number, index in enumerate(stage.order):
             block = stage.blocks[index]
@@ -239,7 +229,7 @@ class SubLayerModel(nn.Module):
     the extra tokens alone, x is those: a mixer reads all the others too, and they pass by as they are.
     """
 
-    def __init__(self, part: Part, make: Maker) -> None:
+    def __init__(self, part: Part, make: Modules) -> None:
         super().__init__()
         self.crosses = make.reads_memory(part)
         self.inner = make.of(part)

@@ -95,10 +95,8 @@ def by_rows(live: Live, found: Walked) -> tuple[dict[str, list[int]], dict[str, 
         for name, macs in found.backward.items()
         if macs and name not in owned
     ]
-    for name in found.kept.keys() - owned:  # the two streams of a reversible stage: its end's
-        end = live.rows.get(f"{name.rpartition('.')[0]}.exit")
-        if end is not None:
-            kept[f"{end}.join"] += found.kept[name]
+    for name in found.kept.keys() & live.rows.keys() - owned:  # the two streams of a reversible stage
+        kept[live.rows[name]] += found.kept[name]
     return blocks, kept, loose
 
 

@@ -9,18 +9,21 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.position import Position
+from xfcost.torch_models.shared.cache import Positioned
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
 
 
-class PositionEmbedding(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+class PositionEmbedding(Positioned):
+    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D), which gets the row of its position."""
 
     sinusoids_ND: Tensor
 
-    def __init__(self, config: Position, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(
+        self, config: Position, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
+    ) -> None:
         super().__init__()
         tokens = place.grid.total
-        self.tokens = tokens
+        self.tokens, self.decodes = tokens, cache_batch is not None
         self.table = Table(config.rows(place), place.dim) if config.form == "learned" else None
         if config.form == "sinusoidal":
             self.register_buffer("sinusoids_ND", sinusoids(tokens, place.dim), persistent=False)
@@ -31,7 +34,8 @@ class PositionEmbedding(nn.Module):
         self.add = Add()
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return self.add(x_BND, self._positions()[: self.tokens])
+        rows = self.position if self.decodes else slice(self.tokens)
+        return self.add(x_BND, self._positions()[rows])
 
     def _positions(self) -> Tensor:
         if self.spread is not None:

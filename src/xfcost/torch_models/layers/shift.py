@@ -8,16 +8,21 @@ from torch import Tensor, nn
 from xfcost.formulas.axes import Axis, number_of
 from xfcost.formulas.component import Place
 from xfcost.layers.shift import Shift
+from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.leaves import NO_TABLES, Table, Tables
 from xfcost.torch_models.shared.shift import ByOne
 
 
 class ShiftLayer(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> the one before it, (B, 1, D)."""
 
-    def __init__(self, config: Shift, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Shift, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
         super().__init__()
-        self.shift = Behind(config.axis, place) if config.start == "learned" else ByOne(config.axis, place)
+        learned = config.start == "learned"
+        if cache_batch is not None:
+            self.shift: nn.Module = TokenBefore(cache_batch, place.dim, learned=learned)
+        else:
+            self.shift = Behind(config.axis, place) if learned else ByOne(config.axis, place)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return self.shift(x_BND)
@@ -34,3 +39,21 @@ class Behind(Table):
         x = x_BND.unflatten(1, self.sides)
         start = self.weight.expand_as(x.narrow(self.axis, 0, 1))
         return torch.cat([start, x.narrow(self.axis, 0, self.sides[self.axis - 1] - 1)], dim=self.axis).flatten(1, -2)
+
+
+class TokenBefore(Cache):
+    """The token before, or the start, in place of the new one, which is cached: (B, 1, D) -> (B, 1, D)."""
+
+    past_B1D: Tensor
+
+    def __init__(self, batch: int, width: int, *, learned: bool) -> None:
+        super().__init__()
+        self.batch = batch
+        self.weight = Table(width).weight if learned else None
+        self.add_buffer("past_B1D", batch, 1, width, start=0.0)
+
+    def forward(self, x_B1D: Tensor) -> Tensor:
+        every_sample = torch.arange(self.batch, device=x_B1D.device)
+        before_B1D = self.past_B1D.index_select(0, every_sample)
+        self.past_B1D.index_copy_(0, every_sample, x_B1D)
+        return before_B1D if self.position or self.weight is None else self.weight.expand_as(x_B1D)

@@ -6,23 +6,26 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.conv import Conv
+from xfcost.torch_models.shared.cache import conv_state
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Glu, Linear, Tables
 from xfcost.torch_models.shared.taps import convolution, padded, zeros_before
 
 
 class ConvolutionLayer(nn.Module):
-    """(B, N, D) -> (B, N, E)."""
+    """(B, N, D) -> (B, N, E), or one token (B, 1, D) -> (B, 1, E) with the inputs of its taps."""
 
-    def __init__(self, config: Conv, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Conv, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
         super().__init__()
         dim, width = place.dim, config.out(place)[1]
         wide = 2 * width if config.act == "glu" else width
-        plain = config.form == "plain"
-        self.sides, self.widths = place.grid.sides, (dim, width)
-        self.pad = zeros_before(config, place)
-        self.conv = convolution(config, place, dim, wide, bias=config.bias) if plain else None
-        self.depthwise = None if plain else convolution(config, place, dim, dim, groups=dim, bias=config.bias)
+        plain, decodes = config.form == "plain", cache_batch is not None
+        self.sides, self.widths = (config.size,) if decodes else place.grid.sides, (dim, width)
+        self.pad = None if decodes else zeros_before(config, place)
+        self.window = conv_state(cache_batch, config.size, dim, dilation=config.dilation)
+        widths, groups = ((dim, wide), 1) if plain else ((dim, dim), dim)
+        convolve = convolution(config, place, widths, groups=groups, bias=config.bias, decodes=decodes)
+        self.conv, self.depthwise = convolve if plain else None, None if plain else convolve
         self.pointwise = Linear(dim, wide, bias=config.bias) if config.form == "separable" else None
         self.glu: nn.Module | None = None
         self.act: nn.Module | None = None
@@ -37,7 +40,8 @@ class ConvolutionLayer(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         convolve = self.conv or self.depthwise
-        y = in_rows(convolve(padded(self.pad, on_grid(x_BND, self.sides))))  # type: ignore[misc]
+        taps = x_BND if self.window is None else self.window(x_BND)
+        y = in_rows(convolve(padded(self.pad, on_grid(taps, self.sides))))  # type: ignore[misc]
         for leaf in (self.pointwise, self.glu, self.act):
             y = y if leaf is None else leaf(y)
         return y

@@ -1,17 +1,20 @@
-"""Module of `mechanisms/cross.py`. B batch, N tokens here, M tokens of the memory, D width, E the memory's width."""
+"""Module of `mechanisms/cross.py`. B batch, N tokens, M tokens of the memory, D width, E the memory's width."""
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.cross import Cross
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
+from xfcost.torch_models.shared.cache import MemoryCache
+from xfcost.torch_models.shared.leaves import NO_TABLES, Tables, split_heads
 from xfcost.torch_models.shared.reading import Reading
 
 
 class CrossAttention(Reading):
-    """(B, N, D), memory (B, M, E) -> (B, N, D)."""
+    """(B, N, D), memory (B, M, E) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with `keys_and_values` cached."""
 
-    def __init__(self, config: Cross, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Cross, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
         super().__init__(
             place.dim,
             place.memory_dim,
@@ -22,3 +25,13 @@ class CrossAttention(Reading):
             fused=place.fused,
             scaled=config.scaled,
         )
+        self.cache: MemoryCache | None = None
+        if cache_batch is not None:
+            keys, values = (width // config.heads for width in self.widths)
+            tokens = (place.memory or place.grid).total
+            self.cache = MemoryCache(cache_batch, config.heads, tokens, keys, value_width=values)
+
+    def forward(self, x_BND: Tensor, *memory_BME: Tensor) -> Tensor:
+        if self.cache is None:
+            return super().forward(x_BND, *memory_BME)
+        return self.attend(split_heads(self.q(x_BND), self.heads), *self.cache())

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.full import Full
 from xfcost.torch_models.shared.attention import Core
+from xfcost.torch_models.shared.cache import KeyValueCache
 from xfcost.torch_models.shared.grouped import GroupedHeads
 from xfcost.torch_models.shared.leaves import (
     NO_TABLES,
@@ -19,7 +20,7 @@ from xfcost.torch_models.shared.leaves import (
     WeightedSum,
     join_heads,
 )
-from xfcost.torch_models.shared.positions import BucketBias, alibi
+from xfcost.torch_models.shared.positions import BucketBias, BucketBiasAtPosition, alibi
 
 
 class TalkingHeads(Linear):
@@ -49,46 +50,57 @@ class TalkingCore(nn.Module):
 
 
 class FullAttention(GroupedHeads):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a KV cache of the N."""
 
     alibi_H1N: Tensor
 
-    def __init__(self, config: Full, place: Place, tables: Tables = NO_TABLES) -> None:
-        inner, tokens = config.inner(place.dim), place.grid.total
-        super().__init__(config, place.dim, tokens)
-        self.relative_bias = None
+    def __init__(self, config: Full, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
+        inner, tokens, decodes = config.inner(place.dim), place.grid.total, cache_batch is not None
+        super().__init__(config, place.dim, tokens, decodes=decodes)
+        self.relative_bias: BucketBias | None = None
         if config.bias:
+            bias = BucketBiasAtPosition if decodes else BucketBias
             shared = tables[config.bias.share] if config.bias.share else None
-            self.relative_bias = BucketBias(config.bias, tokens, config.heads, shared, causal=bool(config.causal))
-        self.falls = config.position == "alibi"
-        if self.falls:
+            self.relative_bias = bias(config.bias, tokens, config.heads, shared, causal=bool(config.causal))
+        self.alibi = config.position == "alibi"
+        if self.alibi:
             self.register_buffer("alibi_H1N", alibi(tokens, config.heads), persistent=False)
-        talking = config.talking_heads
-        self.core: nn.Module = TalkingCore(inner // config.heads, config.heads) if talking else core(config, place)
+        self.cache: KeyValueCache | None = None
+        if cache_batch is not None:
+            self.cache = KeyValueCache(cache_batch, self.heads[1], tokens, self.cached_widths)
+        masked, talking = bool(config.causal) and not decodes, config.talking_heads
+        self.core = TalkingCore(inner // config.heads, config.heads) if talking else core(config, place, masked=masked)
         wide = config.value_inner(place.dim)
         self.out = Linear(wide, place.dim, bias=config.biased_output) if config.output_projection else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        bias_HNN = self._bias()
-        y_BND = join_heads(self.core(*self.projected(x_BND), *(() if bias_HNN is None else (bias_HNN,))))
+        q_BHNK, k_BGMK, v_BGMV = self.projected(x_BND)
+        bias_HNM = self._bias()
+        if self.cache is not None:
+            k_BGMK, v_BGMV = self.cache(k_BGMK, v_BGMV)
+        y_BND = join_heads(self.core(q_BHNK, k_BGMK, v_BGMV, *(() if bias_HNM is None else (bias_HNM,))))
         return y_BND if self.out is None else self.out(y_BND)
 
     def _bias(self) -> Tensor | None:
-        """What is added to the scores, the same for all samples: (H, N, N)."""
+        """What is added to the scores, the same for all samples: (H, N, M), N being 1 with a cache."""
         if self.relative_bias is not None:
-            bias_HNN: Tensor = self.relative_bias()
-            return bias_HNN
-        return self.alibi_H1N.expand(-1, self.alibi_H1N.shape[-1], -1) if self.falls else None
+            bias_HNM: Tensor = self.relative_bias()
+            return bias_HNM
+        if not self.alibi:
+            return None
+        if self.cache is not None:
+            return self.alibi_H1N[..., : self.cache.position + 1]
+        return self.alibi_H1N.expand(-1, self.alibi_H1N.shape[-1], -1)
 
 
-def core(config: Full, place: Place) -> Core:
-    """What stands between the projections where no heads talk."""
+def core(config: Full, place: Place, *, masked: bool) -> Core:
+    """What stands between the projections where no heads talk; `masked`, where later keys are there too."""
     return Core(
         config.inner(place.dim) // config.heads,
         fused=place.fused,
-        causal=bool(config.causal) and not config.biased,
+        causal=masked and not config.biased,
         biased=config.biased,
         scaled=config.scaled,
         shared=config.shared,
-        mask=CausalMask() if config.causal and config.biased else None,  # fused, it masks the bias
+        mask=CausalMask() if masked and config.biased else None,  # fused, it masks the bias
     )

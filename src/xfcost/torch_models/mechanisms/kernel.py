@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.formulas.features import RandomFeatures
 from xfcost.mechanisms.kernel import Kernel
+from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features
 from xfcost.torch_models.shared.leaves import (
     NO_TABLES,
@@ -27,23 +28,28 @@ from xfcost.torch_models.shared.leaves import (
 
 
 class KernelAttention(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a state."""
 
-    def __init__(self, config: Kernel, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(
+        self, config: Kernel, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
+    ) -> None:
         super().__init__()
         inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
         self.heads, self.tokens = config.heads, place.grid.total
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
-        self.pad: Pad | None = None
-        if config.scheme == "chunked":
-            self.pad = Pad(self.tokens, config.chunks(place.grid))
+        chunked = config.scheme == "chunked" and cache_batch is None
+        self.pad = Pad(self.tokens, config.chunks(place.grid)) if chunked else None
         self.scale: Scale | None = None
         if isinstance(config.features, RandomFeatures):
             self.scale = Scale(head_dim**-0.25)
             self.project = Project(orthogonal_features(config.features.count, head_dim))
         self.q_features = feature_map(config.features, over=(-1,))
         self.k_features = feature_map(config.features, over=None if config.causal else (-1, -2))
-        self.core = FORMS[config.scheme](config.features.epsilon)
+        if cache_batch is None:
+            self.core: nn.Module = FORMS[config.scheme](config.features.epsilon)
+        else:
+            keys = (cache_batch, config.heads, 1, config.features.width(head_dim))
+            self.core = RecurrentStep(config.features.epsilon, RecurrentState((*keys, head_dim), keys))
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -225,12 +231,8 @@ class Chunked(nn.Module):
         return self.divide(y_BHGCK, self.add(near_BHGC1, self.normaliser(q_BHGCF, sums_BHGF1)))
 
 
-class Recurrent(nn.Module):
-    """Causal, one token after the other, with one state (Katharopoulos et al. 2020, equations 16 to 20).
-
-    While a trace is recorded, all steps stand beside each other in one: the same operations, N times as large, in a
-    graph that doesn't grow with N. They are run one by one everywhere else, `meta` included.
-    """
+class Recurrence(nn.Module):
+    """Causal, with one state (Katharopoulos et al. 2020, equations 16 to 20): the leaves of a step."""
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
@@ -239,30 +241,53 @@ class Recurrent(nn.Module):
         self.read = WeightedSum()
         self.normaliser = Normaliser(epsilon)
         self.divide = Divide()
+
+    def step(
+        self, q: Tensor, k: Tensor, v: Tensor, state: Tensor | None = None, key_sum: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(B, H, n, F) twice, (B, H, n, K) -> (B, H, n, K), (B, H, n, 1), and the state and sum that follow."""
+        state, key_sum = self.state(state, k, v), self.key_sum(key_sum, k)
+        q_BHn1F = q.unsqueeze(-2)
+        y = self.read(q_BHn1F, state).squeeze(-2)
+        return y, self.normaliser(q_BHn1F, key_sum.unsqueeze(-1)).squeeze(-2), state, key_sum
+
+
+class Recurrent(Recurrence):
+    """One token after the other.
+
+    While a trace is recorded, all steps stand beside each other in one: the same operations, N times as large, in a
+    graph that doesn't grow with N. They are run one by one everywhere else, `meta` included.
+    """
+
+    def __init__(self, epsilon: float) -> None:
+        super().__init__(epsilon)
         self.join = Join()
 
     def forward(self, q_BHNF: Tensor, k_BHNF: Tensor, v_BHNK: Tensor) -> Tensor:
         if torch.jit.is_tracing():  # type: ignore[attr-defined] # public, and missing from torch's stubs
-            y, weight, *_ = self._step(q_BHNF, k_BHNF, v_BHNK)
+            y, weight, *_ = self.step(q_BHNF, k_BHNF, v_BHNK)
             return self.divide(self.join([y]), self.join([weight]))
         state = q_BHNF.new_zeros(*q_BHNF.shape[:2], 1, q_BHNF.shape[-1], v_BHNK.shape[-1])
         key_sum = state[..., 0]
         parts = []
         for q, k, v in zip(*(tensor.split(1, dim=2) for tensor in (q_BHNF, k_BHNF, v_BHNK)), strict=True):
-            y, weight, state, key_sum = self._step(q, k, v, state, key_sum)
+            y, weight, state, key_sum = self.step(q, k, v, state, key_sum)
             parts.append((y, weight))
         ys, weights = zip(*parts, strict=True)
         return self.divide(self.join(ys), self.join(weights))
 
-    def _step(
-        self, q: Tensor, k: Tensor, v: Tensor, state: Tensor | None = None, key_sum: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(B, H, n, F) twice, (B, H, n, K) -> (B, H, n, K), (B, H, n, 1), and the state and sum that follow."""
-        state = self.state(state, k, v)
-        key_sum = self.key_sum(key_sum, k)
-        q_BHn1F = q.unsqueeze(-2)
-        y = self.read(q_BHn1F, state).squeeze(-2)
-        return y, self.normaliser(q_BHn1F, key_sum.unsqueeze(-1)).squeeze(-2), state, key_sum
+
+class RecurrentStep(Recurrence):
+    """One token on the state and the sum of the keys in `cache`: φ(q), φ(k) (B, H, 1, F), v (B, H, 1, K) -> as v."""
+
+    def __init__(self, epsilon: float, cache: RecurrentState) -> None:
+        super().__init__(epsilon)
+        self.cache = cache
+
+    def forward(self, q_BH1F: Tensor, k_BH1F: Tensor, v_BH1K: Tensor) -> Tensor:
+        y_BH1K, weight_BH11, *new = self.step(q_BH1F, k_BH1F, v_BH1K, *self.cache.past)
+        self.cache(*new)
+        return self.divide(y_BH1K, weight_BH11)
 
 
 FORMS: dict[str | None, type[Whole | Parallel | Chunked | Recurrent]] = {

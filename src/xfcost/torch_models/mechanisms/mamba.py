@@ -6,38 +6,45 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.conv_kernel import Kernel
 from xfcost.mechanisms.mamba import Mamba
-from xfcost.torch_models.shared import scans  # noqa: F401 - its operations stand in torch.ops.xfcost
-from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.cache import RecurrentState, conv_state
+from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
 from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.scans import selective_step
 
 
 class MambaBlock(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with states of the convolution and of the scan."""
 
-    def __init__(self, config: Mamba, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Mamba, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
         super().__init__()
         inner, rank = config.inner(place.dim), config.step_rank(place.dim)
-        self.tokens, self.parts = place.grid.total, (rank, config.state, config.state)
+        self.parts = (rank, config.state, config.state)
         self.in_proj = Linear(place.dim, 2 * inner, bias=False)
-        self.conv = Convolution(inner, inner, Kernel((config.conv,), (1,), (config.conv - 1,)), groups=inner)
+        self.conv = causal_depthwise(inner, config.conv, padded=cache_batch is None)
+        self.window = conv_state(cache_batch, config.conv, inner)
         self.act = nn.SiLU()
         self.x_proj = Linear(inner, rank + 2 * config.state, bias=False)
         self.dt_proj = Linear(rank, inner)
         self.softplus = nn.Softplus()
         self.decay = Decay(inner, config.state)
-        self.scan = SelectiveScan()
+        self.scan = SelectiveScan() if cache_batch is None else SelectiveStep()
+        self.state = None if cache_batch is None else RecurrentState((cache_batch, inner, config.state))
         self.skip = Skip(inner)
         self.gate = Gate()
         self.out_proj = Linear(inner, place.dim, bias=False)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         u_BNE, z_BNE = self.in_proj(x_BND).chunk(2, dim=-1)
-        u_BNE = self.act(in_rows(self.conv(on_grid(u_BNE, (self.tokens,))))[:, : self.tokens])
+        u_BNE = self.act(convolved(u_BNE, self.conv, self.window))
         dt_BNR, b_BNS, c_BNS = self.x_proj(u_BNE).split(self.parts, dim=-1)
         dt_BNE = self.softplus(self.dt_proj(dt_BNR))
-        y_BNE = self.scan(u_BNE, dt_BNE, self.decay(), b_BNS, c_BNS)
+        inputs = (u_BNE, dt_BNE, self.decay(), b_BNS, c_BNS)
+        if self.state is None:
+            y_BNE = self.scan(*inputs)
+        else:
+            y_BNE, state_BES = self.scan(*self.state.past, *inputs)
+            self.state(state_BES)
         return self.out_proj(self.gate(self.skip(y_BNE, u_BNE), z_BNE))
 
 
@@ -57,6 +64,15 @@ class SelectiveScan(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return torch.ops.xfcost.selective_scan(*inputs)
+
+
+class SelectiveStep(nn.Module):
+    """State (B, E, S), then one token's as SelectiveScan's -> (B, 1, E), and the state that follows."""
+
+    def forward(self, state_BES: Tensor, u: Tensor, dt: Tensor, a_ES: Tensor, *b_c: Tensor) -> tuple[Tensor, Tensor]:
+        dt_BE, entering_BE, b_BS, c_BS = (part.squeeze(1) for part in (dt, dt * u, *b_c))
+        y_BE, state_BES = selective_step(state_BES, a_ES, dt_BE, entering_BE, b_BS, c_BS)
+        return y_BE.unsqueeze(1), state_BES
 
 
 class Skip(nn.Module):

@@ -11,33 +11,35 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.conv_kernel import Kernel
 from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
-from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
+from xfcost.torch_models.shared.cache import RecurrentState, conv_state
+from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Pad, Scores, Tables, WeightedSum
 
 
 class Mamba2Block(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D), a chunk of one, with states."""
 
-    def __init__(self, config: Mamba2, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(
+        self, config: Mamba2, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
+    ) -> None:
         super().__init__()
-        inner, heads, convolved = config.inner(place.dim), config.head_count(place.dim), config.convolved(place.dim)
+        inner, heads, channels = config.inner(place.dim), config.head_count(place.dim), config.convolved(place.dim)
         mixed = config.groups * config.state
-        self.tokens, self.heads, self.groups = place.grid.total, heads, config.groups
-        self.chunks = (config.chunks(place.grid), config.chunk)
-        self.projected, self.parts = (inner, convolved, heads), (inner, mixed, mixed)
+        self.tokens = place.grid.total if cache_batch is None else 1
+        self.heads, self.groups = heads, config.groups
+        self.chunks = (config.chunks(place.grid), config.chunk) if cache_batch is None else (1, 1)
+        self.projected, self.parts = (inner, channels, heads), (inner, mixed, mixed)
         self.in_proj = Linear(place.dim, sum(self.projected), bias=False)
-        self.conv = Convolution(
-            convolved, convolved, Kernel((config.conv,), (1,), (config.conv - 1,)), groups=convolved
-        )
+        self.conv = causal_depthwise(channels, config.conv, padded=cache_batch is None)
+        self.window = conv_state(cache_batch, config.conv, channels)
         self.act = nn.SiLU()
         self.step = Step(heads)
         self.decay = Decay(heads)
-        self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens)
-        self.core = Duality()
+        self.pad = Pad(self.chunks[0] * self.chunks[1] - self.tokens) if cache_batch is None else None
+        self.core = Duality() if cache_batch is None else RecurrentStep(cache_batch, config, heads)
         self.skip = Skip(heads)
         self.gate = Gate()
         self.norm = GroupedRms(inner, config.groups)
@@ -45,14 +47,18 @@ class Mamba2Block(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         z_BNE, entering, dt_BNH = self.in_proj(x_BND).split(self.projected, dim=-1)
-        entering = self.act(in_rows(self.conv(on_grid(entering, (self.tokens,))))[:, : self.tokens])
-        dt_BHCQ1 = self._chunked(self.pad(self.step(dt_BNH)), self.heads)
-        u, b, c = self.pad(entering).split(self.parts, dim=-1)
+        entering = self.act(convolved(entering, self.conv, self.window))
+        dt_BHCQ1 = self._chunked(self._padded(self.step(dt_BNH)), self.heads)
+        u, b, c = self._padded(entering).split(self.parts, dim=-1)
         u_BHCQP, b_BHCQS, c_BHCQS = self._chunked(u, self.heads), self._shared(b), self._shared(c)
         y_BHCQP = self.core(u_BHCQP, dt_BHCQ1, self.decay(), b_BHCQS, c_BHCQS)
         y_BNE = y_BHCQP.permute(0, 2, 3, 1, 4).flatten(3).flatten(1, 2)[:, : self.tokens]
         u_BNE = entering[..., : self.parts[0]]
         return self.out_proj(self.norm(self.gate(self.skip(y_BNE, u_BNE), z_BNE)))
+
+    def _padded(self, x: Tensor) -> Tensor:
+        """Zeros up to whole chunks: (B, N, X) -> (B, C·Q, X)."""
+        return x if self.pad is None else self.pad(x)
 
     def _chunked(self, x: Tensor, heads: int) -> Tensor:
         """(B, C·Q, H·P) -> (B, H, C, Q, P)."""
@@ -89,6 +95,32 @@ class Duality(nn.Module):
         added_BHCSP = self.state(self.fade(b, sum_BHCQ1), u_BHCQP)
         before_BHCSP = self.carry(self.spans(sum_BHCQ1[..., -1, 0]), added_BHCSP)
         return self.add(near_BHCQP, self.reach(self.read(c, before_BHCSP), sum_BHCQ1))
+
+
+class RecurrentStep(nn.Module):
+    """One token on a state: as Duality, for C = Q = 1."""
+
+    def __init__(self, batch: int, config: Mamba2, heads: int) -> None:
+        super().__init__()
+        self.inputs = Multiply()
+        self.rates = Rates()
+        self.state = State()
+        self.update = Update()
+        self.cache = RecurrentState((batch, heads, 1, config.state, config.head_dim))
+        self.read = WeightedSum()
+
+    def forward(self, u: Tensor, dt: Tensor, a_H: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        added_BH1SP = self.state(b, self.inputs(u, dt))
+        state_BH1SP = self.update(*self.cache.past, self.rates(dt, a_H), added_BH1SP)
+        self.cache(state_BH1SP)
+        return self.read(c, state_BH1SP)
+
+
+class Update(nn.Module):
+    """exp(ΔA)·h + what the token adds: (B, H, 1, S, P), (B, H, 1, 1, 1), (B, H, 1, S, P) -> (B, H, 1, S, P)."""
+
+    def forward(self, state: Tensor, rate: Tensor, added: Tensor) -> Tensor:
+        return state * rate.exp() + added
 
 
 class Inside(nn.Module):

@@ -16,7 +16,7 @@ from xfcost.mechanisms.retention import Retention
 from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
 from xfcost.torch_models.mechanisms.mamba2 import Multiply
-from xfcost.torch_models.shared import scans  # noqa: F401 - its operations stand in torch.ops.xfcost
+from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.leaves import (
     NO_TABLES,
     Add,
@@ -29,23 +29,30 @@ from xfcost.torch_models.shared.leaves import (
     join_heads,
     split_heads,
 )
-from xfcost.torch_models.shared.positions import Rotary
+from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
+from xfcost.torch_models.shared.scans import retention_step
 
 # Of the angles by which queries and keys turn.
 ROTARY_BASE: Final = 10000.0
 
 
 class MultiScaleRetention(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a state."""
 
-    def __init__(self, config: Retention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(
+        self, config: Retention, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
+    ) -> None:
         super().__init__()
         dim, values, self.heads = place.dim, config.values(place.dim), config.heads
         self.parts = (dim, dim, values)
         self.qkv = Linear(dim, sum(self.parts), bias=False)
         self.scale = Scale((dim // config.heads) ** -0.5)
-        self.rotary = Rotary(place.grid.total, dim // config.heads, ROTARY_BASE)
-        self.core = _core(config, place)
+        rotary = Rotary if cache_batch is None else RotaryAtPosition
+        self.rotary = rotary(place.grid.total, dim // config.heads, ROTARY_BASE)
+        if cache_batch is None:
+            self.core = _core(config, place)
+        else:
+            self.core = RecurrentStep(cache_batch, config.heads, dim // config.heads, values // config.heads)
         self.norm = HeadNorm(config.norm)
         self.gate_proj = Linear(dim, values, bias=False)
         self.gate = Gate()
@@ -194,3 +201,26 @@ class Scan(nn.Module):
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return torch.ops.xfcost.retention(q, k, v, self.decay_H)
+
+
+class RecurrentStep(nn.Module):
+    """One token on a state: (B, H, 1, K) twice, (B, H, 1, V) -> (B, H, 1, V)."""
+
+    def __init__(self, batch: int, heads: int, width: int, values: int) -> None:
+        super().__init__()
+        self.scan = ScanStep(heads)
+        self.state = RecurrentState((batch, heads, width, values))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        y_BH1V, state_BHKV = self.scan(*self.state.past, q, k, v)
+        self.state(state_BHKV)
+        return y_BH1V
+
+
+class ScanStep(Scan):
+    """State (B, H, K, V), then as RecurrentStep -> (B, H, 1, V), and the state that follows."""
+
+    def forward(self, state_BHKV: Tensor, *parts: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        q_BHK, k_BHK, v_BHV = (part.squeeze(2) for part in parts)
+        y_BHV, state_BHKV = retention_step(state_BHKV, self.decay_H.view(-1, 1, 1), q_BHK, k_BHK, v_BHV)
+        return y_BHV.unsqueeze(2), state_BHKV

@@ -7,16 +7,18 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.rwkv_channel import RwkvChannel
 from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
-from xfcost.torch_models.shared.token_shift import Gate, Mixtures, TokenShift
+from xfcost.torch_models.shared.token_shift import Gate, Mixtures, mixed, token_shift
 
 
 class ChannelMixing(nn.Module):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with the token before it."""
 
-    def __init__(self, config: RwkvChannel, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(
+        self, config: RwkvChannel, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
+    ) -> None:
         super().__init__()
         dim, hidden = place.dim, config.inner(place.dim)
-        self.shift = TokenShift()
+        self.shift = token_shift(cache_batch, dim)
         self.mix = Mixtures(2, dim)
         self.key = Linear(dim, hidden, bias=False)
         self.act = nn.ReLU()
@@ -26,7 +28,7 @@ class ChannelMixing(nn.Module):
         self.gate = Gate()
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        for_k, for_r = self.mix(x_BND, self.shift(x_BND))
+        for_k, for_r = mixed(x_BND, self.shift, self.mix)
         return self.gate(self.receptance(for_r), self.value(self.square(self.act(self.key(for_k)))))
 
 

@@ -6,6 +6,8 @@ dilation), T = P/R tokens of a class.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -13,33 +15,41 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.band import BandCore, BandMask, ChunkScores
+from xfcost.torch_models.shared.cache import KeyValueCache
 from xfcost.torch_models.shared.grouped import GroupedHeads
 from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
 
 
 class SlidingAttention(GroupedHeads):
-    """(B, N, D) -> (B, N, D)."""
+    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a KV cache of its window."""
 
-    def __init__(self, config: Sliding, place: Place, tables: Tables = NO_TABLES) -> None:
-        inner, bias, padded = config.inner(place.dim), config.projection_bias, config.padded(place.grid)
-        super().__init__(config, place.dim, padded)
+    def __init__(
+        self, config: Sliding, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
+    ) -> None:
+        inner, bias, decodes = config.inner(place.dim), config.projection_bias, cache_batch is not None
+        padded = place.grid.total if decodes else config.padded(place.grid)
+        super().__init__(config, place.dim, padded, decodes=decodes)
         self.config, self.tokens = config, place.grid.total
-        self.pad = Pad(padded - self.tokens)
-        if config.own_projections:
+        self.pad = None if decodes else Pad(padded - self.tokens)
+        if config.own_projections:  # of global tokens, which are never causal: with a cache they are not used
             self.global_q = Linear(place.dim, inner, bias=bias)
             self.global_kv = Linear(place.dim, 2 * inner, bias=bias)
-        self.core = nn.ModuleDict({"inner": band(config, self.tokens, padded, inner // config.heads)})
-        if config.global_tokens:
-            rows = Core(inner // config.heads, fused=False, mask=PaddingMask(self.tokens, padded))
-            self.core["global"] = rows
-            self.overwrite = Overwrite()
+        self.cache: KeyValueCache | None = None
+        if cache_batch is not None:
+            rows = min(config.window, -(-self.tokens // config.dilation))
+            self.cache = KeyValueCache(cache_batch, self.heads[1], rows, self.cached_widths, classes=config.dilation)
+        head_dim = inner // config.heads
+        self.core: Any = Core(head_dim, fused=place.fused, shared=config.shared) if decodes else cores(config, place)
+        self.overwrite = Overwrite() if config.global_tokens else None
         self.out = Linear(inner, place.dim, bias=bias)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        x_BPD = self.pad(x_BND)
+        x_BPD = x_BND if self.pad is None else self.pad(x_BND)
         q, k, v = self.projected(x_BPD)
+        if self.cache is not None:
+            return self.out(join_heads(self.core(q, *self.cache(k, v))))
         y_BPD = join_heads(self._local(q, k, v))
-        if self.config.global_tokens:
+        if self.overwrite is not None:
             y_BPD = self.overwrite(join_heads(self._global(x_BPD, q, k, v)), y_BPD)
         return self.out(y_BPD)[:, : self.tokens]
 
@@ -61,6 +71,15 @@ class SlidingAttention(GroupedHeads):
             k_BHPK, v_BHPK = (split_heads(part, heads) for part in self.global_kv(x_BPD).chunk(2, dim=-1))
         y_BHGK: Tensor = self.core["global"](q_BHGK, k_BHPK, v_BHPK)
         return y_BHGK
+
+
+def cores(config: Sliding, place: Place) -> nn.ModuleDict:
+    """Of every token's band, and of the global tokens' rows."""
+    tokens, padded, head_dim = place.grid.total, config.padded(place.grid), config.inner(place.dim) // config.heads
+    parts: dict[str, nn.Module] = {"inner": band(config, tokens, padded, head_dim)}
+    if config.global_tokens:
+        parts["global"] = Core(head_dim, fused=False, mask=PaddingMask(tokens, padded))
+    return nn.ModuleDict(parts)
 
 
 def band(config: Sliding, tokens: int, padded: int, head_dim: int) -> BandCore:

@@ -1,1 +1,1 @@
-"""The probed account, row by row: what every operation of a running module reads, and how many steps it waits for."""
+"""The probed account, row by row: what every operation of a running module reads."""

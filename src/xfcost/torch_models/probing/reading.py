@@ -20,6 +20,8 @@ class Reading(NamedTuple):
     """Are the weights with which it combines them recomputed from the input?"""
     mixes: bool
     """Does any output read more than its own token?"""
+    disjoint: bool = False
+    """Is every token read by at most one of the outputs?"""
 
     @property
     def number(self) -> int:

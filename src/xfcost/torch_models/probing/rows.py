@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from xfcost.torch_models.probing.calls import Call, tensors
-from xfcost.torch_models.probing.probe import prepared
+from xfcost.torch_models.probing.prepared import prepared
 from xfcost.torch_models.probing.reading import Reading
 from xfcost.torch_models.probing.run import LabelledRun
 

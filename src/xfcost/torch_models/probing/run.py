@@ -53,12 +53,14 @@ class LabelledRun:
         if name in self._keys:
             return Reading(self._keys[name], self._keys[name], self._apiece[name], self._dependent[name], mixes=True)
         places, tokens, mixes = 1, 1, False
+        groups = {frozenset(told) for _, told, _ in self._read[name].values() if told}
+        disjoint = sum(map(len, groups)) == len(frozenset[int]().union(*groups))
         for (home, _), (counted, told, tokens_told) in self._read[name].items():
             if told - {home} if isinstance(home, int) else len(told) > 1:
                 mixes = True
                 places = max(places, 1 if name in self._recurs else len(counted or told))
                 tokens = max(tokens, len(tokens_told))
-        return Reading(places, tokens, self._apiece[name], self._dependent[name], mixes=mixes)
+        return Reading(places, tokens, self._apiece[name], self._dependent[name], mixes=mixes, disjoint=disjoint)
 
     def look(self, name: str, call: Call, other: Call) -> None:
         """At one call of a leaf; `other` is the same call on another sample."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.conv_kernel import Kernel
+from xfcost.torch_models.shared.cache import ConvState
 
 TOKENS: Final = 3
 
@@ -44,6 +45,18 @@ class Convolution(nn.Module):
         convolve = (F.conv1d, F.conv2d, F.conv3d)[len(self.kernel.sides) - 1]
         slides = (self.kernel.stride, self.kernel.padding, self.dilation)
         return convolve(x, self.weight, self.bias, *slides, self.groups)
+
+
+def causal_depthwise(width: int, taps: int, *, padded: bool) -> Convolution:
+    """One filter per channel over the last `taps` tokens; without padding where those are handed to it."""
+    kernel = Kernel((taps,), (1,), (taps - 1 if padded else 0,))
+    return Convolution(width, width, kernel, groups=width)
+
+
+def convolved(x_BND: Tensor, conv: Convolution, state: ConvState | None) -> Tensor:
+    """The convolution's output for each of the tokens: (B, N, D) -> (B, N, D'); with a state, of one token."""
+    taps = x_BND if state is None else state(x_BND)
+    return in_rows(conv(taps.transpose(1, 2)))[:, : x_BND.shape[1]]
 
 
 class Pooling(nn.Module):

@@ -9,23 +9,27 @@ from torch import Tensor, nn
 
 from xfcost.formulas.grouped import Grouped
 from xfcost.torch_models.shared.leaves import Linear, split_heads
-from xfcost.torch_models.shared.positions import Rotary
+from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 
 
 class GroupedHeads(nn.Module):
-    """What a module whose config is `Grouped` begins with: projections, and rotary positions."""
+    """What a module whose config is `Grouped` begins with: projections, and rotary positions.
 
-    def __init__(self, config: Grouped, width: int, tokens: int) -> None:
+    With `decodes`, of one token, at its position among the `tokens`.
+    """
+
+    def __init__(self, config: Grouped, width: int, tokens: int, *, decodes: bool) -> None:
         super().__init__()
         inner, kv_inner, kv_width = config.inner(width), config.kv_inner(width), config.kv_width(width)
         self.heads = (config.heads, config.kv_heads or config.heads, config.kv_heads or config.heads)
         self.widths = (inner, kv_inner, kv_width - kv_inner)
         self.qkv = Linear(width, inner + kv_width, bias=config.projection_bias)
-        self.rotary = Rotary(tokens, inner // config.heads, config.rope_base) if config.position == "rope" else None
+        rotary = RotaryAtPosition if decodes else Rotary
+        self.rotary = rotary(tokens, inner // config.heads, config.rope_base) if config.position == "rope" else None
 
     @property
-    def kept(self) -> tuple[int, int]:
-        """Widths of a head's keys and of its values: K, V."""
+    def cached_widths(self) -> tuple[int, int]:
+        """Of a head's keys and of its values: K, V."""
         return self.widths[1] // self.heads[1], self.widths[2] // self.heads[2]
 
     def projected(self, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.buckets import Buckets
+from xfcost.torch_models.shared.cache import Positioned
 from xfcost.torch_models.shared.leaves import Table, weight_of
 
 
@@ -33,6 +34,14 @@ class Rotary(nn.Module):
 
     def forward(self, x_BHNK: Tensor) -> Tensor:
         return x_BHNK * self.cos_NK + x_BHNK.roll(self.reach, dims=-1) * self.sin_NK
+
+
+class RotaryAtPosition(Rotary, Positioned):
+    """Of one token, at its position among N: (B, H, 1, K) -> (B, H, 1, K)."""
+
+    def forward(self, x_BH1K: Tensor) -> Tensor:
+        cos_K, sin_K = self.cos_NK[self.position], self.sin_NK[self.position]
+        return x_BH1K * cos_K + x_BH1K.roll(self.reach, dims=-1) * sin_K
 
 
 def alibi(tokens: int, heads: int) -> Tensor:
@@ -65,6 +74,14 @@ class BucketBias(nn.Module):
         by_distance_HT = weight_of(self)[self.rows_T].transpose(0, 1)
         # overlapping rows of N: the last query's is the first, and no view runs backwards
         return by_distance_HT.unfold(-1, self.tokens, 1).flip(1)
+
+
+class BucketBiasAtPosition(BucketBias, Positioned):
+    """Of one token with itself and all before it: -> (H, 1, M)."""
+
+    def forward(self) -> Tensor:
+        last = self.tokens
+        return weight_of(self)[self.rows_T[last - 1 - self.position : last]].transpose(0, 1)[:, None]
 
 
 def bucket_rows(distance_T: Tensor, buckets: Buckets, *, causal: bool) -> Tensor:

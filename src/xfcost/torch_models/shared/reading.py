@@ -38,7 +38,11 @@ class Reading(nn.Module):
 
     def forward(self, x_BND: Tensor, y_BME: Tensor) -> Tensor:
         q_BHNK = split_heads(self.q(x_BND), self.heads).expand(y_BME.shape[0], -1, -1, -1)
-        read_BND = join_heads(self.core(q_BHNK, *self.keys_and_values(y_BME)))
+        return self.attend(q_BHNK, *self.keys_and_values(y_BME))
+
+    def attend(self, q_BHNK: Tensor, k_BHMK: Tensor, v_BHMV: Tensor) -> Tensor:
+        """Attention and W_O: -> (B, N, D)."""
+        read_BND = join_heads(self.core(q_BHNK, k_BHMK, v_BHMV))
         return read_BND if self.out is None else self.out(read_BND)
 
     def keys_and_values(self, y_BME: Tensor) -> tuple[Tensor, Tensor]:

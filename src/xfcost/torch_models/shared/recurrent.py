@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from xfcost.formulas.additive import Maxout
 from xfcost.formulas.component import Place, tag_of
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.torch_models.shared.additive import AdditiveAttention, FirstState, JoinSteps, readout
+from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
 from xfcost.torch_models.shared.recurrence import asks_shapes_alone
 
@@ -22,32 +24,41 @@ State = tuple[Tensor, ...]
 
 
 class RecurrentLayer(nn.Module):
-    """(B, N, D) -> (B, N, H), or (B, N, 2·H) where it reads both ways."""
+    """(B, N, D) -> (B, N, H), or (B, N, 2·H) where it reads both ways; or one token (B, 1, D) -> (B, 1, H)."""
 
-    def __init__(self, config: Recurrent, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(
+        self, config: Recurrent, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
+    ) -> None:
         super().__init__()
         self.starts_from_encoder = config.start == "encoder"
         self.giver: tuple[RecurrentLayer, ...] = ()  # in a tuple: the encoder's layer stays the encoder's
         self.gives = False
         self.last: tuple[State, ...] = ()
-        one_way = Direction(config, place) if config.attend is None else Attending(config, place)
+        attends = config.attend is not None
+        self.state = None if cache_batch is None or attends else zero_state(config, place, cache_batch)
+        one_way = Attending(config, place, cache_batch) if attends else Direction(config, place)
         self.core = None if config.bidirectional else one_way
         self.forwards = Direction(config, place) if config.bidirectional else None
         self.backwards = Direction(config, place, reverse=True) if config.bidirectional else None
         self.join = Join() if config.bidirectional else None
 
-    def forward(self, x_BND: Tensor, memory_BMD: Tensor | None = None) -> Tensor:
+    def forward(self, x_BND: Tensor, *memory_BMD: Tensor) -> Tensor:
         """`memory` is there where it is attended to, or the first state is the encoder's: its layer kept that state."""
         if isinstance(self.core, Attending):
-            return self.core(x_BND, memory_BMD)
+            return self.core(x_BND, *memory_BMD)
+        if self.core is not None and self.state is not None:
+            y_B1H, last = self.core(x_BND, self.state.past)
+            self.state(*last)
+            return y_B1H
         directions = [way for way in (self.core, self.forwards, self.backwards) if way is not None]
         answers, states = zip(
-            *(way(x_BND, start) for way, start in zip(directions, self._starts(), strict=False)), strict=True
+            *(way(x_BND, start) for way, start in zip(directions, self.first_states(), strict=False)), strict=True
         )
         self.last = states if self.gives else ()
         return answers[0] if self.join is None else self.join(*answers)
 
-    def _starts(self) -> tuple[State, ...]:
+    def first_states(self) -> tuple[State, ...]:
+        """Of every direction: the encoder's last, or none for zeros."""
         if not self.starts_from_encoder:
             return ((), ())
         if not self.giver or not self.giver[0].last:
@@ -82,12 +93,14 @@ class Attending(nn.Module):
 
     Steps wait for each other, and each runs through all leaves. A trace on `meta` asks for shapes alone, and every step
     has the same: there they stand side by side, N of them at once, whatever their states would be.
+
+    With `cache_batch`, one step: (B, 1, D) -> (B, 1, H), or what is read out, the memory and its keys being cached.
     """
 
-    def __init__(self, config: Recurrent, place: Place) -> None:
+    def __init__(self, config: Recurrent, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
-        if config.attend is None:
-            raise TypeError("a recurrent layer without `attend` has nothing to ask")
+        if config.attend is None or place.memory is None:
+            raise TypeError("a recurrent layer without `attend` and a memory has nothing to attend to")
         units, width = config.units(place), place.memory_dim
         states, gates = len(config.states), config.gates * units
         self.tokens, self.units, self.states = place.grid.total, units, states
@@ -98,32 +111,64 @@ class Attending(nn.Module):
         self.context = Linear(width, gates, bias=False)
         self.add_context = Add()
         self.recurrence = CELLS[tag_of(type(config))](config, units, reverse=False)
-        self.join = JoinSteps(config.readout)
+        self.reads_state_before = isinstance(config.readout, Maxout)
+        self.cache: MemoryCache | None = None
+        self.state: RecurrentState | None = None
+        if cache_batch is None:
+            self.join = JoinSteps(config.readout)
+        else:
+            self.cache = MemoryCache(cache_batch, place.memory.total, config.attend.hidden, value_width=width)
+            self.state = zero_state(config, place, cache_batch)
         self.readout = readout(config.readout, (place.dim, units, width), bias=config.bias)
 
-    def forward(self, x_BND: Tensor, memory_BME: Tensor) -> Tensor:
-        keys_BMK = self.inner.keys(memory_BME)
-        state = self._first(x_BND, memory_BME)
+    def forward(self, x_BND: Tensor, *memory_BME: Tensor) -> Tensor:
+        if self.cache is None or self.state is None:
+            return self._all_steps(x_BND, *memory_BME)
+        return self._one_step(x_BND, self.cache, self.state)
+
+    def _all_steps(self, x_BND: Tensor, memory_BME: Tensor) -> Tensor:
+        keys_BMK, state = self.inner.keys(memory_BME), self.first_state(memory_BME)
         input_BNG = self.input(x_BND)
         states, contexts = [state[0].unsqueeze(1)], []
         for part_BTG in input_BNG.split(self._side_by_side(input_BNG), dim=1):
-            asking_BTH = state[0].unsqueeze(1).expand(-1, part_BTG.shape[1], -1)
-            context_BTE = self.inner(asking_BTH, keys_BMK, memory_BME)
-            gates_BTG = self.add_context(part_BTG, self.context(context_BTE))
-            state_BTH, state = self.recurrence(gates_BTG, state)
+            state_BTH, context_BTE, state = self._step(part_BTG, state, keys_BMK, memory_BME)
             states.append(state_BTH)
             contexts.append(context_BTE)
         state_BNH, context_BNE = self.join(states, contexts)
         return state_BNH if self.readout is None else self.readout(x_BND, state_BNH, context_BNE)
 
-    def _first(self, x_BND: Tensor, memory_BME: Tensor) -> State:
+    def _one_step(self, x_B1D: Tensor, cache: MemoryCache, state: RecurrentState) -> Tensor:
+        before = state.past
+        y_B1H, context_B1E, last = self._step(self.input(x_B1D), before, *cache())
+        if self.readout is not None:
+            read_B1H = before[0].unsqueeze(1) if self.reads_state_before else y_B1H
+            y_B1H = self.readout(x_B1D, read_B1H, context_B1E)
+        state(*last)
+        return y_B1H
+
+    def _step(
+        self, input_BTG: Tensor, state: State, keys_BMK: Tensor, memory_BME: Tensor
+    ) -> tuple[Tensor, Tensor, State]:
+        """The answer of T steps that ask with the same state, what they read, and the last one's state."""
+        asking_BTH = state[0].unsqueeze(1).expand(-1, input_BTG.shape[1], -1)
+        context_BTE = self.inner(asking_BTH, keys_BMK, memory_BME)
+        y_BTH, state = self.recurrence(self.add_context(input_BTG, self.context(context_BTE)), state)
+        return y_BTH, context_BTE, state
+
+    def first_state(self, memory_BME: Tensor) -> State:
+        """Before the first step: out of the memory, or zeros."""
         if self.start is not None:
             return self.start(memory_BME)
-        return (x_BND.new_zeros(x_BND.shape[0], self.units),) * self.states
+        return (memory_BME.new_zeros(memory_BME.shape[0], self.units),) * self.states
 
     def _side_by_side(self, x_BNG: Tensor) -> int:
         """Steps that run at once: one, but where nothing is worked out."""
         return self.tokens if asks_shapes_alone(x_BNG) else 1
+
+
+def zero_state(config: Recurrent, place: Place, batch: int) -> RecurrentState:
+    """h, and an LSTM's cells, zeros before the first token."""
+    return RecurrentState(*((batch, config.units(place)),) * len(config.states))
 
 
 class Recurrence(nn.Module):

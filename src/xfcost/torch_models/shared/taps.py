@@ -11,11 +11,11 @@ from xfcost.torch_models.shared.convolution import Convolution
 
 
 def convolution(
-    config: Convolve, place: Place, dim: int, width: int, *, groups: int = 1, bias: bool = True
+    config: Convolve, place: Place, widths: tuple[int, int], *, groups: int = 1, bias: bool = True, decodes: bool
 ) -> Convolution:
-    """The config's kernel, dilated."""
-    kernel = config.taps.kernel(place.grid)
-    return Convolution(dim, width, kernel, groups=groups, bias=bias, dilation=config.dilation)
+    """The config's kernel, dilated; decoding, over the inputs of its taps alone."""
+    kernel, dilation = config.taps.kernel(place.grid), 1 if decodes else config.dilation
+    return Convolution(*widths, kernel, groups=groups, bias=bias, dilation=dilation)
 
 
 def zeros_before(config: Convolve, place: Place) -> ZerosBefore | None:

@@ -6,12 +6,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from xfcost.torch_models.shared.cache import RecurrentState
+
 
 class TokenShift(nn.Module):
     """The token before each, zeros before the first: (B, N, D) -> (B, N, D)."""
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return F.pad(x_BND, (0, 0, 1, -1))
+
+
+def token_shift(cache_batch: int | None, dim: int) -> TokenShift | RecurrentState:
+    """The shift of all tokens; with a batch of caches, a state that holds the token before."""
+    return TokenShift() if cache_batch is None else RecurrentState((cache_batch, 1, dim))
+
+
+def mixed(x_BND: Tensor, shift: TokenShift | RecurrentState, mix: Mixtures) -> list[Tensor]:
+    """Mixtures of every token with the one before it."""
+    if isinstance(shift, TokenShift):
+        return mix(x_BND, shift(x_BND))
+    mixtures: list[Tensor] = mix(x_BND, *shift.past)
+    shift(x_BND)
+    return mixtures
 
 
 class Mixtures(nn.Module):

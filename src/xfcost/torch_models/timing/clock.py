@@ -16,7 +16,7 @@ from xfcost.ledger.errors import DeviceError, printable
 from xfcost.ledger.metadata import Timing
 from xfcost.torch_models.build import Live
 from xfcost.torch_models.memory.peak import peak_bytes
-from xfcost.torch_models.shared.cache import stand_at
+from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.tracing.rows import row_path
 
 DEVICES: Final = ("cpu", "cuda", "mps")
@@ -95,7 +95,7 @@ def time_steps(live: Live, device: str, positions: Sequence[int]) -> list[float]
     def run() -> float:
         started = clock()
         for position in positions:
-            stand_at(live.model, position)
+            set_position(live.model, position)
             live.model(*live.inputs)
         return clock() - started
 

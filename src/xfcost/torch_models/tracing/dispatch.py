@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from xfcost.ledger.operation import RUN, Operation
+from xfcost.ledger.accounts import RUN
+from xfcost.ledger.operation import Operation
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.tracing.dispatch_costs import Costs, costs_of
 from xfcost.torch_models.tracing.dispatch_functions import PARTS, WHOLE

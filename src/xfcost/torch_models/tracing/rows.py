@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from xfcost.ledger.accounts import Cached
 from xfcost.ledger.operation import Operation
 
 
@@ -36,7 +37,8 @@ def rows_by_path(
 
 def _row(path: str, repeated: list[Mapping[str, int]]) -> Operation:
     costs: dict[str, Any] = dict(repeated[0])
-    return Operation(path=path, title=path.rpartition(".")[2], times=len(repeated), **costs)
+    cached = costs.pop("cached", 0)
+    return Operation(path=path, title=path, times=len(repeated), cache=Cached(cached) if cached else None, **costs)
 
 
 # Modules inside a config's module whose names say nothing of an operation.

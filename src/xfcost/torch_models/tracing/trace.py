@@ -16,8 +16,9 @@ import torch
 from fvcore.nn.jit_analysis import JitModelAnalysis
 from torch import Tensor, nn
 
-from xfcost.ledger.operation import MEASURED, Operation
-from xfcost.torch_models.shared.cache import Kept
+from xfcost.ledger.accounts import MEASURED
+from xfcost.ledger.operation import Operation
+from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.tracing.graph import (
     Counts,
     Handle,
@@ -119,7 +120,7 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
         own = counts[name]
         params = sum(parameter.numel() for parameter in module.parameters(recurse=False))
         work = {quantity: own[quantity] for quantity in MEASURED if quantity not in {"params", "cached"}}
-        cached = sum(kept.numel() for kept in module.buffers(recurse=False)) if isinstance(module, Kept) else 0
+        cached = sum(buffer.numel() for buffer in module.buffers(recurse=False)) if isinstance(module, Cache) else 0
         modules[name] = ModuleCosts(params, **work, cached=cached, leaf=next(module.children(), None) is None)
     uncalled = analysis.uncalled_modules() - used
     unused = tuple(name for name, costs in modules.items() if costs.params and name in uncalled)

@@ -1,0 +1,136 @@
+"""What is given for a run option (a text or a number), read and checked: each reader returns the value or raises."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, Final
+
+from xfcost.ledger.errors import UsageError, nearest, shown
+from xfcost.ledger.quantities import PREFIXES_TEXT, read_number, real_number, whole, whole_number, whole_numbers
+from xfcost.ledger.units import BYTES_PER_ELEMENT, DTYPE_NAMES
+
+MOST_SIDE: Final = 2**16
+# A tebibyte: no chip holds it.
+MOST_ON_CHIP: Final = 2**40
+# FLOP/s above these are typing errors.
+MOST_RATE: Final = 10**24
+
+
+def token_numbers(N: Any) -> tuple[int, ...]:
+    """784, "784", "131,072", "128k", "512,128" or (512, 128) -> a tuple.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    numbers = whole_numbers(N)
+    if not numbers:
+        raise UsageError(
+            f"--N {shown(N)}: expected a whole number of tokens, as in --N 784 (or --N source,target; {PREFIXES_TEXT})"
+        )
+    return numbers
+
+
+def image_size(given: Any) -> tuple[int, int]:
+    """384, "384", "224x320" or (224, 320) -> (height, width).
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    sides = whole_numbers(given, separators="x×,")
+    if len(sides) not in (1, 2) or not all(1 <= side <= MOST_SIDE for side in sides):
+        raise UsageError(
+            f"--size {shown(given)}: expected the image's side in pixels, or its height and width, from 1 to "
+            f"{MOST_SIDE}; as in --size 384 or --size 224x320"
+        )
+    return sides[0], sides[-1]
+
+
+def byte_number(given: Any) -> int:
+    """100000, "100000", "192KiB" or "100 KB" -> bytes.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    plain = re.sub(r"\s*B\s*$", "", given, flags=re.IGNORECASE) if isinstance(given, str) else given
+    number = whole(plain)
+    if number is None or not 1 <= number <= MOST_ON_CHIP:
+        raise UsageError(
+            f"--memory-level {shown(given)}: expected a number of bytes from 1 to {MOST_ON_CHIP}, "
+            "as in --memory-level 192KiB"
+        )
+    return number
+
+
+def dtype_name(given: Any) -> str:
+    """`float32`, `fp32` or torch.float32 -> `float32`.
+
+    Raises:
+        UsageError: no such dtype is counted.
+    """
+    text = str(given).removeprefix("torch.")
+    name = DTYPE_NAMES.get(text, text)
+    if name not in BYTES_PER_ELEMENT:
+        raise UsageError(f"--dtype {shown(given)}: {nearest(text, [*BYTES_PER_ELEMENT, *DTYPE_NAMES])}")
+    return name
+
+
+def either(option: str, words: tuple[str, ...]) -> Callable[[Any], str]:
+    """A reader of one of a few words: the message lists them all."""
+
+    def read(given: Any) -> str:
+        if given not in words:
+            raise UsageError(f"{option} {shown(given)}: expected {' or '.join(words)}")
+        return str(given)
+
+    return read
+
+
+def one_of(option: str, words: tuple[str, ...]) -> Callable[[Any], str]:
+    """A reader of one of several words: the message says the nearest."""
+
+    def read(given: Any) -> str:
+        if given not in words:
+            raise UsageError(f"{option} {shown(given)}: {nearest(str(given), words)}")
+        return str(given)
+
+    return read
+
+
+def integer(
+    option: str, most: int, example: str, what: str = "a whole number", *, floats: bool = False
+) -> Callable[[Any], int]:
+    """A reader of a whole number from 1 to `most`; `floats` takes 3e11 from Python too."""
+    return lambda given: whole_number(option, given, least=1, most=most, example=example, what=what, floats=floats)
+
+
+def flops_per_second(option: str, example: str) -> Callable[[Any], float]:
+    """A reader of 312e12, `312T` or `312 TFLOP/s`."""
+
+    def read(given: Any) -> float:
+        text = given
+        for unit in ("FLOP/S", "FLOPS", "FLOP"):
+            if isinstance(text, str) and text.strip().upper().endswith(unit):
+                text = text.strip()[: -len(unit)]
+                break
+        return real_number(option, text, least=1, most=MOST_RATE, example=example)
+
+    return read
+
+
+def share(given: Any) -> float:
+    """0.4, `0.4` or `40%`.
+
+    Raises:
+        UsageError: it is no share above 0 and up to 1.
+    """
+    text = str(given).strip()
+    try:
+        value = Fraction(0) if isinstance(given, bool) else read_number(text.removesuffix("%"))
+    except ValueError:
+        value = Fraction(0)
+    value = value / 100 if text.endswith("%") else value
+    if not 0 < value <= 1:
+        raise UsageError(f"--mfu {shown(given)}: expected a share of the peak up to 1, as in --mfu 0.4 or --mfu 40%")
+    return float(value)

@@ -1,0 +1,190 @@
+"""The options of a run, each declared once: its type, help, default and reader.
+
+The commands make their command line of them, the API its keywords, `counting.run_options` a checked `Run`.
+"""
+
+# Annotations are evaluated here: the options are read out of them.
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypedDict, get_args
+
+from xfcost.ledger import option_readers as read
+
+# How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
+Execution = Literal["eager", "fused"]
+
+# What is run: all N tokens at once (`forward`; `prefill`, where a cache is kept for what follows); one more token, N
+# with it, whose past is cached (`decode`); `generate`, a prefill, then token after token; a step of training (`train`).
+Mode = Literal["forward", "prefill", "decode", "generate", "train"]
+
+# Positions whose logits a language model computes: all of them, or the last alone, which the next token needs.
+Logits = Literal["all", "last"]
+
+MOST_BATCH: Final = 2**24
+MOST_NEW: Final = 2**31
+# Numbers above these are typing errors: no run has so many tokens or devices.
+MOST_TOKENS: Final = 10**18
+MOST_DEVICES: Final = 10**8
+
+
+class Option(NamedTuple):
+    """One option of a run."""
+
+    help: str
+    """What `--help` says of it."""
+    metavar: str | None = None
+    default: Any = None
+    read: Callable[[Any], Any] = lambda given: given
+    """Of what is given, the checked value; it raises a UsageError."""
+    python: str = ""
+    """What the API's documentation adds to the help."""
+    hidden: bool = False
+    """Is it left out of the help?"""
+
+
+class RunOptions(TypedDict, total=False):
+    """What a run is asked to be, as a caller gives it: texts of the command line, or numbers."""
+
+    N: Annotated[
+        int | str | Sequence[int] | None,
+        Option(
+            "Tokens of the first stage; image specs take the grid nearest to square. 128k is 128,000, 128Ki 131,072.",
+            metavar="INT",
+            read=read.token_numbers,
+            python="For an encoder-decoder one number for both streams, or two. The spec's own by default.",
+        ),
+    ]
+    size: Annotated[
+        int | str | Sequence[int] | None,
+        Option("Image size in place of N: 384, or 224x320 (height x width).", metavar="PIXELS", read=read.image_size),
+    ]
+    batch: Annotated[
+        int | str,
+        Option(
+            "Samples.",
+            metavar="INT",
+            default=1,
+            read=read.integer("--batch", MOST_BATCH, "8"),
+            python="Costs scale with it, parameters don't.",
+        ),
+    ]
+    dtype: Annotated[str, Option("float32, float16, bfloat16 or float64.", default="float32", read=read.dtype_name)]
+    attention: Annotated[
+        Execution,
+        Option(
+            "eager (keeps the score matrix) or fused (one kernel).",
+            default="eager",
+            read=read.either("--attention", get_args(Execution)),
+        ),
+    ]
+    memory_level: Annotated[
+        int | str | None,
+        Option(
+            "On-chip memory (192KiB): main-memory traffic of attention, plain and tiled for it (FlashAttention).",
+            metavar="BYTES",
+            read=read.byte_number,
+        ),
+    ]
+    mode: Annotated[
+        Mode,
+        Option(
+            "forward, prefill, decode (one more token, its past cached), generate or train (a step).",
+            default="forward",
+            read=read.one_of("--mode", get_args(Mode)),
+            python="In `decode` the new token is one of the N.",
+        ),
+    ]
+    new_tokens: Annotated[
+        int | str | None,
+        Option(
+            "Tokens that --mode generate writes after a prompt of N.",
+            metavar="INT",
+            read=read.integer("--new-tokens", MOST_NEW, "256", what="how many tokens to generate,"),
+        ),
+    ]
+    logits: Annotated[
+        Logits | None,
+        Option(
+            "With --mode prefill or generate: of which positions (default: the last).",
+            metavar="last|all",
+            read=read.either("--logits", ("last", "all")),
+        ),
+    ]
+    optimizer: Annotated[
+        str | None,
+        Option("With --mode train: adamw (the default), sgd, momentum, adafactor or lion.", metavar="NAME"),
+    ]
+    tokens: Annotated[
+        float | str | None,
+        Option(
+            "With --mode train: tokens of the whole run (300e9, 300B).",
+            metavar="NUMBER",
+            read=read.integer("--tokens", MOST_TOKENS, "300e9", floats=True),
+        ),
+    ]
+    peak: Annotated[
+        float | str | None,
+        Option(
+            "With --tokens and --mfu: the peak of one device (312T): the run in days.",
+            metavar="FLOP/S",
+            read=read.flops_per_second("--peak", "312T"),
+        ),
+    ]
+    mfu: Annotated[
+        float | str | None,
+        Option("Model FLOPs utilisation: the share of --peak that it gets (40%).", metavar="SHARE", read=read.share),
+    ]
+    sustained: Annotated[
+        float | str | None,
+        Option(
+            "What one device sustains, in place of --peak and --mfu.",
+            metavar="FLOP/S",
+            read=read.flops_per_second("--sustained", "125T"),
+        ),
+    ]
+    devices: Annotated[
+        int | str | None,
+        Option(
+            "With --peak or --sustained: devices that share the run.",
+            metavar="INT",
+            read=read.integer("--devices", MOST_DEVICES, "8", floats=True),
+        ),
+    ]
+    rate: Annotated[
+        float | str | None,
+        Option("Refused: it did not say whether it is sustained or a peak.", hidden=True),
+    ]
+
+
+_TYPES: Final[dict[str, Any]] = RunOptions.__annotations__
+OPTIONS: Final[dict[str, Option]] = {name: declared.__metadata__[0] for name, declared in _TYPES.items()}
+
+
+def read_option(name: str, given: Any) -> Any:
+    """The checked value of one option; None stays None where that is the default.
+
+    Raises:
+        UsageError: it can't be.
+    """
+    option = OPTIONS[name]
+    return None if given is None and option.default is None else option.read(given)
+
+
+# An option, its name and its type -> its parameter's default and annotation.
+Described = Callable[[str, Option, Any], tuple[Any, Any]]
+
+
+def spelled_out(function: Callable[..., Any], names: Sequence[str], described: Described, *, evaluated: bool) -> None:
+    """Write the options `names` out in the signature of `function(…, settings, …, **options)`, before `settings`.
+
+    `evaluated` reads the other annotations too, which are texts otherwise.
+    """
+    signature = inspect.signature(function, eval_str=evaluated)
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    before = next(number for number, one in enumerate(own) if one.name == "settings")
+    options = []
+    for name in names:
+        default, annotation = described(name, OPTIONS[name], _TYPES[name].__origin__)
+        options.append(inspect.Parameter(name, own[before].kind, default=default, annotation=annotation))
+    whole = signature.replace(parameters=[*own[:before], *options, *own[before:]])
+    vars(function)["__signature__"] = whole

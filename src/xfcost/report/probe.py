@@ -1,0 +1,86 @@
+"""What the running model was seen to read, beside what every row declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.probe import Mixes, Probe, ProbedRow
+
+_COLUMNS = ("operation", "declared", "reads", "weights", "found", "reads", "weights", "rows", "agrees")
+
+
+def probe_parts(ledger: Ledger) -> Iterator[RenderableType]:
+    """The table, the rows that differ, the rows that could not be probed, the sizes; nothing without `--probe`."""
+    if ledger.probe is None:
+        return
+    yield Text()
+    yield _table(ledger.probe)
+    yield Text()
+    yield from _verdict_texts(ledger.probe)
+    for reason, rows in _by_reason(ledger.probe).items():
+        yield Text(f"not probed, {reason}: {', '.join(row.path for row in rows)}")
+    for size, paths in _by_size(ledger.probe).items():
+        yield Text(f"probed {size}: {', '.join(paths)}", style="dim")
+
+
+def _table(probe: Probe) -> Table:
+    """One line for all rows that are alike."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
+    for name in _COLUMNS:
+        table.add_column(name, justify="right" if name in {"reads", "rows"} else "left", overflow="fold")
+    alike: dict[tuple[object, ...], list[ProbedRow]] = {}
+    for row in probe.rows:
+        alike.setdefault((row.title, row.declared, row.found), []).append(row)
+    for row, *others in alike.values():
+        style = "bold red" if row.agrees is False else "dim" if row.found is None else ""
+        found = ("not probed", units.DASH, units.DASH) if row.found is None else _cells(row.found)
+        agrees = {True: "=", False: "≠", None: units.DASH}[row.agrees]
+        table.add_row(row.title, *_cells(row.declared), *found, str(1 + len(others)), agrees, style=style)
+    return table
+
+
+def _cells(mixes: Mixes) -> tuple[str, str, str]:
+    weights = {True: "by content", False: "fixed", None: units.DASH}[mixes.content_dependent]
+    return mixes.mixing, units.DASH if mixes.reads_tokens is None else str(mixes.reads_tokens), weights
+
+
+def _verdict_texts(probe: Probe) -> Iterator[Text]:
+    """One line where all agree, else every row that differs."""
+    count = len(probe.rows) - len(probe.left_out)
+    if probe.exact:
+        yield Text(
+            f"probe: the running model agrees, in all {count} operations that could be probed", style="bold green"
+        )
+        return
+    number = len(probe.differences)
+    yield Text(f"probe: the running model DISAGREES in {number} of {count} operations", style="bold red")
+    for row in probe.differences:
+        if row.found is not None:
+            yield Text(f"  {row.path}: declared {_words(row.declared)}; found {_words(row.found)}", style="red")
+
+
+def _words(mixes: Mixes) -> str:
+    """`local, reads 49, weights by content`."""
+    mixing, reads, weights = _cells(mixes)
+    words = [mixing, f"reads {reads}" if mixes.reads_tokens is not None else ""]
+    return ", ".join(word for word in (*words, f"weights {weights}" if weights != units.DASH else "") if word)
+
+
+def _by_size(probe: Probe) -> dict[str, list[str]]:
+    sizes: dict[str, list[str]] = {}
+    for path, size in probe.sizes.items():
+        sizes.setdefault(size, []).append(path)
+    return sizes
+
+
+def _by_reason(probe: Probe) -> dict[str, list[ProbedRow]]:
+    reasons: dict[str, list[ProbedRow]] = {}
+    for row in probe.left_out:
+        reasons.setdefault(row.reason or "", []).append(row)
+    return reasons

@@ -1,0 +1,114 @@
+"""Architecture -> Probe: every part made small, built, run in float64, its leaves perturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+import torch
+from torch import nn
+
+from xfcost.formulas.component import Component, Place, SubLayer
+from xfcost.formulas.layer import Embed, Enter, Head
+from xfcost.formulas.residual import wrapped
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.probe import Mixes, Probe, ProbedRow
+from xfcost.spec.architecture import Architecture, Part
+from xfcost.torch_models.build import Modules, SubLayerModel
+from xfcost.torch_models.probed.compare import Readings, compared, example, readings
+from xfcost.torch_models.probed.hints import hints_for
+from xfcost.torch_models.probed.small import made_small
+from xfcost.torch_models.probing.reading import Reading
+from xfcost.torch_models.shared.leaves import Table
+
+_STEM = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
+_STREAMS = "it joins the two streams of a reversible stage, and the probe follows one"
+_TWO_INPUTS = "it reads an earlier stage's output too, of another grid"
+
+
+def probed(architecture: Architecture, ledger: Ledger, say: Callable[[str], None]) -> Ledger:
+    """`ledger` with what its model was seen to read. Repeated blocks, and parts that are alike, are probed once."""
+    rows: list[ProbedRow] = []
+    sizes: dict[str, str] = {}
+    known: dict[str, list[ProbedRow]] = {}
+    for part, *_ in architecture.parts():
+        found, size = _probed_part(part, known, say)
+        rows += [msgspec.structs.replace(row, path=f"{part.path}.{row.path}") for row in found]
+        sizes |= {part.path: size} if size else {}
+    rows += [_left_out(row, "a table, which reads no token") for row in ledger.rows if row.path.startswith("shared.")]
+    return msgspec.structs.replace(ledger, probe=Probe(rows=tuple(rows), sizes=sizes))
+
+
+def _probed_part(
+    part: Part, known: dict[str, list[ProbedRow]], say: Callable[[str], None]
+) -> tuple[list[ProbedRow], str]:
+    """The rows of a part, by their own names, and how it was made small; with the reason where it can't be probed."""
+    component = part.component
+    reason = _reason(component)
+    if reason is None:
+        try:
+            small = made_small(component, part.place)
+        except ComponentError as error:
+            reason = f"{error.field}: {error.message}"
+        else:
+            alike = repr((small.component, small.places, part.residual))
+            if alike not in known:
+                say(f"probing {part.path} …")
+                known[alike] = list(_rows(part._replace(component=small.component), small.places))
+            return known[alike], small.text
+    return [_left_out(row, reason) for row in _operations(part)], ""
+
+
+def _reason(component: Component) -> str | None:
+    """Why a component can't be probed by itself; None where it can."""
+    if isinstance(component, Embed) and (component.takes != ("embedded",)):
+        return _STEM
+    if isinstance(component, Enter) and component.reads_stage:
+        return _TWO_INPUTS
+    return None if isinstance(component, SubLayer | Embed | Enter | Head) else _STREAMS
+
+
+def _left_out(row: Operation, reason: str) -> ProbedRow:
+    declared = Mixes(
+        mixing=row.mixing,
+        reads_tokens=row.reads_tokens,
+        content_dependent=row.content_dependent if row.mixes else None,
+    )
+    return ProbedRow(path=row.path, title=row.title, declared=declared, reason=reason)
+
+
+def _operations(part: Part) -> list[Operation]:
+    rows = part.component.operations(part.place)
+    return list(
+        wrapped(part.component, part.residual, part.place, rows) if isinstance(part.component, SubLayer) else rows
+    )
+
+
+def _rows(part: Part, places: tuple[Place, Place]) -> Iterator[ProbedRow]:
+    parts = [part._replace(place=place) for place in places]
+    small, large = (_readings(one) for one in parts)
+    yield from compared(part.component, (_operations(parts[0]), _operations(parts[1])), Readings(small, large), places)
+
+
+def _readings(part: Part) -> dict[str, Reading]:
+    """What the leaves of a part read: of its own module, and of the residual around it."""
+    component, place = part.component, part.place
+    torch.manual_seed(0)
+    tables = {
+        name: Table(*shape).double().requires_grad_(requires_grad=False)
+        for name, shape in component.tables(place).items()
+    }
+    make = Modules(tables)
+    reads_memory = isinstance(component, SubLayer) and component.reads_memory
+    inputs = example(place)[: 2 if reads_memory else 1]
+    found = readings(make.of(part), (*inputs, *hints_for(component).past(component, place)), component, place)
+    if isinstance(component, SubLayer) and (part.residual != "none" or component.extra_alone):
+        model = SubLayerModel(part, make)
+        grid, width = component.out(place)
+        if grid == place.grid and not component.extra_alone:
+            model.inner, model.crosses, inputs = nn.Linear(place.dim, width), False, inputs[:1]
+        around = readings(model, inputs, component, place)
+        found |= {row: reading for row, reading in around.items() if row.startswith("residual_")}
+    return found

@@ -1,0 +1,122 @@
+"""A component's rows at a small and at a larger place, held against what the leaves of its modules read there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Component, Place
+from xfcost.formulas.layer import Embed, Enter, Head
+from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.probe import Mixes, ProbedRow
+from xfcost.torch_models.probed.hints import Hints, hints_for
+from xfcost.torch_models.probing.reading import Reading, kind_of_rows
+from xfcost.torch_models.probing.rows import probe_rows
+from xfcost.torch_models.tracing.rows import row_path
+
+Pair = tuple[Place, Place]
+
+
+class Readings(NamedTuple):
+    """What every leaf reads, by its row's own name, at the small and at the larger place."""
+
+    small: Mapping[str, Reading]
+    large: Mapping[str, Reading]
+
+
+def example(place: Place) -> tuple[Tensor, ...]:
+    """x, and the memory where there is one."""
+    shapes = [(1, place.grid.total, place.dim)]
+    if place.memory:
+        shapes.append((1, place.memory.total, place.memory_dim))
+    return tuple(torch.zeros(shape, dtype=torch.float64) for shape in shapes)
+
+
+def readings(module: nn.Module, inputs: tuple[Any, ...], component: Component, place: Place) -> dict[str, Reading]:
+    """What the leaves of a component's module read, by the row's own name."""
+    hints = hints_for(component)
+    names = {name: row_path(f"it.{name}", {"it": "it"}) for name, _ in module.named_modules() if name}
+    own = {name: path.removeprefix("it.") for name, path in names.items() if path}
+    positional = hints.given_by_position(component, place)
+    found = probe_rows(
+        module,
+        inputs,
+        positional=frozenset(name for name, row in own.items() if row in positional),
+        states=frozenset(name for name, row in own.items() if row in hints.states),
+        apart=hints.apart,
+        fresh_weights=hints.fresh_weights,
+        rounding=hints.rounding,
+    )
+    return {own[name]: reading for name, reading in found.items()}
+
+
+def compared(
+    component: Component, rows: tuple[Sequence[Operation], Sequence[Operation]], seen: Readings, places: Pair
+) -> Iterator[ProbedRow]:
+    """Every row beside what its leaf was seen to read, or the reason why nothing was."""
+    hints = hints_for(component)
+    tokens = tuple(place.grid.total for place in places)
+    for small, large in zip(*rows, strict=True):
+        reason = _reason(component, hints, small, large, seen)
+        if reason:
+            declared = Mixes(
+                mixing=small.mixing,
+                reads_tokens=large.reads_tokens,
+                content_dependent=small.content_dependent if small.mixes else None,
+            )
+            yield ProbedRow(path=small.path, title=small.title, declared=declared, tokens=tokens, reason=reason)
+            continue
+        declared, found = _beside(component, hints, (small, large), seen, places)
+        yield ProbedRow(path=small.path, title=small.title, declared=declared, found=found, tokens=tokens)
+
+
+def _reason(component: Component, hints: Hints, small: Operation, large: Operation, seen: Readings) -> str | None:
+    """Why a row can't be held against its leaf; None where it can."""
+    left_out = hints.left_out(component)
+    if small.path in left_out:
+        return left_out[small.path]
+    if small.path not in seen.small or small.path not in seen.large:
+        return "its leaf did not run, or gives no floats"
+    if max(small.reads_tokens or 0, large.reads_tokens or 0) == 1:
+        return "it reads one token alone here: a softmax of one number is 1"
+    return None
+
+
+def _beside(
+    component: Component, hints: Hints, rows: tuple[Operation, Operation], seen: Readings, places: Pair
+) -> tuple[Mixes, Mixes]:
+    """What a row declares, and what was found, as far as the two can be compared."""
+    row = rows[0]
+    leaves = (seen.small[row.path], seen.large[row.path])
+    kind: Mixing = "per-token" if _makes_new_tokens(component, leaves) else kind_of_rows(*leaves)
+    if kind != row.mixing or not row.mixes:
+        reads = leaves[1].number if kind != "per-token" else None
+        declared = Mixes(mixing=row.mixing, reads_tokens=rows[1].reads_tokens if kind != row.mixing else reads)
+        return declared, Mixes(mixing=kind, reads_tokens=reads)
+    numbers: list[tuple[int | None, int | None]] = [(None, None)]
+    if row.path not in hints.uncounted:
+        numbers = [_numbers(component, hints, *each) for each in zip(rows, leaves, places, strict=True)]
+    # one of the two sizes that differs tells of the row
+    expected, found = next((pair for pair in numbers if pair[0] != pair[1]), numbers[-1])
+    return (
+        Mixes(mixing=row.mixing, reads_tokens=expected, content_dependent=row.content_dependent),
+        Mixes(mixing=kind, reads_tokens=found, content_dependent=leaves[1].content_dependent),
+    )
+
+
+def _makes_new_tokens(component: Component, leaves: tuple[Reading, Reading]) -> bool:
+    """Does a stage's entry or a head make new tokens of disjoint groups, so that no token learns of another?"""
+    return isinstance(component, Embed | Enter | Head) and all(leaf.disjoint for leaf in leaves)
+
+
+def _numbers(
+    component: Component, hints: Hints, row: Operation, leaf: Reading, place: Place
+) -> tuple[int | None, int | None]:
+    """The tokens that the row declares, masks and borders taken off, and those that its leaf reads."""
+    fewer, more = (table[row.path](component, place) if row.path in table else 0 for table in (hints.fewer, hints.more))
+    expected = (row.reads_tokens or 0) - fewer + more
+    found = leaf.tokens if row.path in hints.in_tokens else leaf.number
+    return (min(expected, found) if row.path in hints.at_most else expected), found

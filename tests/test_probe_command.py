@@ -1,0 +1,116 @@
+"""`analyze --probe`: every row of a spec held against its running model; a wrong declaration ends with exit code 1."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+import xfcost
+from xfcost.cli import app
+from xfcost.formulas.component import Place
+from xfcost.ledger.errors import UsageError
+from xfcost.ledger.operation import Operation
+from xfcost.mechanisms.window import Window
+
+PIXELS = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
+TINY = """
+name: two windows
+input: {kind: image, size: 32}
+embed: [{kind: patch, size: 4}]
+stages:
+  - dim: 12
+    depth: 2
+    pattern:
+      - [{kind: window, size: 4, heads: 2}, {kind: mlp, ratio: 2}]
+      - [{kind: window, size: 4, heads: 2, shift: 2}, {kind: mlp, ratio: 2}]
+  - {enter: [{kind: patch_merging}], dim: 24, depth: 1, block: [{kind: window, size: 4, heads: 2}]}
+head: {kind: classifier, pool: mean, classes: 5}
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(TINY, encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window's scores are declared global."""
+    operations = Window.operations
+
+    def wrong(self: Window, place: Place) -> Iterator[Operation]:
+        for row in operations(self, place):
+            yield msgspec.structs.replace(row, mixing="global") if row.path == "scores" else row
+
+    monkeypatch.setattr(Window, "operations", wrong)
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["analyze", *arguments])
+
+
+@pytest.mark.parametrize(
+    "preset",
+    ["vit-ti16", "gpt2", "longformer-base-4096", "mamba-130m", "mixer-s16", "resnet-50", "transformer-base"],
+)
+def test_the_rows_of_a_preset_are_what_its_model_does(preset: str) -> None:
+    ledger = xfcost.analyze(preset, trace=False, probe=True)
+    assert ledger.probe is not None
+    assert [(row.path, row.declared, row.found) for row in ledger.probe.differences] == []
+    assert {row.path for row in ledger.probe.rows} == {row.path for row in ledger.rows}
+    assert all(row.reason for row in ledger.probe.left_out)
+    mixing = {row.path for row in ledger.rows if row.mixes}
+    unseen = mixing & {row.path for row in ledger.probe.left_out if row.reason != PIXELS}
+    assert {path.rpartition(".")[2] for path in unseen} <= {"global_key_scores", "global_key_weighted_sum"}
+
+
+def test_windows_in_two_stages(tiny: str) -> None:
+    done = run(tiny, "--no-trace", "--probe")
+    assert done.exit_code == 0, done.output
+    text = " ".join(done.output.split())
+    assert "Attention scores QKᵀ local 16 by content local 16 by content 3 =" in text
+    assert "probe: the running model agrees" in text
+    assert f"not probed, {PIXELS}: embed.0.projection" in text
+    assert "probed at 36 (6×6) and 144 (12×12) tokens, width 24" in text
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_row_declared_wrongly_is_named_and_ends_with_1(tiny: str) -> None:
+    done = run(tiny, "--no-trace", "--probe")
+    assert done.exit_code == 1
+    text = " ".join(done.output.split())
+    assert "the running model DISAGREES in 3 of" in text
+    for path in ("stages.0.pattern.0.0", "stages.0.pattern.1.0", "stages.1.block.0"):
+        assert f"{path}.scores: declared global, reads 16; found local, reads 16" in text
+
+
+@pytest.mark.usefixtures("planted")
+def test_json_and_csv_carry_it_only_where_it_ran(tiny: str) -> None:
+    done = run(tiny, "--no-trace", "--probe", "--format", "json")
+    told = json.loads(done.stdout)["probe"]
+    assert (done.exit_code, told["exact"]) == (1, False)
+    rows = {row["path"]: row for row in told["rows"]}
+    assert rows["stages.1.block.0.scores"]["found"]["mixing"] == "local"
+    assert rows["embed.0.projection"]["reason"] == PIXELS
+    table = list(csv.DictReader(io.StringIO(run(tiny, "--no-trace", "--probe", "--format", "csv").stdout)))
+    scores = next(row for row in table if row["path"] == "stages.1.block.0.scores")
+    assert (scores["mixing"], scores["probed_mixing"], scores["probed_agrees"]) == ("global", "local", "False")
+    plain = json.loads(run(tiny, "--no-trace", "--format", "json").stdout)
+    assert "probe" not in plain
+    assert not any(key.startswith("probed") for key in plain["operations"][0])
+    assert "probed_mixing" not in run(tiny, "--no-trace", "--format", "csv").stdout
+
+
+def test_a_step_of_decoding_is_refused() -> None:
+    with pytest.raises(UsageError, match="--probe: of --mode decode"):
+        xfcost.analyze("gpt2", mode="decode", trace=False, probe=True)
