@@ -35,6 +35,7 @@ def drawn(*arguments: str) -> None:
 PICTURES.mkdir(exist_ok=True)
 comparison()
 drawn("plot", "vit", "swin", "--N", "49:12544", "-o", str(PICTURES / "scaling.svg"))
+drawn("plot", "vit", "swin", "--metric", "scores", "--N", "49:12544", "-o", str(PICTURES / "scores.svg"))
 family = ["common-full", "common-*", "--N", "128:65536"]
 drawn("plot", *family, "-o", str(PICTURES / "efficient.svg"))
 drawn("plot", *family, "--metric", "attention-memory", "-o", str(PICTURES / "efficient-memory.svg"))

@@ -77,7 +77,7 @@ def run(  # noqa: PLR0913 - options
     if metric not in METRICS:
         raise UsageError(f"--metric {printable(metric)}: {nearest(metric, METRICS)}")
     _check_device(metric, device)
-    _check_scores(metric, device, attention)
+    _check_scores(metric, device, options.get("attention", "eager"))
     axis, span = axis_of(N, size)
     target = output or _default_target(specs, metric)
     form = ending(target, (".csv",))
