@@ -39,8 +39,9 @@ def refused(arguments: str) -> None:
 
 
 def contents(path: str) -> None:
-    """A YAML file of this repository."""
-    cog.outl("\n```yaml\n" + Path(path).read_text(encoding="utf-8").rstrip() + "\n```\n")
+    """A file of this repository, YAML or Python."""
+    language = {".yaml": "yaml", ".py": "python"}[Path(path).suffix]
+    cog.outl(f"\n```{language}\n" + Path(path).read_text(encoding="utf-8").rstrip() + "\n```\n")
 
 
 def output(arguments: str) -> str:
