@@ -48,25 +48,32 @@ def inputs_without_gradient(architecture: Architecture) -> set[str]:
 
 def _first_products(stream: Stream) -> Iterator[str]:
     for part in stream.parts():
-        products = products_of_input(part)
-        if products is not None:
-            yield from (f"{part.path}.{path}" for path in products)
+        yield from (f"{part.path}.{path}" for path in products_of_input(part))
+        if _learned(_rows(part)):
             return
 
 
-def products_of_input(part: Part) -> list[str] | None:
-    """Rows of `part` that multiply what comes into it; None where it learns nothing, and hands that on."""
-    component, place = part.component, part.place
-    rows = list(
-        wrapped(component, part.residual, place) if isinstance(component, SubLayer) else component.operations(place)
-    )
-    learned = [row for row in rows if row.params or row.shared]
-    if not learned:
-        return None
-    if learned[0].role == "norm":  # behind it, everything has a gradient
+def products_of_input(part: Part) -> list[str]:
+    """Rows of `part` that multiply what comes into it, where no learned number has touched that."""
+    rows = _rows(part)
+    learned = _learned(rows)
+    if learned and learned[0].role == "norm":  # behind it, everything has a gradient
         return []
-    said = any(row.takes_input is not None for row in component.operations(place))
-    return [row.path for row in rows if row.takes_input or (row is learned[0] and not said)]
+    said = any(row.takes_input is not None for row in part.component.operations(part.place))
+    first = learned[0] if learned and not said else None
+    return [row.path for row in rows if row.takes_input or row is first]
+
+
+def _rows(part: Part) -> list[Operation]:
+    component, place = part.component, part.place
+    if isinstance(component, SubLayer):
+        return list(wrapped(component, part.residual, place))
+    return list(component.operations(place))
+
+
+def _learned(rows: Sequence[Operation]) -> list[Operation]:
+    """Those with parameters."""
+    return [row for row in rows if row.params or row.shared]
 
 
 def planned(ledger: Ledger, plan: Plan) -> Ledger:

@@ -30,6 +30,8 @@ class FourierTokenMixing(nn.Module):
 class OverWidth(nn.Module):
     """x W for a fixed matrix W."""
 
+    matrix_DD: Tensor
+
     def __init__(self, matrix_DD: Tensor) -> None:
         super().__init__()
         self.register_buffer("matrix_DD", matrix_DD, persistent=False)
@@ -40,6 +42,8 @@ class OverWidth(nn.Module):
 
 class OverTokens(nn.Module):
     """W x for a fixed matrix W."""
+
+    matrix_NN: Tensor
 
     def __init__(self, matrix_NN: Tensor) -> None:
         super().__init__()
