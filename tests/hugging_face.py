@@ -10,7 +10,7 @@ import torch
 
 from test_against_transformers import transformers
 from xfcost.counting.forward import count
-from xfcost.importing import Imported, imported
+from xfcost.importing import ImportedSpec, import_config
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 from xfcost.spec.walk import Architecture, Run, place
@@ -28,9 +28,9 @@ def write(folder: Path, values: dict[str, Any]) -> Path:
     return path
 
 
-def placed(path: Path, run: Run = OWN, architecture: str | None = None) -> tuple[Imported, Architecture]:
+def placed(path: Path, run: Run = OWN, architecture: str | None = None) -> tuple[ImportedSpec, Architecture]:
     """The spec that the config makes, written to a file beside it and loaded as a user's."""
-    spec = imported(path, architecture)
+    spec = import_config(path, architecture)
     file = path.with_suffix(".yaml")
     file.write_text(spec.text)
     return spec, place(load(str(file)), run)

@@ -56,7 +56,7 @@ def test_rows_by_hand() -> None:
 
 
 def test_what_can_not_stand_is_refused() -> None:
-    with pytest.raises(ComponentError, match="scores a vocabulary, and the input here has none; use 'classifier'"):
+    with pytest.raises(ComponentError, match="scores a vocabulary, and the input has none; use 'classifier'"):
         MaskedLanguageModel().check(Place(grid=Grid((7,)), dim=4, out_dim=4))
 
 

@@ -391,7 +391,7 @@ def kernels(draw: st.DrawFn) -> tuple[Conv, tuple[int, ...]]:
 def test_entering_gives_back_what_leaves(case: tuple[Conv, tuple[int, ...]]) -> None:
     component, sides = case
     leaving = component.out(spot(Grid(sides)))[0].sides
-    entering = component.entering(leaving)
+    entering = component.input_sides(leaving)
     assert stands(component, Grid(entering))
     assert component.out(spot(Grid(entering)))[0].sides == leaving
 
@@ -404,10 +404,10 @@ def test_what_no_input_gives_is_refused(case: tuple[Conv, tuple[int, ...]]) -> N
     least = component.out(spot(Grid((1,) * len(wanted))))[0].sides
     if any(side < few for side, few in zip(wanted, least, strict=True)):
         with pytest.raises(ComponentError, match="no input gives a grid of") as refused:
-            component.entering(wanted)
+            component.input_sides(wanted)
         assert refused.value.field == "padding"
     else:
-        assert component.out(spot(Grid(component.entering(wanted))))[0].sides == wanted
+        assert component.out(spot(Grid(component.input_sides(wanted))))[0].sides == wanted
 
 
 def stem(door: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -476,7 +476,7 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple
     ("component", "grid", "field", "message"),
     [
         (Conv(size=5, padding=0), Grid((4, 4)), "size", "a kernel of 5×5 with padding 0×0 does not fit the grid 4×4"),
-        (Conv(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid, and 1 extra token"),
+        (Conv(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid: expected no special tokens, got 1"),
         (Conv(size=3, groups=3), Grid((4, 4)), "groups", "3 does not divide the width 4"),
         (Conv(size=3, groups=4, channels=6), Grid((4, 4)), "groups", "4 does not divide the channels 6"),
         (Conv(size=[3, 3]), Grid((4,)), "size", r"expected one number, or 1 for the grid 4; got \[3, 3\]"),
@@ -484,7 +484,7 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple
         (Conv(size=3, padding=[1, 1, 1]), Grid((4, 4)), "padding", "expected one number, or 2"),
         (Pool(size=3, padding=2), Grid((8, 8)), "padding", "expected at most half the kernel 3×3"),
         (Pool(size=9, stride=1, padding=0), Grid((8, 8)), "size", "does not fit the grid 8×8"),
-        (Pool(), Grid((8, 8), 2), "kind", r"2 extra token\(s\) stand outside it"),
+        (Pool(), Grid((8, 8), 2), "kind", r"expected no special tokens, got 2"),
         (Pool(size=3, stride=1, form="mean"), Grid((2, 3, 4)), "size", "3 is larger than a side of the volume 2×3×4"),
     ],
     ids=str,

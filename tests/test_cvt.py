@@ -67,7 +67,7 @@ def test_a_query_is_made_of_its_neighbours() -> None:
     keys = probe(module.k, (torch.zeros(1, 21, 6),)).reads
     assert len(keys) == 7
     assert frozenset().union(*keys) == frozenset(range(21))
-    assert list(component.notes(spot)) == ["1 extra token(s) go round the convolutions, and are joined behind them"]
+    assert list(component.notes(spot)) == ["1 special token(s) skip the convolutions, and are concatenated after them"]
     assert list(component.notes(at(4, 5))) == []
 
 
@@ -75,7 +75,7 @@ def test_a_query_is_made_of_its_neighbours() -> None:
     ("component", "field", "text"),
     [
         (ConvAttention(heads=4), "heads", "4 does not divide the width 6"),
-        (ConvAttention(heads=1, size=4), "size", "4 is even, and a kernel stands around its middle; try 3 or 5"),
+        (ConvAttention(heads=1, size=4), "size", "4 is even, and the kernel is centred; try 3 or 5"),
         (ConvAttention(heads=1, kv_stride=3), "kv_stride", "leave some that no key reads; expected at most 2"),
         (ConvAttention(heads=1, causal=True), "causal", "has no causal form: a query and a key are made of"),
     ],

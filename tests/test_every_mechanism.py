@@ -32,7 +32,7 @@ from tiers import tiered_cases, tiered_examples
 from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.layers import SUBLAYERS
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.moe import Moe
@@ -73,7 +73,7 @@ def test_every_mechanism_is_tried(mechanism: type[Mixer]) -> None:
     assert mechanism in MODULES
     case = CASES[mechanism]
     assert {type(component) for component in case.examples} == {mechanism}
-    assert (case.frozen is not None) == mechanism.chooses
+    assert (case.frozen is not None) == mechanism.content_selects_tokens
     assert any(component.reads_memory for component in case.examples) == case.memory
 
 
@@ -202,7 +202,7 @@ def test_pairs_in_closed_form_on_any_grid(mechanism: type[Mixer], data: st.DataO
         assert sum(map(len, listed)) == component.pairs(grid, MEMORY)
     rows = [row for row in component.operations(place) if row.pairs is not None]
     assert all(row.pairs <= row.attention_entries // row.heads for row in rows)
-    if [row.path for row in rows] == ["scores"] and not component.chooses:
+    if [row.path for row in rows] == ["scores"] and not component.content_selects_tokens:
         assert rows[0].pairs == component.pairs(grid, MEMORY)
 
 
@@ -229,7 +229,7 @@ def joined(component: SubLayer, place: Place, batch: int, residual: Residual | s
     """Closed form and trace of `component` inside its residual, row by row."""
     rows = [
         msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
-        for row in wrapped(component, residual, place)
+        for row in residual_rows(component, residual, place)
     ]
     counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
@@ -342,7 +342,7 @@ def test_the_probed_pattern_is_reads(case: Case) -> None:
 
 @every_eager_case
 def test_what_is_chosen_is_among_what_may_be_read(case: Case) -> None:
-    if not case.component.chooses:
+    if not case.component.content_selects_tokens:
         return
     held = CASES[type(case.component)].frozen(make(case), example(case.place, 1))
     chosen = held.reads
@@ -366,7 +366,7 @@ def test_the_probed_kind_is_the_declared_kind(component: Mixer, *, fused: bool) 
 
 @every_example
 def test_two_blocks_read_what_is_read_by_what_they_read(component: Mixer, tmp_path: Path) -> None:
-    if component.reads_memory or component.chooses or SPEC_DIM % getattr(component, "heads", 1):
+    if component.reads_memory or component.content_selects_tokens or SPEC_DIM % getattr(component, "heads", 1):
         return
     file = tmp_path / "two.yaml"
     file.write_text(as_yaml(spec_of(component)), encoding="utf-8")
@@ -591,7 +591,7 @@ def test_causal_pages_read_no_later_token(component: Mixer) -> None:
 def test_pages_refuse_places_that_can_not_be() -> None:
     with pytest.raises(ComponentError, match="reads an encoder's output"):
         Cross(heads=1).check(Place(grid=Grid((3,)), dim=DIM, out_dim=DIM))
-    with pytest.raises(ComponentError, match="1 extra token"):
+    with pytest.raises(ComponentError, match="expected no special tokens, got 1"):
         Window(heads=1).check(Place(grid=Grid((3, 3), 1), dim=DIM, out_dim=DIM))
     with pytest.raises(ComponentError, match="7 is not below the window's size 7"):
         Window(heads=1, size=7, shift=7).check(Place(grid=Grid((9, 9)), dim=DIM, out_dim=DIM))

@@ -13,7 +13,7 @@ from tiers import tiered_examples
 from xfcost.counting.forward import batched
 from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Joining, Mixer, Place, Residual
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
@@ -48,7 +48,7 @@ def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) 
         msgspec.structs.replace(
             with_backward_macs(batched(row, BATCH), saves=row.path in saving), path=f"it.{row.path}"
         )
-        for row in wrapped(component, residual, place)
+        for row in residual_rows(component, residual, place)
     ]
     ledger = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import xf
 from hugging_face import theirs, write
 from xfcost.api import account, analyze
-from xfcost.importing import imported
+from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
@@ -60,7 +60,7 @@ def macs_of_theirs(
 
 def ours(folder: Path, values: dict[str, Any], architecture: str, **run: Any) -> Ledger:
     """The same text, counted and traced."""
-    spec = imported(write(folder, values | {"architectures": [architecture]}))
+    spec = import_config(write(folder, values | {"architectures": [architecture]}))
     file = folder / "ours.yaml"
     file.write_text(spec.text, encoding="utf-8")
     return account(load(str(file)), Run(batch=run.pop("batch", BATCH), mode="generate", **run))

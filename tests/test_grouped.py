@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from strategies import counted_spec
-from xfcost.formulas.buckets import Buckets
 from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.position_buckets import Buckets
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full

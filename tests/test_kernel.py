@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from strategies import as_yaml, counted_spec
 from xfcost.api import analyze
 from xfcost.formulas.component import Place
-from xfcost.formulas.features import EluPlusOne, RandomFeatures
+from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.ledger.errors import ComponentError, DeviceError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full

@@ -118,7 +118,7 @@ def test_a_sample_does_not_depend_on_the_others_beside_it() -> None:
 @pytest.mark.parametrize(
     ("component", "field", "message"),
     [
-        (Nystrom(heads=2, conv=64), "conv", "64 has no middle; an odd size keeps the length: 63 or 65"),
+        (Nystrom(heads=2, conv=64), "conv", "64 is even, and the kernel is centred; try 63 or 65"),
         (Nystrom(heads=2, causal=True), "causal", "'nystrom' has no causal form: every landmark is a mean of tokens"),
     ],
 )

@@ -65,8 +65,8 @@ def test_pooling_by_hand() -> None:
 @pytest.mark.parametrize(
     ("component", "grid", "message"),
     [
-        (AveragePool(size=4), Grid((5, 5)), "4 is even, and a kernel stands around its middle; try 3 or 5"),
-        (AveragePool(), Grid((5, 5), 1), "slides over a grid, and 1 extra token"),
+        (AveragePool(size=4), Grid((5, 5)), "4 is even, and the kernel is centred; try 3 or 5"),
+        (AveragePool(), Grid((5, 5), 1), "slides over a grid: expected no special tokens, got 1"),
         (AveragePool(size=5), Grid((5, 5, 4)), "5 is larger than a side of the volume 5×5×4"),
     ],
 )

@@ -51,14 +51,14 @@ def test_a_depthwise_convolution_by_hand() -> None:
 
 @pytest.mark.parametrize("component", [ConvMlp, DepthwiseConv])
 def test_places_where_kernels_can_not_stand(component: Any) -> None:
-    with pytest.raises(ComponentError, match="4 is even, and a kernel stands around its middle; try 3 or 5"):
+    with pytest.raises(ComponentError, match="4 is even, and the kernel is centred; try 3 or 5"):
         component(size=4).check(at(4, 4))
-    with pytest.raises(ComponentError, match=r"1 extra token\(s\) stand outside"):
+    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
         component().check(at(4, 4, extra=1))
 
 
 def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
-    with pytest.raises(ComponentError, match=r"1\.1·6 is no whole width; give `hidden` instead"):
+    with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width; give `hidden` instead"):
         ConvMlp(ratio=1.1).check(at(4, 4))
 
 

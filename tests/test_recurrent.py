@@ -276,7 +276,7 @@ def test_a_decoder_layer_alone_has_nothing_to_start_from() -> None:
     module = MODULES[Gru](Gru(start="encoder"), where)
     with pytest.raises(RuntimeError, match="no encoder ran before it"):
         module(torch.randn(1, 3, 6), torch.randn(1, 4, 6))
-    with pytest.raises(ComponentError, match=r"there is no `encoder:` here; use zeros"):
+    with pytest.raises(ComponentError, match=r"the spec has no `encoder:`; use zeros"):
         Gru(start="encoder").check(spot(3))
 
 

@@ -128,7 +128,7 @@ def test_the_class_depends_on_the_form(form: str, times: int) -> None:
         (Retention(heads=8), spot(5), "heads", "pairs of columns are turned, and a head is 1 wide"),
         (Retention(heads=2, value_dim=7), spot(5), "value_dim", "2 heads do not divide values of 7"),
         (Retention(heads=2, chunk=4), spot(5), "chunk", "no chunks in the parallel form"),
-        (Retention(heads=2), spot(3, 3), "kind", "walks along a sequence"),
+        (Retention(heads=2), spot(3, 3), "kind", "needs a sequence without special tokens"),
     ],
 )
 def test_what_it_refuses(component: Retention, where: Place, field: str, words: str) -> None:

@@ -155,7 +155,7 @@ def test_an_rwkv_block_is_transformers_own() -> None:
 
 @pytest.mark.parametrize("component", [Mamba(), RwkvTime(), RwkvChannel()], ids=str)
 def test_a_grid_is_refused(component: Mixer) -> None:
-    with pytest.raises(ComponentError, match=r"walks along a sequence, and 9 \(3×3\) tokens stand here"):
+    with pytest.raises(ComponentError, match=r"needs a sequence without special tokens, got 9 \(3×3\) tokens"):
         component.check(spot(3, 3))
 
 

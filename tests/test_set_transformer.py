@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual, SubLayer
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -32,7 +32,7 @@ def spot(tokens: int, dim: int, *, fused: bool = False) -> Place:
 
 
 def rows_of(place: Place, residual: Residual, *components: SubLayer) -> list[Operation]:
-    return [row for component in components for row in wrapped(component, residual, place)]
+    return [row for component in components for row in residual_rows(component, residual, place)]
 
 
 def total(rows: list[Operation], quantity: str) -> int:

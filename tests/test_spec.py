@@ -449,7 +449,7 @@ class TestSet:
         with pytest.raises(SpecError) as caught:
             load("x.yaml")
         first, *rest = str(caught.value).split("\n  ")
-        assert first == "3 things are wrong:"
+        assert first == "3 errors:"
         assert rest[0] == "x.yaml:4 set.stages.9.depth: stages has items 0 to 0, and no '9'"
         assert rest[1].startswith("x.yaml:5 set.foo.bar: the spec has no 'foo'; ")
         assert rest[2].startswith("x.yaml:6 stages[0].block[0].heads: 7 does not divide the width 384")

@@ -93,7 +93,7 @@ def test_an_odd_half_is_refused(component: Gmlp) -> None:
 
 
 def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
-    with pytest.raises(ComponentError, match=r"1.25·10 is no whole width; give `hidden` instead"):
+    with pytest.raises(ComponentError, match=r"1.25·10 is not a whole width; give `hidden` instead"):
         Gmlp(ratio=1.25).check(SPOT)
 
 

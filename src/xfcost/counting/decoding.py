@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from xfcost.counting.forward import count
-from xfcost.counting.sums import Costs, summed
+from xfcost.counting.sums import Costs, sum_over_sizes
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import Cache, Generation, Step, Work
@@ -80,7 +80,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         return _work(row for row in passed.rows if row.component not in encoder)
 
     decoded, read = _work(prefill.rows), _work(row for row in prefill.rows if row.component in encoder)
-    passes = summed(anew, prompt, last, _lengths(architecture))
+    passes = sum_over_sizes(anew, prompt, last, _lengths(architecture))
     generation = Generation(
         prompt=prompt,
         new_tokens=run.new_tokens,
@@ -171,7 +171,7 @@ def _steps(
     def stepped(tokens: int) -> Costs:
         return tuple(cost for row in step(tokens).rows for cost in _costs(row))
 
-    all_of = summed(stepped, first, last, _lengths(architecture))
+    all_of = sum_over_sizes(stepped, first, last, _lengths(architecture))
     rows = []
     for number, row in enumerate(final.rows):  # those that work or keep
         costs = all_of[number * len(_SUMMED) : (number + 1) * len(_SUMMED)]

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from xfcost import __version__
-from xfcost.formulas.component import Mixer, SubLayer, alone
+from xfcost.formulas.component import Mixer, SubLayer, single_token
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.orders import order
 from xfcost.formulas.orders import orders as orders_of
-from xfcost.formulas.residual import wrapped
-from xfcost.formulas.rows import idle
+from xfcost.formulas.residual import residual_rows
+from xfcost.formulas.rows import without_work
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.accounts import Cached, Traffic, WeightsRead
 from xfcost.ledger.errors import UsageError
@@ -123,10 +123,10 @@ def _of_part(standing: StandingPart, mode: Mode) -> Iterable[Operation]:
     part, steps = standing.part, mode == "decode"
     component, place = part.component, part.place
     if standing.idle and steps:
-        return (idle(row) for row in _of_part(standing, "forward"))
+        return (without_work(row) for row in _of_part(standing, "forward"))
     rows = component.decoding(place) if steps else component.operations(place)
     if isinstance(component, SubLayer):
-        return wrapped(component, part.residual, alone(place) if steps else place, rows)
+        return residual_rows(component, part.residual, single_token(place) if steps else place, rows)
     return rows
 
 
@@ -257,7 +257,7 @@ def _notes(architecture: Architecture) -> Iterator[tuple[str, bool]]:
         part, stage = standing.part, standing.stage
         if decodes and (isinstance(part.component, Mixer) or standing.idle):
             continue  # what they pad, cut and walk through is of all tokens
-        here = alone(part.place) if decodes and isinstance(part.component, SubLayer) else part.place
+        here = single_token(part.place) if decodes and isinstance(part.component, SubLayer) else part.place
         for note in part.component.notes(here):
             text = f"{stage}: {note}"
             if text not in said:

@@ -14,7 +14,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import SubLayer
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -67,7 +67,7 @@ def products_of_input(part: Part) -> list[str]:
 def _rows(part: Part) -> list[Operation]:
     component, place = part.component, part.place
     if isinstance(component, SubLayer):
-        return list(wrapped(component, part.residual, place))
+        return list(residual_rows(component, part.residual, place))
     return list(component.operations(place))
 
 

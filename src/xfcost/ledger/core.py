@@ -8,7 +8,7 @@ from xfcost.ledger.number import Number
 
 
 class Core(NamedTuple):
-    """softmax(QKᵀ)V, so many times over: heads × groups × samples."""
+    """softmax(QKᵀ)V, `times` times: heads × groups × samples."""
 
     times: Number
     queries: Number
@@ -16,10 +16,10 @@ class Core(NamedTuple):
     width: Number
     """d_k, of queries and keys."""
     value_width: Number = None
-    """d_v, of values and outputs; d_k where it isn't given."""
+    """d_v, of values and outputs; d_k if None."""
 
     @property
-    def both(self) -> Number:
+    def key_value_width(self) -> Number:
         """d_k + d_v: a key with its value, or a query with its output."""
         return self.width + self.values
 
@@ -30,5 +30,5 @@ class Core(NamedTuple):
 
     @property
     def least_on_chip(self) -> Number:
-        """Elements below which not even one key's tile fits: M/4d must be at least 1."""
-        return 2 * self.both
+        """The smallest on-chip memory, in elements, that holds a tile of one key: M/4d must be at least 1."""
+        return 2 * self.key_value_width

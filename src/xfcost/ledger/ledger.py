@@ -12,7 +12,7 @@ import msgspec
 
 from xfcost.ledger import display
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
-from xfcost.ledger.matrices import Held, attention_memory
+from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
 from xfcost.ledger.operation import COUNTED, MIXINGS, Operation
@@ -83,11 +83,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         """
         return attention_memory(self._matrices(), self.bytes_per_element)._asdict()
 
-    def _matrices(self) -> Iterator[Held]:
+    def _matrices(self) -> Iterator[RowMatrix]:
         for row in self.rows:
             if row.matrix is not None:
                 samples = 1 if row.once else self.metadata.batch
-                yield Held(row.matrix, row.component, row.times, (row.heads or 1) * samples)
+                yield RowMatrix(row.matrix, row.component, row.times, (row.heads or 1) * samples)
 
     def attention_kept_bytes(self) -> int:
         """Bytes of attention matrices that training keeps: all layers', but of those worked out again one at a time."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.rows import elementwise, gradients, of_input, product
-from xfcost.formulas.static_global import StaticGlobal
+from xfcost.formulas.rows import elementwise, matmul, on_raw_input, with_gradient_operands
+from xfcost.formulas.static_mixer import StaticGlobalMixer
 from xfcost.ledger.operation import Operation
 
 
-class FourierMixing(StaticGlobal, frozen=True, kw_only=True, tag="fourier_mixing"):
+class FourierMixing(StaticGlobalMixer, frozen=True, kw_only=True, tag="fourier_mixing"):
     """The real part of a 2-D discrete Fourier transform over tokens and width (Lee-Thorp et al. 2022, §3.2).
 
     N tokens, width d. It is computed as products with fixed cosine and sine matrices C and S, the form that the paper
@@ -32,8 +32,8 @@ class FourierMixing(StaticGlobal, frozen=True, kw_only=True, tag="fourier_mixing
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         for path, title in (("cos_width", "Cosines over the width"), ("sin_width", "Sines over the width")):
-            yield of_input(gradients(product(path, title, n * d * d), 1))
+            yield on_raw_input(with_gradient_operands(matmul(path, title, n * d * d), 1))
         for path, title in (("cos_tokens", "Cosines over tokens"), ("sin_tokens", "Sines over tokens")):
-            row = product(path, title, n * n * d, mixing="global", reads="N", reads_tokens=n)
-            yield of_input(gradients(row, 1))
+            row = matmul(path, title, n * n * d, mixing="global", reads="N", reads_tokens=n)
+            yield on_raw_input(with_gradient_operands(row, 1))
         yield elementwise("real_part", "Real part", "add", n * d)

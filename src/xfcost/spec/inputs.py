@@ -48,7 +48,7 @@ class Inputs(NamedTuple):
         kept = len(sides) - sum(component.folds for component in stream.embed)
         if tokens is not None:
             grid = self._grid(tokens, kept, self.steps(path, stream, entry))
-            found = (*self.entering(path, stream, grid)[:kept], *sides[kept:])
+            found = (*self.input_sides(path, stream, grid)[:kept], *sides[kept:])
             sides = (*sides[:-2], *found[-2:])
         elif self.run.size is not None:
             sides = (*sides[:-2], *self.run.size)
@@ -70,11 +70,11 @@ class Inputs(NamedTuple):
         """What is said where `--size` is given and the input has none."""
         return UsageError(f"--size: {self.name} takes {tag_of(type(entry))}, which have no height and width; give --N")
 
-    def entering(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
+    def input_sides(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
         """The input of which the first stage gets `sides`."""
         for here, component in reversed(_before_blocks(path, stream)):
             try:
-                sides = component.entering(sides)
+                sides = component.input_sides(sides)
             except ComponentError as error:
                 raise self.source.error((*here, error.field), error.message) from None
         return sides

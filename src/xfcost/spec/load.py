@@ -12,7 +12,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.ledger.errors import SpecError, UsageError, XfcostError, all_wrong, nearest, printable, shown, together
+from xfcost.ledger.errors import (
+    SpecError,
+    UsageError,
+    XfcostError,
+    combined,
+    combined_message,
+    nearest,
+    printable,
+    shown,
+)
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
 from xfcost.spec.outside import check_inside
@@ -111,15 +120,15 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         data, source = laid_over((data, source), files.pop())
         wrong += apply_own(data, source)
     if wrong:
-        raise together([*wrong, *_faults(data, source, name)])
+        raise combined([*wrong, *_faults(data, source, name)])
     if unset := apply_all(data, source, settings):
         faults = (part for fault in _faults(data, source, name) for part in fault.parts)
-        raise UsageError(all_wrong([*unset, *map(str, faults)]))
+        raise UsageError(combined_message([*unset, *map(str, faults)]))
     try:
         return Loaded(converted(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
         found = _faults(data, source, name)
-    raise together(found)
+    raise combined(found)
 
 
 def _faults(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:

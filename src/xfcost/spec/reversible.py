@@ -65,7 +65,7 @@ def check_block(path: YamlPath, parts: Sequence[Part], residual: Joining, source
             f"a reversible block is y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁): expected two sub-layers, got {len(parts)}",
         )
     for number, part in enumerate(parts):
-        if isinstance(part.component, SubLayer) and part.component.extra_alone:
+        if isinstance(part.component, SubLayer) and part.component.special_tokens_only:
             raise source.error(
                 (*path, number, "kind"),
                 f"{tag_of(type(part.component))!r} changes the class token alone; reversible blocks add to every token",

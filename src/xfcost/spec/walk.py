@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.component import Component, Joining, Place, Residual, SubLayer
 from xfcost.formulas.layer import Enter, Head
 from xfcost.formulas.residual import TwoStreams
-from xfcost.ledger.errors import ComponentError, SpecError, UsageError, together
+from xfcost.ledger.errors import ComponentError, SpecError, UsageError, combined
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.options import Execution, Logits, Mode
 from xfcost.ledger.training import Plan
@@ -88,7 +88,7 @@ def input_for(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tuple[int, ..
     if any(component.folds for component in stream.embed):
         raise UsageError(f"--size: {loaded.spec.name} keeps one side of its image, folded into the width; give --N")
     steps = walk.inputs.steps(path, stream, entry)
-    return walk.inputs.entering(path, stream, sides if steps is None else (steps, *sides))[-2:]
+    return walk.inputs.input_sides(path, stream, sides if steps is None else (steps, *sides))[-2:]
 
 
 def time_steps(loaded: Loaded) -> int:
@@ -120,13 +120,13 @@ class _Walk:
         try:
             return self._architecture()
         except SpecError as error:
-            raise together([*self.problems, error]) from None
+            raise combined([*self.problems, error]) from None
 
     def _architecture(self) -> Architecture:
         spec = self.spec
         streams = [self._stream(path, stream, number) for number, (path, stream) in enumerate(self.streams())]
         if self.problems:
-            raise together(self.problems)
+            raise combined(self.problems)
         parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
         check_reading(spec, self.source, (part.component for part in parts if isinstance(part.component, SubLayer)))
         check_starts(streams, self.source)
@@ -191,7 +191,7 @@ class _Walk:
             spot = Place(grid=grid, dim=dim, out_dim=out_dim, vocabulary=vocabulary, fused=self._fused)
             if isinstance(component, Enter) and component.reads_stage and component.reads_stage <= len(self.earlier):
                 there, width = self.earlier[component.reads_stage - 1]
-                spot = msgspec.structs.replace(spot, memory=there, memory_dim=width)
+                spot = msgspec.structs.replace(spot, memory=there, memory_dim=width, memory_letter="N")
             if not self.run.extra_tokens and component.out(spot)[0].extra > grid.extra:
                 continue
             parts.append(self._part((*path, index), component, spot))
@@ -286,7 +286,7 @@ class _Walk:
     ) -> tuple[tuple[Part, ...], tuple[Grid, int]]:
         parts = []
         for number, component in enumerate(components):
-            if component.extra_alone and not self.run.extra_tokens:
+            if component.special_tokens_only and not self.run.extra_tokens:
                 continue
             part = self._sublayer((*path, number), component, spot, residual)
             if part is None:
@@ -306,7 +306,7 @@ class _Walk:
         spot = msgspec.structs.replace(spot, memory=memory, memory_dim=memory_dim, fused=self._fused)
         joining = component.residual if component.residual is not None else residual
         try:
-            part = self._part(path, component.in_stream(decoder=decoder), spot, joining)
+            part = self._part(path, component.with_stream_defaults(decoder=decoder), spot, joining)
         except SpecError as error:
             if not self._goes_on(component):
                 raise

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.component import Mixer, SubLayer, alone
+from xfcost.formulas.component import Mixer, SubLayer, single_token
 from xfcost.formulas.layer import Enter
 from xfcost.ledger.errors import UsageError
 from xfcost.spec.architecture import Architecture, Part, Stage, Stream
@@ -89,7 +89,7 @@ class Modules(NamedTuple):
             return make(config, place, self.tables)
         if takes_cache(module):
             return make(config, place, self.tables, self.cache_batch)
-        return make(config, alone(place), self.tables)
+        return make(config, single_token(place), self.tables)
 
     def reads_memory(self, part: Part) -> bool:
         """Is the module given the encoder's output in every call? Decoding, what it reads of it is cached."""
@@ -233,7 +233,7 @@ class SubLayerModel(nn.Module):
         super().__init__()
         self.crosses = make.reads_memory(part)
         self.inner = make.of(part)
-        alone = isinstance(part.component, SubLayer) and part.component.extra_alone
+        alone = isinstance(part.component, SubLayer) and part.component.special_tokens_only
         self.residual_rejoin = Rejoin(part.place.grid.extra) if alone else None
         self.narrow = alone and not isinstance(part.component, Mixer)
         self.joins = part.residual != "none"

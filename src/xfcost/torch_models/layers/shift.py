@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.axes import Axis, number_of
 from xfcost.formulas.component import Place
+from xfcost.formulas.grid_axes import Axis, axis_index
 from xfcost.layers.shift import Shift
 from xfcost.torch_models.shared.cache import Cache
 from xfcost.torch_models.shared.leaves import NO_TABLES, Table, Tables
@@ -33,7 +33,7 @@ class Behind(Table):
 
     def __init__(self, axis: Axis, place: Place) -> None:
         super().__init__(place.dim)
-        self.sides, self.axis = place.grid.sides, 1 + number_of(axis, place.grid)
+        self.sides, self.axis = place.grid.sides, 1 + axis_index(axis, place.grid)
 
     def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
         x = x_BND.unflatten(1, self.sides)

@@ -10,8 +10,8 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.axes import Axis, number_of
 from xfcost.formulas.component import Place
+from xfcost.formulas.grid_axes import Axis, axis_index
 from xfcost.mechanisms.axial import Axial
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
@@ -43,7 +43,7 @@ class Lines(nn.Module):
         super().__init__()
         inner = config.inner(place.dim)
         self.heads, self.sides = config.heads, place.grid.sides
-        self.axis = 1 + number_of(axis, place.grid)
+        self.axis = 1 + axis_index(axis, place.grid)
         self.others = tuple(side for number, side in enumerate(self.sides, 1) if number != self.axis)
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         self.core = Core(inner // config.heads, fused=place.fused, causal=bool(config.causal))

@@ -7,7 +7,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Mixer, Place
-from xfcost.formulas.receptive import ones, threes
+from xfcost.formulas.receptive_field import kernel_of_three, pointwise_kernel
 from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
@@ -33,17 +33,19 @@ class BottleneckBlock(nn.Module):
         grid, inside, width = place.grid, config.inside(place), config.inner(place)
         first, second = config.strides
         self.sides, self.out_sides = grid.sides, config.out(place)[0].sides
-        self.conv1 = Convolution(place.dim, width, ones(grid, first), bias=False)
+        self.conv1 = Convolution(place.dim, width, pointwise_kernel(grid, first), bias=False)
         self.norm1 = GridNorm(width)
         self.act1 = nn.ReLU()
         self.spatial = None if config.spatial is None else spatial(config, inside, tables)
         self.conv2: Any = None  # where something else stands in its place
         if self.spatial is None:
-            self.conv2 = Convolution(width, width, threes(grid, second), groups=config.grouped(place), bias=False)
+            self.conv2 = Convolution(
+                width, width, kernel_of_three(grid, second), groups=config.grouped(place), bias=False
+            )
         self.norm2 = GridNorm(width)
         self.act2 = nn.ReLU()
         self.squeeze = None if config.squeeze is None else SqueezeExcitation(width, config.squeezed(place), place)
-        self.conv3 = Convolution(width, place.out_dim, ones(grid), bias=False)
+        self.conv3 = Convolution(width, place.out_dim, pointwise_kernel(grid), bias=False)
         self.norm3 = GridNorm(place.out_dim)
         self.shortcut = shortcut(config, place)
         self.add = Add()
@@ -69,7 +71,7 @@ class BottleneckBlock(nn.Module):
 
 def spatial(config: Bottleneck, inside: Place, tables: Tables) -> nn.Module:
     """The module of what stands in place of the 3×3: (B, N, W) -> (B, N', W)."""
-    mixer = config.instead
+    mixer = config.spatial_mixer
     make: Any = SPATIAL[type(mixer)]
     made: nn.Module = make(mixer, inside, tables)
     return made
@@ -81,9 +83,9 @@ class SqueezeExcitation(nn.Module):
     def __init__(self, width: int, squeezed: int, place: Place) -> None:
         super().__init__()
         self.pool = GridMean()
-        self.conv1 = Convolution(width, squeezed, ones(place.grid))
+        self.conv1 = Convolution(width, squeezed, pointwise_kernel(place.grid))
         self.act = nn.ReLU()
-        self.conv2 = Convolution(squeezed, width, ones(place.grid))
+        self.conv2 = Convolution(squeezed, width, pointwise_kernel(place.grid))
         self.gate = nn.Sigmoid()
         self.scale = Multiply()
 

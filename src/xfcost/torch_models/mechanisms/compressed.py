@@ -100,7 +100,9 @@ class EndedMask(nn.Module):
         super().__init__()
         tokens = place.grid.total
         token_N = torch.arange(tokens)
-        end_M = torch.arange(config.made(place.grid)) * config.compression + (tokens - 1) % config.compression
+        end_M = (
+            torch.arange(config.compressed_keys(place.grid)) * config.compression + (tokens - 1) % config.compression
+        )
         self.register_buffer("token_N1", token_N.unsqueeze(1), persistent=False)
         self.register_buffer("end_M", F.pad(end_M, (1, 0), value=-1), persistent=False)
 

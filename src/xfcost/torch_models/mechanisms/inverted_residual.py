@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.receptive import ones
+from xfcost.formulas.receptive_field import pointwise_kernel
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
@@ -17,7 +17,7 @@ class InvertedResidualBlock(nn.Module):
 
     def __init__(self, config: InvertedResidual, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()
-        hidden, one = config.inner(place.dim), ones(place.grid)
+        hidden, one = config.inner(place.dim), pointwise_kernel(place.grid)
         self.sides = place.grid.sides
         self.expand = Expansion(place.dim, hidden, place) if config.expands(place) else None
         self.conv = Convolution(hidden, hidden, config.kernel(place.grid), groups=hidden, bias=False)
@@ -40,7 +40,7 @@ class Expansion(nn.Module):
 
     def __init__(self, width: int, hidden: int, place: Place) -> None:
         super().__init__()
-        self.conv = Convolution(width, hidden, ones(place.grid), bias=False)
+        self.conv = Convolution(width, hidden, pointwise_kernel(place.grid), bias=False)
         self.norm = GridNorm(hidden)
         self.act = nn.SiLU()
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.features import RandomFeatures
+from xfcost.formulas.feature_maps import RandomFeatures
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features

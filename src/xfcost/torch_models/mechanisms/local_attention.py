@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.neighbours import Neighbours
+from xfcost.formulas.neighbourhood import Neighbourhood
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.torch_models.shared.attention import Core
@@ -52,7 +52,7 @@ class LocalSelfAttention(nn.Module):
 class OffsetEmbeddings(nn.Module):
     """A head's embeddings of an offset's axes beside each other, laid out for the places of a window: -> (H, W, K)."""
 
-    def __init__(self, windows: Neighbours, heads: int, head_dim: int) -> None:
+    def __init__(self, windows: Neighbourhood, heads: int, head_dim: int) -> None:
         super().__init__()
         self.size, self.rank = windows.size, windows.rank
         self.weight = nn.Parameter(torch.empty(self.rank, heads, self.size, head_dim // self.rank))

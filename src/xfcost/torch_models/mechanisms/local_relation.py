@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.neighbours import Neighbours
+from xfcost.formulas.neighbourhood import Neighbourhood
 from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Softmax, Tables, WeightedSum
 from xfcost.torch_models.shared.neighbours import Centres, Gather, centres
@@ -55,7 +55,7 @@ class GeometryPrior(nn.Module):
 
     offsets_1WR: Tensor
 
-    def __init__(self, windows: Neighbours, hidden: int, groups: int) -> None:
+    def __init__(self, windows: Neighbourhood, hidden: int, groups: int) -> None:
         super().__init__()
         self.fc1 = Linear(windows.rank, hidden, bias=False)
         self.act = nn.ReLU()
@@ -81,7 +81,7 @@ class BorderMask(nn.Module):
 
     over_P1W: Tensor
 
-    def __init__(self, windows: Neighbours) -> None:
+    def __init__(self, windows: Neighbourhood) -> None:
         super().__init__()
         rank, over = windows.rank, torch.zeros([1] * (2 * windows.rank), dtype=torch.bool)
         for axis, (side, out) in enumerate(zip(windows.grid.sides, windows.out.sides, strict=True)):

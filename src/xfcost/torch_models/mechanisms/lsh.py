@@ -39,7 +39,7 @@ class LshAttention(nn.Module):
         self.pad = Pad(padded - grid.total) if padded != grid.total else None
         self.query_key = Linear(place.dim, inner, bias=config.projection_bias)
         self.value = Linear(place.dim, inner, bias=config.projection_bias)
-        self.whole = config.whole(grid)
+        self.whole = config.fits_one_chunk(grid)
         if not self.whole:
             factors = config.factors(grid)
             self.rotate = Rotate(config.heads, inner // config.heads, config.rounds * sum(factors) // 2)

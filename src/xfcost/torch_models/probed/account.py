@@ -10,7 +10,7 @@ from torch import nn
 
 from xfcost.formulas.component import Component, Place, SubLayer
 from xfcost.formulas.layer import Embed, Enter, Head
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -82,7 +82,7 @@ def _left_out(row: Operation, reason: str) -> ProbedRow:
 def _operations(part: Part) -> list[Operation]:
     rows = part.component.operations(part.place)
     return list(
-        wrapped(part.component, part.residual, part.place, rows) if isinstance(part.component, SubLayer) else rows
+        residual_rows(part.component, part.residual, part.place, rows) if isinstance(part.component, SubLayer) else rows
     )
 
 
@@ -104,10 +104,10 @@ def _readings(part: Part) -> dict[str, Reading]:
     reads_memory = isinstance(component, SubLayer) and component.reads_memory
     inputs = example(place)[: 2 if reads_memory else 1]
     found = readings(make.of(part), (*inputs, *hints_for(component).past(component, place)), component, place)
-    if isinstance(component, SubLayer) and (part.residual != "none" or component.extra_alone):
+    if isinstance(component, SubLayer) and (part.residual != "none" or component.special_tokens_only):
         model = SubLayerModel(part, make)
         grid, width = component.out(place)
-        if grid == place.grid and not component.extra_alone:
+        if grid == place.grid and not component.special_tokens_only:
             model.inner, model.crosses, inputs = nn.Linear(place.dim, width), False, inputs[:1]
         around = readings(model, inputs, component, place)
         found |= {row: reading for row, reading in around.items() if row.startswith("residual_")}

@@ -1,4 +1,4 @@
-"""Module of `formulas/additive.py`: what a recurrent decoder asks the encoder's tokens, and what it reads out.
+"""Module of `formulas/additive_attention.py`: the alignment of a recurrent decoder's steps, and its readout.
 
 B batch, T steps side by side, M tokens of the memory of width E, H hidden units, K of the alignment, D width.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.additive import Additive, Maxout, Readout, Sum
+from xfcost.formulas.additive_attention import Additive, Maxout, Readout, Sum
 from xfcost.torch_models.shared.leaves import Add, Linear, Softmax, WeightedSum
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.blocks import Blocks
+from xfcost.formulas.query_blocks import Blocks
 
 NOWHERE = -1  # the position of a key that is no token
 

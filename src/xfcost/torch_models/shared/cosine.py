@@ -1,4 +1,4 @@
-"""Module of `mechanisms/cosine.py`. B batch, G windows of T tokens, H heads, K head width."""
+"""Module of `formulas/cosine_attention.py`. B batch, G windows of T tokens, H heads, K head width."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.features import EluPlusOne, RandomFeatures
+from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 
 # What the public implementation of FAVOR+ adds to every feature, by the function.
 EPSILON = {"softmax": 1e-4, "relu": 1e-3}

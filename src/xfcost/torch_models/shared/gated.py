@@ -1,4 +1,4 @@
-"""Module of `formulas/gated.py`. B batch, N tokens, D width."""
+"""Module of `formulas/gated_mlp.py`. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.gated import Gated
+from xfcost.formulas.gated_mlp import GatedMlp
 from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
 
 
@@ -22,7 +22,7 @@ class GatedFeedForward(nn.Module):
     """(B, N, D) -> (B, N, D). Its maps may be others than `Linear`, and be told more of x than x itself."""
 
     def __init__(
-        self, config: Gated, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
+        self, config: GatedMlp, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
     ) -> None:
         super().__init__()
         hidden = config.inner(place.dim)

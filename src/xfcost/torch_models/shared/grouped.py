@@ -1,4 +1,4 @@
-"""Module of `mechanisms/grouped.py`.
+"""Module of `formulas/grouped_query.py`.
 
 B batch, N tokens, D width, H heads of queries, G of keys and values, K head width, V of values.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from xfcost.formulas.grouped import Grouped
+from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.torch_models.shared.leaves import Linear, split_heads
 from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 
@@ -18,7 +18,7 @@ class GroupedHeads(nn.Module):
     With `decodes`, of one token, at its position among the `tokens`.
     """
 
-    def __init__(self, config: Grouped, width: int, tokens: int, *, decodes: bool) -> None:
+    def __init__(self, config: GroupedQueryMixer, width: int, tokens: int, *, decodes: bool) -> None:
         super().__init__()
         inner, kv_inner, kv_width = config.inner(width), config.kv_inner(width), config.kv_width(width)
         self.heads = (config.heads, config.kv_heads or config.heads, config.kv_heads or config.heads)

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/neighbours.py`: windows are gathered, never masked out of all pairs.
+"""Module of `formulas/neighbourhood.py`: windows are gathered, never masked out of all pairs.
 
 B batch, N positions, P positions that windows are centred on, G groups (heads), C channels of a group, W places of a
 window, D width, Y and X the grid's sides.
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.neighbours import Neighbours
+from xfcost.formulas.neighbourhood import Neighbourhood
 
 
 class Gather(nn.Module):
@@ -20,7 +20,7 @@ class Gather(nn.Module):
     offset_W: Tensor
     group_G1: Tensor
 
-    def __init__(self, windows: Neighbours, groups: int, *, filled: int = 0) -> None:
+    def __init__(self, windows: Neighbourhood, groups: int, *, filled: int = 0) -> None:
         super().__init__()
         self.sides, self.groups, rank = windows.grid.sides, groups, windows.rank
         self.pad = [0, filled] + [windows.reach] * (2 * rank)
@@ -44,7 +44,7 @@ def every(x: Tensor, axis: int, stride: int) -> Tensor:
     return x if stride == 1 else x[(slice(None),) * axis + (slice(None, None, stride),)]
 
 
-def centres(x_BND: Tensor, windows: Neighbours) -> Tensor:
+def centres(x_BND: Tensor, windows: Neighbourhood) -> Tensor:
     """The positions that windows are centred on, each s-th along every axis: (B, N, D) -> (B, P, D). A view."""
     x = x_BND.unflatten(1, windows.grid.sides)
     for axis in range(windows.rank):
@@ -55,7 +55,7 @@ def centres(x_BND: Tensor, windows: Neighbours) -> Tensor:
 class Centres(nn.Module):
     """`centres` as a leaf."""
 
-    def __init__(self, windows: Neighbours) -> None:
+    def __init__(self, windows: Neighbourhood) -> None:
         super().__init__()
         self.windows = windows
 

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/pooled_keys.py`. B batch, N tokens, M pools, D width."""
+"""Module of `formulas/pooled_keys.py`. B batch, N tokens, M pools, D width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/position_bias.py`. T tokens of a window with R offsets along r axes, H heads."""
+"""Module of `formulas/position_bias.py`. T tokens of a window with R offsets along r axes, H heads."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.buckets import Buckets
+from xfcost.formulas.position_buckets import Buckets
 from xfcost.torch_models.shared.cache import Positioned
 from xfcost.torch_models.shared.leaves import Table, weight_of
 

@@ -1,4 +1,4 @@
-"""Module of `formulas/relative.py`.
+"""Module of `formulas/relative_attention.py`.
 
 B batch, N query tokens, M keys, T encodings of distances, D width, I = H·K the width of H heads of K.
 """

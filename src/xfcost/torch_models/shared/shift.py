@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.axes import Axis, number_of
 from xfcost.formulas.component import Place
+from xfcost.formulas.grid_axes import Axis, axis_index
 
 
 class ByOne(nn.Module):
@@ -14,7 +14,7 @@ class ByOne(nn.Module):
 
     def __init__(self, axis: Axis, place: Place) -> None:
         super().__init__()
-        self.sides, self.axis = place.grid.sides, 1 + number_of(axis, place.grid)
+        self.sides, self.axis = place.grid.sides, 1 + axis_index(axis, place.grid)
         # F.pad takes (before, after) of every axis, the last one first: the width and the sides behind this one stay.
         self.pad = [0, 0] * (1 + len(self.sides) - self.axis) + [1, 0]
 

@@ -1,4 +1,4 @@
-"""Decomposed relative positions: a bias for every pair, the sum of one term per axis of the grid."""
+"""Decomposed relative position bias: the sum of one term per axis of the grid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from xfcost.formulas.arithmetic import greater
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import product
+from xfcost.formulas.rows import matmul
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -19,7 +19,7 @@ Sides = tuple[Number, ...]
 
 
 def distances(queries: Sides, keys: Sides) -> Sides:
-    """Rows of each axis's table: 2·max(q, k) - 1, as far apart as two places of the finer grid can be."""
+    """Rows of each axis's table: 2·max(q, k) - 1 distances."""
     return tuple(2 * greater(q, k) - 1 for q, k in zip(queries, keys, strict=True))
 
 
@@ -42,14 +42,12 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
 
         tables            Σ (2·max(qₐ, kₐ) - 1)·d_k parameters, for all heads; Σ qₐ·kₐ·d_k looked up, once for a batch
         position_scores   G·h·P·d_k·Σ kₐ MACs
-        spread            the terms added up for all pairs, from the last axis on; nothing for extra tokens
+        spread            the sum of the terms for all pairs, from the last axis on; none for special tokens
 
-    What comes out is the attention's bias, which a `fused` kernel keeps for its backward pass.
-
-    The tables' rows are as many as the grid's sides make them, so that another resolution needs others (which the
-    public code interpolates linearly).
+    A `fused` kernel saves this bias for its backward pass. The tables' rows depend on the grid's sides: another
+    resolution needs other tables, which the public code interpolates linearly.
     """
-    each = prod(queries)
+    query_count = prod(queries)
     looked_up = sum(q * k for q, k in zip(queries, keys, strict=True)) * head_dim
     params = sum(distances(queries, keys)) * head_dim
     yield Operation(
@@ -60,18 +58,18 @@ def decomposed_rows(  # noqa: PLR0913 - one formula, in its letters
         once=True,
         bound=bound,
     )
-    macs = groups * heads * each * head_dim * sum(keys)
-    along = groups * heads * each * sum(keys)
+    macs = groups * heads * query_count * head_dim * sum(keys)
+    axis_entries = groups * heads * query_count * sum(keys)
     spreads = len(keys) > 1 or bool(extra)  # else what it gives is a view of them
-    more = {"content_dependent": True, "matrix": matrix(along, kept=fused and not spreads)} | mixing
-    yield product("position_scores", "Position scores QRᵀ, axis by axis", macs, **more)
-    sums = sum(list(accumulate(reversed(keys), mul))[1:])
-    pairs = groups * heads * (each + extra) * (prod(keys) + extra)
+    facts = {"content_dependent": True, "matrix": matrix(axis_entries, kept=fused and not spreads)} | mixing
+    yield matmul("position_scores", "Position scores QRᵀ, axis by axis", macs, **facts)
+    additions = sum(list(accumulate(reversed(keys), mul))[1:])
+    pairs = groups * heads * (query_count + extra) * (prod(keys) + extra)
     yield Operation(
         path="spread",
         title="Add up the axes' scores for all pairs",
-        flops=groups * heads * each * sums * FLOPS_PER_ELEMENT["add"],
+        flops=groups * heads * query_count * additions * FLOPS_PER_ELEMENT["add"],
         moved=pairs if extra else 0,
-        matrix=matrix(pairs, along, kept=fused) if spreads else None,
+        matrix=matrix(pairs, axis_entries, kept=fused) if spreads else None,
         **mixing,
     )

@@ -1,4 +1,4 @@
-"""Blocks of queries and the memory blocks that they read: what components that cut tokens into blocks share."""
+"""Query blocks and the memory blocks that they read."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Pair = tuple[Number, Number]
 
 
 class Blocks(NamedTuple):
-    """A frame of H×W tokens in query blocks, each read against a memory block: itself and what stands around it.
+    """H×W tokens in query blocks; each reads a memory block, itself and a margin around it.
 
-    A sequence is a frame of one row. The frame is padded to whole blocks; memory blocks reach beyond its edges, into
-    padding too. Both kinds of padding are computed over and masked.
+    A sequence is one row. The grid is padded to whole blocks, and memory blocks reach beyond its edges. Padding is
+    computed and masked.
     """
 
     sides: Pair
     block: Pair
     before: Pair = (0, 0)
-    """Rows above and columns left of a block that its memory block holds."""
+    """Rows above and columns left of a block in its memory block."""
     after: Pair = (0, 0)
-    """Rows below, columns right."""
+    """Rows below and columns right."""
 
     @property
     def counts(self) -> Pair:
@@ -34,7 +34,7 @@ class Blocks(NamedTuple):
 
     @property
     def groups(self) -> Number:
-        """Blocks."""
+        """Number of blocks."""
         return prod(self.counts)
 
     @property
@@ -53,41 +53,41 @@ class Blocks(NamedTuple):
         return self.groups * self.queries
 
     @property
-    def filled(self) -> Number:
-        """Elements per channel that padding queries writes: none where nothing is padded."""
+    def query_padding(self) -> Number:
+        """Elements per channel written by padding the queries; 0 without padding."""
         return self.padded if self.padded != prod(self.sides) else 0
 
     @property
-    def surrounded(self) -> Number:
-        """The same for keys and values, padded around by the memory too."""
+    def memory_elements(self) -> Number:
+        """Elements per channel written by padding keys or values, margins included; 0 without padding."""
         around = zip(self.counts, self.block, self.before, self.after, strict=True)
         written = prod(tuple(count * block + before + after for count, block, before, after in around))
         return written if written != prod(self.sides) else 0
 
     def memory(self, token: int) -> tuple[range, range]:
-        """Rows and columns that the memory block of `token` holds, within the frame."""
+        """Rows and columns of the memory block of `token`, within the grid."""
         rows, columns = (
             range(max(0, place // block * block - before), min(side, (place // block + 1) * block + after))
             for place, side, block, before, after in zip(divmod(token, self.sides[1]), *self, strict=True)
         )
         return rows, columns
 
-    def turn(self, token: int) -> int:
-        """When its turn comes: block after block in raster order, in raster order inside a block."""
-        (down, row), (across, column) = (
+    def generation_order(self, token: int) -> int:
+        """Position in the generation order: blocks in raster order, tokens in raster order inside a block."""
+        (block_row, row), (block_column, column) = (
             divmod(place, block) for place, block in zip(divmod(token, self.sides[1]), self.block, strict=True)
         )
         height, width = self.block
-        return int(((down * self.counts[1] + across) * height + row) * width + column)
+        return int(((block_row * self.counts[1] + block_column) * height + row) * width + column)
 
     def reads(self, token: int, *, causal: bool) -> Sequence[int]:
-        """The tokens of the memory block of `token`; causal, those whose turn is not after its own."""
+        """The tokens of the memory block of `token`; causal, those not later in the generation order."""
         rows, columns = self.memory(token)
         if self.sides[0] == 1:
             return range(columns.start, token + 1) if causal else columns
         tokens = [row * self.sides[1] + column for row in rows for column in columns]
-        mine = self.turn(token)
-        return [other for other in tokens if self.turn(other) <= mine] if causal else tokens
+        own_order = self.generation_order(token)
+        return [other for other in tokens if self.generation_order(other) <= own_order] if causal else tokens
 
     def pairs(self, *, causal: bool) -> Number:
         """Σ len(reads) in closed form, `after` being none where causal.
@@ -98,27 +98,27 @@ class Blocks(NamedTuple):
         axes = list(zip(*self, strict=True))
         if not causal:
             return prod(tuple(_runs(*axis) for axis in axes))
-        (height, band, above, _), (width, block, left, _) = axes
-        rows_above = _starts(height, band, 0) - _starts(height, band, above)
+        (height, block_rows, above, _), (width, block, left, _) = axes
+        rows_above = _starts(height, block_rows, 0) - _starts(height, block_rows, above)
         columns_left = _starts(width, block, 0) - _starts(width, block, left)
-        inside = (squares(height, band) * squares(width, block) + height * width) // 2
-        return rows_above * _runs(*axes[1]) + squares(height, band) * columns_left + inside
+        inside = (squares(height, block_rows) * squares(width, block) + height * width) // 2
+        return rows_above * _runs(*axes[1]) + squares(height, block_rows) * columns_left + inside
 
 
 def squares(side: Number, block: Number) -> Number:
-    """Σ size² of the blocks of one side, the last of which may be a rest."""
-    whole = side // block
-    rest = side - whole * block
-    return whole * block * block + rest * rest
+    """Σ size² of the blocks of one side; the last may be shorter."""
+    full_blocks = side // block
+    remainder = side - full_blocks * block
+    return full_blocks * block * block + remainder * remainder
 
 
 def _starts(side: Number, block: Number, margin: Number) -> Number:
     """Σ over places of max(0, start of the place's block - margin)."""
-    whole = side // block
+    full_blocks = side // block
     first = margin // block + 1  # the first block that starts beyond the margin
-    full = greater(0, whole - first)
+    full = greater(0, full_blocks - first)
     starts = block * (first * full + full * (full - 1) // 2) - margin * full
-    return block * starts + (side - whole * block) * greater(0, whole * block - margin)
+    return block * starts + (side - full_blocks * block) * greater(0, full_blocks * block - margin)
 
 
 def _runs(side: Number, block: Number, before: Number, after: Number) -> Number:

@@ -1,4 +1,4 @@
-"""The hidden width of a feed-forward network: `hidden` as it is given, or `ratio` times the width that comes in."""
+"""The hidden width of a feed-forward network: `hidden`, or `ratio` times the input width."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Ratio = Annotated[float, msgspec.Meta(gt=0, le=1024)]
 
 
 def hidden_width(hidden: int | None, ratio: float, width: Number) -> Number:
-    """`hidden` where it is given, else ratio·width as it is written: 1.1 is eleven tenths, not the float nearest to it.
+    """`hidden`, else ratio·width in decimal arithmetic: 1.1 is eleven tenths, not the nearest float.
 
-    An int where it is whole.
+    An int where the product is whole.
     """
     if hidden is not None:
         return hidden
-    whole = int(ratio)
-    if whole == ratio:
-        return whole * width
+    integer = int(ratio)
+    if integer == ratio:
+        return integer * width
     from fractions import Fraction
 
     exact = Fraction(str(ratio))
@@ -33,4 +33,4 @@ def check_hidden(hidden: int | None, ratio: float, width: Number) -> None:
     """Raise ComponentError where `ratio` gives no whole width."""
     inner = hidden_width(hidden, ratio, width)
     if not (isinstance(inner, int) and inner > 0):
-        raise ComponentError("ratio", f"{ratio}·{width} is no whole width; give `hidden` instead")
+        raise ComponentError("ratio", f"{ratio}·{width} is not a whole width; give `hidden` instead")

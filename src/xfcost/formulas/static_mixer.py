@@ -1,4 +1,4 @@
-"""Mixing along the sequence by learned, fixed weights."""
+"""Global mixing with static weights."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 
 
-def bound_to(place: Place) -> str:
-    """The note of a component whose weights over tokens are for one number of tokens."""
+def fixed_length_note(place: Place) -> str:
+    """A note: the weights over tokens fix the number of tokens."""
     return f"the weights over tokens are for {place.grid.total} tokens: another N needs new weights"
 
 
-class StaticGlobal(Mixer, frozen=True):
-    """A mixer whose every output mixes all tokens, by weights that do not depend on them."""
+class StaticGlobalMixer(Mixer, frozen=True):
+    """A mixer whose outputs mix all tokens with static weights."""
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return range(grid.total)
@@ -24,4 +24,4 @@ class StaticGlobal(Mixer, frozen=True):
         return grid.total * grid.total
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield bound_to(place)
+        yield fixed_length_note(place)

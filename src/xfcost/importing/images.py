@@ -1,4 +1,4 @@
-"""Images and patches in a config: sizes of one number or of two."""
+"""Images and patches in a config: a size is one number or two."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def image(size: int | list[int], channels: int) -> dict[str, Any]:
 
 
 def check_lengths(stages: int, name: str, **lists: list[Any]) -> None:
-    """Raise ComponentError where a list has not one item for each of the stages, whose number is called `name`."""
+    """Raise ComponentError if a list has not one item per stage; field `name` has the number of stages."""
     for field, items in lists.items():
         if len(items) != stages:
             raise ComponentError(field, f"expected {stages} items, one per stage ({name}), got {len(items)}")
 
 
 def check_patches(size: int | list[int], patch: int | list[int]) -> None:
-    """Raise ComponentError where patches are not square, or don't tile the image."""
+    """Raise ComponentError if patches are not square or don't tile the image."""
     height, width = sides(patch)
     if height != width:
         raise ComponentError("patch_size", f"expected square patches, got {height}×{width}")

@@ -12,7 +12,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Gated(PerToken, frozen=True, kw_only=True):
+class GatedMlp(PerToken, frozen=True, kw_only=True):
     """(act(xW) ⊗ xV)W₂ (Shazeer 2020, "GLU Variants Improve Transformer", equation 6).
 
     gate   N·d·H MACs, d·H parameters
@@ -21,8 +21,8 @@ class Gated(PerToken, frozen=True, kw_only=True):
     glu    N·H multiplications
     down   N·H·d MACs
 
-    Three matrices stand where the plain network has two. H = 8d/3, where it isn't given, has the parameters and MACs of
-    the plain one with H = 4d; models round it up (LLaMA to a multiple of 256).
+    Three matrices in place of two. The default H = 8d/3 has the parameters and MACs of the plain network with H = 4d;
+    models round it up (LLaMA to a multiple of 256).
     """
 
     hidden: Width | None = None
@@ -32,14 +32,14 @@ class Gated(PerToken, frozen=True, kw_only=True):
 
     @property
     def activation(self) -> ActKind:
-        """What bends the gate."""
+        """Activation function of the gate."""
         raise NotImplementedError
 
     def check(self, place: Place) -> None:
         if self.hidden is None and 8 * place.dim % 3:
             near = 8 * place.dim // 3
             raise ComponentError(
-                "hidden", f"8·{place.dim}/3 is no whole width; give `hidden`, {near} or {near + 1} say"
+                "hidden", f"8·{place.dim}/3 is not a whole width; give `hidden`, such as {near} or {near + 1}"
             )
 
     def inner(self, width: Number) -> Number:

@@ -1,4 +1,4 @@
-"""Biases of attention scores by the distance between two tokens, distances far apart sharing one (T5)."""
+"""T5's relative position bias: one learned bias per bucket of distances and head."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xfcost.ledger.operation import Operation
 
 
 class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="buckets"):
-    """A learned number per bucket of distances and head, added to the scores (Raffel et al. 2020, §2.1).
+    """T5's relative position bias: a learned number per bucket of distances and head (Raffel et al. 2020, §2.1).
 
     Half of the buckets hold one distance each, the others ever more, up to `distance`, and the last all beyond. Where
     both directions are read, each has half of the buckets. `count`·h parameters, whatever N is.
@@ -28,8 +28,8 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Name of a table that all layers with this name share, as in T5; by default every layer has its own."""
 
 
-def bucket_row(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
-    """The table, looked up for the N distances of the last token to all, itself among them."""
+def last_token_buckets(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
+    """The table, looked up for the N distances of the last token in a decode step."""
     row = bucket_table(buckets, tokens, heads)
     return msgspec.structs.replace(row, moved=tokens * heads, weights_read=WeightsRead(tokens * heads))
 
@@ -37,7 +37,7 @@ def bucket_row(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
 def bucket_table(buckets: Buckets, tokens: Number, heads: Number) -> Operation:
     """The table, looked up for the 2N-1 distances between N tokens and laid out for all N² pairs, once for all samples.
 
-    It is in every layer here; public implementations do it in a stack's first layer and hand h·N² numbers on.
+    Every layer computes it; public implementations compute it in a stack's first layer and pass h·N² numbers on.
     """
     return Operation(
         path="relative_bias",

@@ -1,4 +1,4 @@
-"""The neighbourhood of a position on a grid: a window of W positions along every axis, centred on it, gathered."""
+"""Neighbourhoods on a grid: gathered windows of W positions along every axis, centred on each position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater
-from xfcost.formulas.rows import move, power
+from xfcost.formulas.component import check_no_special_tokens
+from xfcost.formulas.rows import letter_power, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -19,10 +20,10 @@ from xfcost.ledger.operation import Operation
 WindowSide = Annotated[int, msgspec.Meta(ge=3, le=2**8 - 1)]
 
 
-class Neighbours(msgspec.Struct, frozen=True):
-    """Windows of W positions along every axis of a grid, around each of its positions or each s-th.
+class Neighbourhood(msgspec.Struct, frozen=True):
+    """Windows of W positions along each of r axes, centred on every s-th position of a grid.
 
-    Over the border stand zeros, which are no tokens. A window has W^r places whether tokens stand there or not.
+    Beyond the border are zeros. A window has W^r positions, padding included.
     """
 
     grid: Grid
@@ -32,25 +33,22 @@ class Neighbours(msgspec.Struct, frozen=True):
     """s."""
 
     def check(self) -> None:
-        """Raise ComponentError where windows can't stand."""
+        """Raise ComponentError where the windows do not fit the grid."""
         if self.size % 2 == 0:
             raise ComponentError(
                 "size",
-                f"{self.size} is even, and a window is centred on its position; try {self.size - 1} or {self.size + 1}",
+                f"{self.size} is even, and the window is centred; try {self.size - 1} or {self.size + 1}",
             )
-        if self.grid.extra:
-            raise ComponentError(
-                "kind", f"neighbours stand on a grid, and {self.grid.extra} extra token(s) stand outside it here"
-            )
+        check_no_special_tokens(self.grid, "neighbourhoods are on a grid")
 
     @property
     def rank(self) -> int:
-        """r, the axes of the grid."""
+        """r, the number of axes."""
         return len(self.grid.sides)
 
     @property
     def reach(self) -> Number:
-        """Positions on either side."""
+        """Positions on either side of the centre, (W - 1)/2."""
         return self.size // 2
 
     @property
@@ -65,35 +63,35 @@ class Neighbours(msgspec.Struct, frozen=True):
 
     @property
     def mixing(self) -> dict[str, Any]:
-        """How the rows that work on windows mix."""
-        return {"mixing": "local", "reads": power("W", self.rank), "reads_tokens": self.places}
+        """Attributes of rows that mix a window's tokens."""
+        return {"mixing": "local", "reads": letter_power("W", self.rank), "reads_tokens": self.places}
 
     def tokens(self, token: int, *, cell: bool = False) -> list[int]:
-        """What the window of output `token` holds; with `cell`, all windows of the s^r positions from there on."""
-        more = self.stride - 1 if cell else 0
-        found = [0]
-        for side, at in zip(self.grid.sides, _unravel(token, self.out.sides), strict=True):
-            first, last = at * self.stride - self.reach, at * self.stride + more + self.reach
+        """Tokens in the window of output `token`; with `cell`, in the windows of its stride cell's s^r positions."""
+        extent = self.stride - 1 if cell else 0
+        tokens_found = [0]
+        for side, position in zip(self.grid.sides, _unravel(token, self.out.sides), strict=True):
+            first, last = position * self.stride - self.reach, position * self.stride + extent + self.reach
             inside = range(max(first, 0), min(last + 1, side))
-            found = [before * side + place for before in found for place in inside]
-        return found
+            tokens_found = [before * side + place for before in tokens_found for place in inside]
+        return tokens_found
 
     def pairs(self, *, cell: bool = False) -> Number:
         """Σ len(tokens) over all outputs: a product over the axes."""
-        more = self.stride - 1 if cell else 0
-        return prod(_reached(side, self.stride, self.reach, self.reach + more) for side in self.grid.sides)
+        extent = self.stride - 1 if cell else 0
+        return prod(_reached(side, self.stride, self.reach, self.reach + extent) for side in self.grid.sides)
 
     def gather(self, path: str, title: str, width: Number) -> Operation:
-        """Every window's vectors of `width` beside each other: the grid with its border of zeros, then the windows."""
+        """Gather of every window's vectors of `width`: the zero-padded grid, then the windows."""
         bordered = prod(side + 2 * self.reach for side in self.grid.sides)
         return move(path, title, (bordered + self.out.tokens * self.places) * width)
 
     def notes(self, what: str) -> Iterator[str]:
-        """How many places of windows hold no token; `what` becomes of them."""
-        places, held = self.out.tokens * self.places, self.pairs()
-        if held != places:
+        """A note on padding inside the windows; `what` says what becomes of it."""
+        places, tokens_read = self.out.tokens * self.places, self.pairs()
+        if tokens_read != places:
             yield (
-                f"windows of {sides_text((self.size,) * self.rank)} reach over the border: {places - held:,} of "
+                f"windows of {sides_text((self.size,) * self.rank)} cross the border: {places - tokens_read:,} of "
                 f"{places:,} keys are padding, {what}, and counted"
             )
 
@@ -117,6 +115,6 @@ def _over(outputs: Number, step: Number, start: Number) -> Number:
     """Σ over i < outputs of max(0, start + i·step): the terms above zero are the last ones, or (step < 0) the first."""
     if step < 0:
         return _over(outputs, -step, start + (outputs - 1) * step)
-    count = greater(0, outputs - greater(0, -start // step + 1))
+    terms = greater(0, outputs - greater(0, -start // step + 1))
     last = outputs - 1
-    return count * start + step * (count * (2 * last - count + 1) // 2)
+    return terms * start + step * (terms * (2 * last - terms + 1) // 2)
