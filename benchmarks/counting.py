@@ -10,7 +10,8 @@ import time
 
 from xfcost.counting.forward import count
 from xfcost.spec.load import expanded, load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 LOW, HIGH, VALUES = 128, 65536, 100
 

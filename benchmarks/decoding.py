@@ -31,7 +31,8 @@ import torch
 from xfcost.counting.forward import count
 from xfcost.torch_models.build import build
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 preset, settings, sizes, rounds = json.loads(sys.argv[1])
 loaded = load(preset, tuple(settings))
@@ -58,7 +59,8 @@ import torch
 from xfcost.torch_models.build import build
 from xfcost.torch_models.shared.cache import set_position
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 preset, settings, prompt, new = json.loads(sys.argv[1])
 loaded = load(preset, tuple(settings))

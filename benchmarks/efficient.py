@@ -30,7 +30,8 @@ import torch
 from xfcost.counting.forward import count
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import peak_bytes
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.spec.load import load
 
 preset, settings, full, small, large, rounds = json.loads(sys.argv[1])

@@ -20,7 +20,8 @@ from pathlib import Path
 from xfcost.counting.forward import count
 from xfcost.importing import import_config
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 config, spec = map(Path, sys.argv[1:])
 spec.write_text(import_config(config).text)

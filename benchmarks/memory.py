@@ -42,7 +42,8 @@ from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.process import of_forward, of_training
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 preset, mode, batch, max_bytes, max_macs = json.loads(sys.argv[1])
 PASSES = 4

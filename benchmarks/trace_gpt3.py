@@ -16,7 +16,8 @@ from collections.abc import Callable
 from fvcore.nn import FlopCountAnalysis
 
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.tracing.trace import traced_rows
 

@@ -12,8 +12,10 @@ from test_against_transformers import transformers
 from xfcost.counting.forward import count
 from xfcost.importing import ImportedSpec, import_config
 from xfcost.ledger.ledger import Ledger
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Architecture, Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 CONFIGS = Path(__file__).parent / "data" / "configs"
 OWN = Run()  # the spec's own size

@@ -17,7 +17,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 
 def place_for(component: SubLayer, grid: Grid, *, fused: bool = False, dim: int | None = None) -> Place:

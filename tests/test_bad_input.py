@@ -23,12 +23,13 @@ from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec import schema
-from xfcost.spec.explain import explained
+from xfcost.spec.allowed_folders import allow_outside
+from xfcost.spec.error_messages import spec_error
 from xfcost.spec.load import load, preset_files
-from xfcost.spec.outside import allow_outside
+from xfcost.spec.placement import place
 from xfcost.spec.reader import Source, read
+from xfcost.spec.run import Run
 from xfcost.spec.show import texts
-from xfcost.spec.walk import Run, place
 
 TOY = """\
 name: toy
@@ -345,7 +346,7 @@ class TestSuggestions:
         monkeypatch.setattr(schema, "Spec", Nest)
         with pytest.raises(msgspec.ValidationError) as caught:
             msgspec.convert(data, Nest)
-        return str(explained(str(caught.value), data, Source("nest.yaml")))
+        return str(spec_error(str(caught.value), data, Source("nest.yaml")))
 
     @pytest.mark.parametrize(
         ("block", "said"),

@@ -23,7 +23,8 @@ from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.full import Full
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import Live
 from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
 

@@ -16,7 +16,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.full import Full
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 
 def at(tokens: int, dim: int = 6) -> Place:

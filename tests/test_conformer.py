@@ -22,8 +22,10 @@ from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.conv_module import ConvModule
+from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, input_for, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 
@@ -183,7 +185,7 @@ def test_its_own_n_costs_what_its_own_frames_do() -> None:
 def test_frames_can_be_given_too() -> None:
     assert counted("conformer-s", size=(2000, 80)).metadata.grid_tokens == 499
     with pytest.raises(UsageError, match="keeps one side of its image, folded into the width; give --N"):
-        input_for(load("conformer-s"), Run(), (1, 1))
+        image_size_for_grid(load("conformer-s"), Run(), (1, 1))
     with pytest.raises(UsageError, match="expected at least 1 token"):
         counted("conformer-s", tokens=(0,))
 

@@ -19,7 +19,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.funnel import Funnel
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live
 

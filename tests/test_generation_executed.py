@@ -16,8 +16,10 @@ from xfcost.api import account, analyze
 from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.options import Logits
 from xfcost.spec.load import load
-from xfcost.spec.walk import Logits, Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 BATCH = 2

@@ -46,7 +46,9 @@ def test_a_width_of_8d_over_3_has_the_parameters_and_macs_of_a_plain_network_of_
 
 
 def test_a_width_that_three_does_not_divide_is_refused() -> None:
-    with pytest.raises(ComponentError, match=r"8·512/3 is not a whole width; give `hidden`, 1365 or 1366") as refused:
+    with pytest.raises(
+        ComponentError, match=r"8·512/3 is not a whole width; give `hidden`, such as 1365 or 1366"
+    ) as refused:
         Swiglu().check(at(3, 512))
     assert refused.value.field == "hidden"
     Swiglu(hidden=1376).check(at(3, 512))

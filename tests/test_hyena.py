@@ -15,7 +15,8 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.hyena import LongConvolution, Spectra
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace

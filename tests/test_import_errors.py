@@ -16,7 +16,8 @@ from xfcost.counting.forward import count
 from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 BERT = {"model_type": "bert", "architectures": ["BertModel"]}
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}

@@ -20,7 +20,7 @@ from xfcost.importing.common import COST_FREE, SUPPORTED_VALUES
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.ledger.errors import SpecError
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run
+from xfcost.spec.run import Run
 
 # Fields of ours that transformers keeps elsewhere (in rope_parameters), and a length that is N alone.
 ELSEWHERE = {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "seq_length", "num_labels"}

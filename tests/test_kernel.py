@@ -260,7 +260,7 @@ def test_causal_features_stay_finite_where_keys_are_huge() -> None:
 @pytest.mark.parametrize(
     ("component", "field", "message"),
     [
-        (Kernel(heads=2, form="chunked"), "form", "'chunked' is a way to be causal, and this attention isn't"),
+        (Kernel(heads=2, form="chunked"), "form", "'chunked' is a causal form; add causal: true"),
         (Kernel(heads=2, chunk=4), "chunk", "there are no chunks where attention isn't causal"),
         (Kernel(heads=2, causal=True, form="recurrent", chunk=4), "chunk", "no chunks in the recurrent form"),
         (Kernel(heads=3), "heads", "3 does not divide the width 8"),

@@ -20,8 +20,8 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run
-from xfcost.spec.walk import place as architecture
+from xfcost.spec.placement import place as architecture
+from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 

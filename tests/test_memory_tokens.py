@@ -19,13 +19,14 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live, Modules, build
 
 
 def test_memory_tokens_never_take_the_class_token_s_place() -> None:
-    with pytest.raises(ComponentError, match="put 'memory_tokens' before 'class_token'"):
+    with pytest.raises(ComponentError, match="put it before 'class_token'"):
         MemoryTokens(count=2).check(Place(grid=Grid((5,), 1), dim=4, out_dim=4))
 
 

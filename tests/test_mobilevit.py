@@ -24,7 +24,8 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import Model, build
 from xfcost.torch_models.modules import MODULES
 

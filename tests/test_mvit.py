@@ -25,8 +25,10 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
+from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load, preset_files
-from xfcost.spec.walk import Run, input_for, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Modules, SubLayerModel, build
 from xfcost.torch_models.shared.decomposed import distance_rows
@@ -289,7 +291,7 @@ def test_frames_stay_whatever_n() -> None:
     assert place(load("mvit-b-16x4"), Run(tokens=(8 * 12,))).grid.sides == (8, 3, 4)
     assert place(load("mvit-b-16x4"), Run(size=(112, 224))).grid.sides == (8, 28, 56)
     assert place(load("mvit-b-16x4"), Run(scale=(1, 2))).grid.sides == (4, 28, 28)
-    assert input_for(load("mvit-b-16x4"), Run(), (14, 20)) == (56, 80)
+    assert image_size_for_grid(load("mvit-b-16x4"), Run(), (14, 20)) == (56, 80)
 
 
 def test_what_no_video_has_is_refused_with_its_neighbours() -> None:

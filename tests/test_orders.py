@@ -32,7 +32,8 @@ from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.window import Window
 from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.load import load, preset_names
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 ENLARGED = 2**30
 

@@ -10,7 +10,8 @@ from torch import nn
 
 from xfcost.ledger.errors import DeviceError
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.memory import limits, shortage
 from xfcost.torch_models.memory import peak as memory
 from xfcost.torch_models.memory.heap import Heap
@@ -122,7 +123,8 @@ import torch
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.process import of_forward
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 def resident(field):
     return int(re.search(field + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024

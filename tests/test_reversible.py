@@ -21,9 +21,10 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.report.costs import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
+from xfcost.spec.placement import place
 from xfcost.spec.reader import Source
 from xfcost.spec.reversible import check_block
-from xfcost.spec.walk import Run, place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live, StageModel, build
 from xfcost.torch_models.memory.peak import kept_bytes, watched

@@ -19,7 +19,8 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import BlockModel, Modules, SubLayerModel
 
 POST = Residual(place="post")

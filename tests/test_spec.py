@@ -22,10 +22,11 @@ from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
 from xfcost.spec.load import load, preset_names
+from xfcost.spec.placement import place
 from xfcost.spec.reader import Source, path_text, read, read_value
+from xfcost.spec.run import Run
 from xfcost.spec.schema import json_schema
 from xfcost.spec.show import texts
-from xfcost.spec.walk import Run, place
 
 
 @pytest.fixture

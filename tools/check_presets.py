@@ -20,7 +20,8 @@ from xfcost.counting.training import with_training
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load, preset_names
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import traced
 
 

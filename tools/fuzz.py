@@ -32,14 +32,14 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from xfcost.counting.decoding import with_mode
-from xfcost.counting.forward import count, with_rebuilt
+from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.run_options import make_run
 from xfcost.counting.training import with_training
 from xfcost.importing import import_config
 from xfcost.ledger.errors import XfcostError
 from xfcost.report.export import ledger_text
 from xfcost.spec.load import load, preset_files
-from xfcost.spec.walk import place
+from xfcost.spec.placement import place
 
 ROOT: Final = Path(__file__).parents[1]
 KINDS: Final = ("spec", "config", "arguments")
@@ -164,7 +164,7 @@ def try_spec(rng: random.Random, folder: Path) -> None:
     run = make_run(**_options(rng))
     loaded = load(str(file))
     architecture = place(loaded, run)
-    ledger = with_rebuilt(count(architecture), loaded, architecture)
+    ledger = with_rebuilt_note(count(architecture), loaded, architecture)
     if run.plan is not None:
         ledger = with_training(ledger, architecture, run.plan)
     ledger = with_mode(ledger, loaded, run, architecture)

@@ -20,7 +20,8 @@ from xfcost.formulas.component import tag_of
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load, preset_files
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "docs" / "gallery.csv"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import xfcost
-from xfcost.counting.plan import spent
+from xfcost.counting.training_plan import device_flops
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.report.training import scientific
 
@@ -36,7 +36,7 @@ class Spent(NamedTuple):
 
     model: str
     printed_flops: float
-    spent: float
+    device_flops: float
     """Seconds · GPUs · sustained FLOP/s."""
     counted: int
 
@@ -62,7 +62,7 @@ def times() -> list[Spent]:
     for line in _lines("training-time.csv"):
         tokens = int(line["steps"]) * int(line["tokens_per_step"])
         ledger = xfcost.analyze(line["preset"], N=line["N"], mode="train", tokens=tokens, trace=False)
-        budget = spent(float(line["hours"]) * _HOUR, int(line["devices"]), float(line["rate"]))
+        budget = device_flops(float(line["hours"]) * _HOUR, int(line["devices"]), float(line["rate"]))
         computed.append(Spent(line["model"], float(line["flops"]), budget, ledger.training.run.flops))
     return computed
 
@@ -90,9 +90,9 @@ def time_lines() -> list[dict[str, str]]:
         {
             "model": line.model,
             "in print": scientific(line.printed_flops, 2),
-            "hours · GPUs · sustained": scientific(line.spent),
+            "hours · GPUs · sustained": scientific(line.device_flops),
             "counted": scientific(line.counted),
-            "counted, of what the GPUs sustain": f"{line.counted / line.spent:.0%}",
+            "counted, of what the GPUs sustain": f"{line.counted / line.device_flops:.0%}",
         }
         for line in times()
     ]

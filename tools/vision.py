@@ -17,7 +17,8 @@ from xfcost.ledger.operation import MIXINGS, Operation
 from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load, preset_names
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 
 def lines() -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import linear, matmul, precomputed_in_decode
 from xfcost.ledger.accounts import Cached
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix, matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Mixing, Operation
@@ -69,7 +69,7 @@ def attention_core(  # noqa: PLR0913 - one formula, in its letters
         pairs=pairs,
         masked=None if mask_in_place else matrix(entries, entries + other_entries),
         mixing={"mixing": mixing, "reads": reads, "reads_tokens": keys, "heads": heads},
-        core=Core(groups * heads // shared, queries * shared, keys, inner // heads, value_inner // heads),
+        core=AttentionCore(groups * heads // shared, queries * shared, keys, inner // heads, value_inner // heads),
     )
     rows = [_fused_core(parts)] if fused else _eager_core(parts, scaled=scaled, biased=biased, masked=masked)
     for row in rows:
@@ -151,7 +151,7 @@ class _CoreParts(NamedTuple):
     masked: Matrix | None
     """The masked scores."""
     mixing: dict[str, Any]
-    core: Core
+    core: AttentionCore
 
 
 def _fused_core(parts: _CoreParts) -> Operation:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import elementwise, matmul, move
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -60,7 +60,7 @@ class BandedAttention(NamedTuple):
             moved=self.gathered if self.score_moved is None else self.score_moved,
             attention_entries=p * h * 3 * s,
             matrix=matrix(p * h * 3 * s),  # masked in place
-            core=Core(p // s * h // self.shared, s * self.shared, 3 * s + g, inner // h),
+            core=AttentionCore(p // s * h // self.shared, s * self.shared, 3 * s + g, inner // h),
             pairs=self.pairs,
             symbol="QKᵀ",
             **content,

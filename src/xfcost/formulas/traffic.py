@@ -8,11 +8,11 @@ memory (SRAM). Keys and values may have different widths d_k and d_v; d is then 
 from __future__ import annotations
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.number import Number
 
 
-def plain(core: Core) -> Number:
+def plain(core: AttentionCore) -> Number:
     """Elements read and written if every step writes its matrix (Dao et al. 2022, algorithm 0).
 
     S = QKᵀ reads Q and K and writes S; softmax reads S and writes P; PV reads P and V and writes the output.
@@ -20,7 +20,7 @@ def plain(core: Core) -> Number:
     return core.times * ((core.queries + core.keys) * core.key_value_width + 4 * core.queries * core.keys)
 
 
-def tiled(core: Core, on_chip: Number) -> Number:
+def tiled(core: AttentionCore, on_chip: Number) -> Number:
     """Elements read and written by FlashAttention (Dao et al. 2022, algorithm 1) with `on_chip` elements of SRAM.
 
     Keys and values are read once, in ⌈m / B⌉ blocks of B = ⌈M / 4d⌉. For each block all queries, outputs and the two

@@ -13,12 +13,13 @@ from xfcost.importing.families import FAMILIES, family_of
 from xfcost.importing.family import Family, name_in_file, read_family
 from xfcost.importing.file import ConfigFile, read_config
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, nearest, printable
-from xfcost.spec.explain import explained
+from xfcost.spec.error_messages import spec_error
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
 from xfcost.spec.load import Loaded
+from xfcost.spec.placement import place
 from xfcost.spec.reader import read, shown_value
-from xfcost.spec.walk import Run, place
+from xfcost.spec.run import Run
 from xfcost.spec.writer import spec_text
 
 _MAX_NAME_LENGTH: Final = 80
@@ -139,5 +140,5 @@ def _check(text: str, file: ConfigFile) -> None:
     try:
         loaded = Loaded(converted(data, Spec), data, source, file.name)
     except msgspec.ValidationError as error:
-        raise explained(str(error), data, source) from None
+        raise spec_error(str(error), data, source) from None
     place(loaded, Run())

@@ -14,7 +14,7 @@ from xfcost.importing.common import COST_FREE, REMARKS, SUPPORTED_VALUES
 from xfcost.importing.draft import Draft
 from xfcost.importing.file import ConfigFile, is_finite
 from xfcost.ledger.errors import ComponentError, SpecError, nearest
-from xfcost.spec.explain import expected, path_of, value_at
+from xfcost.spec.error_messages import expected, path_of, value_at
 from xfcost.spec.reader import path_text, shown_value
 
 

@@ -14,7 +14,7 @@ from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.query_blocks import Blocks, squares
 from xfcost.formulas.rows import elementwise, linear, matmul, move
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -231,7 +231,7 @@ class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
                 attention_entries=factor_entries,
                 matrix=matrix(factor_entries, live_entries),
                 pairs=self._pairs_of(factor, n) - counted_twice,
-                core=Core(groups * h, queries, keys, self.key_inner(d) // h, self.inner(d) // h),
+                core=AttentionCore(groups * h, queries, keys, self.key_inner(d) // h, self.inner(d) // h),
                 content_dependent=True,
                 **mixing[factor],
             )

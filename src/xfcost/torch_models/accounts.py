@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from torch import Tensor, nn
 
-from xfcost.counting.decoding import under
+from xfcost.counting.decoding import in_phase
 from xfcost.counting.forward import count
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import DeviceError
@@ -138,7 +138,7 @@ def timed_text(
     seconds = statistics.median(time_steps(build(step, device), device, positions)) if positions else 0.0
     both = msgspec.structs.replace(generation, prefill_seconds=timing.seconds, decode_seconds=seconds)
     timing = msgspec.structs.replace(timing, seconds=timing.seconds + seconds)
-    rows = {under("prefill", row).path: row.seconds for row in alone.rows if row.seconds is not None}
+    rows = {in_phase("prefill", row).path: row.seconds for row in alone.rows if row.seconds is not None}
     return msgspec.structs.replace(with_seconds(_with_versions(ledger), rows, timing), generation=both)
 
 

@@ -10,7 +10,7 @@ from math import prod
 import msgspec
 from torch import nn
 
-from xfcost.counting.training import with_kept
+from xfcost.counting.training import with_saved_activations
 from xfcost.ledger.errors import DeviceError
 from xfcost.ledger.join import with_backward, with_seconds
 from xfcost.ledger.ledger import Ledger
@@ -31,7 +31,7 @@ def walked(live: Live, ledger: Ledger) -> Ledger:
         found = walk(live.model, live.inputs)
     blocks, kept, loose = by_rows(live, found)
     joined = with_backward(ledger, blocks, kept, loose)
-    return with_kept(joined, sum(found.kept.values()), factored_numbers(live.model))
+    return with_saved_activations(joined, sum(found.kept.values()), factored_numbers(live.model))
 
 
 def timed_step(

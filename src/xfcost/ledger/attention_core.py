@@ -1,4 +1,4 @@
-"""The attention core of a row: how often it runs, its queries, keys and widths."""
+"""The attention core of a row: its queries, keys and widths, and how often it runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import NamedTuple
 from xfcost.ledger.number import Number
 
 
-class Core(NamedTuple):
-    """softmax(QKᵀ)V, `times` times: heads × groups × samples."""
+class AttentionCore(NamedTuple):
+    """softmax(QKᵀ)V, run `times` times."""
 
     times: Number
+    """Heads × groups × samples."""
     queries: Number
     keys: Number
     width: Number
@@ -20,7 +21,7 @@ class Core(NamedTuple):
 
     @property
     def key_value_width(self) -> Number:
-        """d_k + d_v: a key with its value, or a query with its output."""
+        """d_k + d_v, of a key with its value or a query with its output."""
         return self.width + self.values
 
     @property

@@ -1,4 +1,4 @@
-"""What the schema finds wrong, in a user's words: where it stands, what was expected, what came, how to mend."""
+"""Validation errors in plain words: where in the file, what was expected, what was given, how to mend it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _WORDS: Final = {
 }
 
 
-def explained(message: str, data: dict[str, Any], source: Source, base: YamlPath = ()) -> SpecError:
+def spec_error(message: str, data: dict[str, Any], source: Source, base: YamlPath = ()) -> SpecError:
     """The validator's message as a SpecError at its place in the file, with near names where a name is wrong.
 
     Args:
-        message: of what stands at `base` in `data`.
+        message: the validator's, about the part of `data` at `base`.
         data: the whole spec.
         source: the lines of the whole spec.
-        base: the part that was validated.
+        base: the path of the part that was validated.
     """
-    text, _, place = (
+    text, _, inner_path = (
         message.rpartition(" - at `$") if message.endswith("`") and " - at `$" in message else (message, "", "")
     )
-    path = (*base, *path_of(place.rstrip("`")))
-    if found := re.search(r"unknown field `(.*)`", text, re.DOTALL):
-        key = found.group(1)
+    path = (*base, *path_of(inner_path.rstrip("`")))
+    if match := re.search(r"unknown field `(.*)`", text, re.DOTALL):
+        key = match[1]
         return source.error((*path, key), f"unknown key {shown_value(key)}; {nearest(key, known_keys(data, path))}")
-    if found := re.search(r"missing required field `(.*)`", text):
-        return source.error(path, _missing(found.group(1), data, path))
+    if match := re.search(r"missing required field `(.*)`", text):
+        return source.error(path, _missing(match[1], data, path))
     value = value_at(data, path)
     if path and path[-1] == "kind":
         return source.error(path, f"unknown kind {shown_value(value)}; {nearest(str(value), known_kinds(path))}")
@@ -47,7 +47,7 @@ def explained(message: str, data: dict[str, Any], source: Source, base: YamlPath
 
 
 def _meaning(data: dict[str, Any], path: YamlPath) -> str:
-    """What the field at `path` is, in parentheses; nothing where it has no meaning of its own (an unknown key)."""
+    """The meaning of the field at `path`, in parentheses; nothing of an unknown key."""
     meaning = meaning_at(data, path)
     return f" ({clause(meaning)})" if meaning else ""
 
@@ -56,16 +56,16 @@ def _missing(key: str, data: dict[str, Any], path: YamlPath) -> str:
     if key == "kind":
         return f"the key 'kind' is missing: what is it? {nearest('', known_kinds((*path, 'kind')))}"
     near = nearest(key, value_at(data, path) or {}) if path else ""
-    more = f" ({near})" if near.startswith("did you mean") else _meaning(data, (*path, key))
-    return f"the key '{key}' is missing{more}"
+    hint = f" ({near})" if near.startswith("did you mean") else _meaning(data, (*path, key))
+    return f"the key '{key}' is missing{hint}"
 
 
 def expected(text: str, value: Any) -> str:
-    """The validator's words in a user's: `Expected int, got str` -> "expected a whole number", with its bounds."""
-    found = re.match(r"Expected `([^`]+)`(.*)", text.partition(", got `")[0], re.DOTALL)
-    if not found:
+    """What was expected, in plain words: `Expected int, got str` -> "expected a whole number", with its bounds."""
+    match = re.match(r"Expected `([^`]+)`(.*)", text.partition(", got `")[0], re.DOTALL)
+    if not match:
         return "expected a number of a sensible size" if "out of range" in text else text[0].lower() + text[1:]
-    kinds, limit = found.group(1).split(" | "), found.group(2)
+    kinds, limit = match[1].split(" | "), match[2]
     wanted = " or ".join(_WORDS.get(kind, kind) for kind in kinds if kind != "null")
     if "regex" in limit:
         one_line = "x00" in limit
@@ -93,7 +93,7 @@ def path_of(text: str) -> YamlPath:
 
 
 def value_at(data: Any, path: YamlPath) -> Any:
-    """What stands at `path`, or None."""
+    """The value at `path`, or None."""
     for step in path:
         try:
             data = data[step]

@@ -1,4 +1,4 @@
-"""What a training run is asked to be, and what it then costs: an optimizer, tokens, devices; FLOPs, bytes, days."""
+"""The options of a training run, checked: optimizer, tokens, devices and their rate."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.options import read_option
 from xfcost.ledger.training import Plan
 
-_RATE_REPLACED: Final = (
+# `--rate` is refused: it could be a sustained rate or a peak.
+_RATE_REMOVED: Final = (
     "say which rate it is: --sustained 125T is what a device really does in training, "
     "--peak 312T --mfu 40% a datasheet's peak and the share of it that model FLOPs get"
 )
+_DEVICES_WITHOUT_RATE: Final = (
+    "--devices: they share a run's FLOPs; say what each does, as in --peak 312T --mfu 40%, or --sustained 125T"
+)
 
 
-def spent(seconds: float, devices: int, rate: float) -> float:
-    """FLOPs that devices could have done in that time at a rate that they sustain: not a count of a model's work.
+def device_flops(seconds: float, devices: int, rate: float) -> float:
+    """FLOPs that devices can do in that time at a sustained rate. It is no count of a model's work.
 
-    Training cost in Vaswani et al. 2017, table 2, is this: hours × GPUs × sustained FLOP/s (footnote 5).
+    Vaswani et al. 2017, table 2, give training cost so: hours × GPUs × sustained FLOP/s (footnote 5).
     """
     return seconds * devices * rate
 
@@ -34,32 +38,28 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
     devices: Any = None,
     rate: Any = None,
 ) -> Plan | None:
-    """The checked plan of `--mode train`; None in every other mode, where nothing of it may be given.
-
-    `rate` is refused: it did not say whether it was sustained or a peak.
+    """The checked plan of `--mode train`; None in other modes, which take none of these options.
 
     Raises:
         UsageError: any of them can't be.
     """
     if rate is not None:
-        raise UsageError(f"--rate {shown(rate)}: {_RATE_REPLACED}")
+        raise UsageError(f"--rate {shown(rate)}: {_RATE_REMOVED}")
     speed = {"peak": peak, "mfu": mfu, "sustained": sustained, "devices": devices}
     given = {"optimizer": optimizer, "tokens": tokens} | speed
     named = [f"--{name}" for name, value in given.items() if value is not None]
     if mode != "train":
-        if named:
-            what = "it is" if len(named) == 1 else "they are"
-            raise UsageError(f"{', '.join(named)}: {what} of training; add --mode train, or leave it out")
-        return None
+        if not named:
+            return None
+        verb = "it is" if len(named) == 1 else "they are"
+        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train, or leave it out")
     name = "adamw" if optimizer is None else str(optimizer)
     if name not in OPTIMIZERS:
         raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
     if tokens is None and any(value is not None for value in speed.values()):
         raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
     if devices is not None and peak is None and sustained is None:
-        raise UsageError(
-            "--devices: they share a run's FLOPs; say what each does, as in --peak 312T --mfu 40%, or --sustained 125T"
-        )
+        raise UsageError(_DEVICES_WITHOUT_RATE)
     return Plan(
         optimizer=name,
         tokens=read_option("tokens", tokens),
@@ -69,10 +69,10 @@ def make_plan(  # noqa: PLR0913 - the options of a training run
 
 
 def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
-    """`rate`, and what it was made of: a sustained rate as it is given, or a peak and its utilisation.
+    """`rate`, a sustained rate as given or peak · mfu, and in the second case `peak` and `mfu`.
 
     Raises:
-        UsageError: one half of the pair is missing, or both ways are given.
+        UsageError: `peak` or `mfu` is missing, or both ways are given.
     """
     if sustained is not None and (peak is not None or mfu is not None):
         raise UsageError("--sustained: it stands in place of --peak and --mfu; give it, or the two")
