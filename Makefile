@@ -1,7 +1,8 @@
 # Two commands need only Python: `make demo` and `make test`. Both make the virtual environment that they use.
 PYTHON ?= python3
 VENV   ?= .venv
-COGGED := README.md docs/cli.md docs/efficient-attention.md docs/gallery.md docs/how-it-counts.md docs/import.md docs/language.md docs/spec.md docs/training.md docs/vision.md
+COGGED := README.md docs/cli.md docs/efficient-attention.md docs/gallery.md docs/how-it-counts.md docs/import.md docs/language.md docs/spec.md docs/training.md docs/vision.md \
+          docs/tutorials/add-a-mechanism.md docs/tutorials/fit-and-train.md docs/tutorials/your-architecture.md
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
@@ -31,6 +32,7 @@ docs: $(VENV)/dev ## write the generated parts of the docs and the README's pict
 	$(BIN)/cog -r -I tools $(COGGED)
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/pictures.py
+	$(BIN)/python tools/notebook.py docs/tutorials/operations_at_a_glance.ipynb
 
 bench: $(VENV)/test ## run the benchmarks and print the table of docs/benchmarks.md
 	$(BIN)/python benchmarks/run.py

@@ -45,7 +45,7 @@ def awkward(component: Mixer) -> list[Grid]:
 def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) -> Ledger:
     """Both accounts of the backward pass of `component`; is what comes into it `learned`, or as fixed as pixels?"""
     part = Part("it", component, place, residual)
-    products = set() if learned else set(products_of_input(part) or ())
+    products = set() if learned else set(products_of_input(part))
     rows = [
         msgspec.structs.replace(
             with_backward_macs(batched(row, BATCH), input_gradient=row.path not in products), path=f"it.{row.path}"

@@ -80,6 +80,25 @@ def test_guides_have_their_slopes_and_cross_no_line(metric):
             assert all(above) if power == 2 else not any(above)
 
 
+def test_two_systems_have_their_ratio_at_the_mark():
+    axes, _ = drawn("scores", "vit", "swin", mark=784, extra=[784])
+    assert [text.get_text() for text in axes.texts if text.get_gid() == "ratio"] == ["16×"]
+    sweeps = swept("vit", "swin", extra=[784])
+    chart = scaling_chart(sweeps, [[], []], "scores", mark=784)
+    # ViT-S/8 reads its class token too: 785² pairs.
+    assert chart.summary[-1] == "at N = 784: ViT-S/8 616,225, Swin-T 38,416: 16.04×"
+    alone = scaling_chart(sweeps[:1], [[]], "scores", mark=784)
+    assert len(alone.summary) == 1
+
+
+@pytest.mark.parametrize("option", [("--attention", "fused"), ("--device", "cpu")])
+def test_scores_are_of_eager_attention_and_counted(tmp_path, option):
+    result = xf("plot", "vit", "--metric", "scores", *option, "-o", tmp_path / "a.svg")
+    assert result.returncode == 2
+    assert "--metric scores" in result.stderr
+    assert f"leave {option[0]} out" in result.stderr
+
+
 def test_every_counted_metric_is_the_ledgers_own_figure():
     (one,) = swept("swin", span=(784, 3136), batch=3, dtype="fp16")
     ledger = one.ledgers[0]
@@ -89,6 +108,7 @@ def test_every_counted_metric_is_the_ledgers_own_figure():
         "mixing_macs": sum(row.macs * row.times for row in ledger.rows if row.mixing != "per-token"),
         "attention_bytes": 2 * sum(row.attention_entries * row.times for row in ledger.rows),
         "cache_bytes": 0,  # a forward keeps nothing
+        "scores": 784 * 49,  # 784 tokens in windows of 49
     }
     assert {name: one.values(name)[0] for name in wanted} == wanted
     assert {metric.quantity for metric in METRICS.values()} <= wanted.keys()

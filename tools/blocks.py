@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import cog
 
@@ -38,12 +39,31 @@ def section(arguments: str, word: str) -> None:
     cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", "…", *part, "…", "```", ""]))
 
 
+def refused(arguments: str) -> None:
+    """`$ xfcost ARGUMENTS` and its error: a command that is refused."""
+    done = _done(arguments)
+    if done.returncode != 2:  # noqa: PLR2004 - bad input
+        raise AssertionError(f"xfcost {arguments}: expected to be refused, exit code {done.returncode}")
+    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", done.stderr.rstrip(), "```", ""]))
+
+
+def contents(path: str) -> None:
+    """A file of this repository, YAML or Python."""
+    language = {".yaml": "yaml", ".py": "python"}[Path(path).suffix]
+    cog.outl(f"\n```{language}\n" + Path(path).read_text(encoding="utf-8").rstrip() + "\n```\n")
+
+
 def output(arguments: str) -> str:
     """A command's stdout, 100 columns wide, without colour."""
+    done = _done(arguments)
+    done.check_returncode()
+    return done.stdout
+
+
+def _done(arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "TERM": "dumb"}
     command = [sys.executable, "-m", "xfcost", *shlex.split(arguments)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=True)
-    return done.stdout
+    return subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
 
 
 def help_pages() -> None:

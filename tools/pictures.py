@@ -35,6 +35,7 @@ def draw(*arguments: str) -> None:
 PICTURES.mkdir(exist_ok=True)
 comparison()
 draw("plot", "vit", "swin", "--N", "49:12544", "-o", str(PICTURES / "scaling.svg"))
+draw("plot", "vit", "swin", "--metric", "scores", "--N", "49:12544", "-o", str(PICTURES / "scores.svg"))
 family = ["common-full", "common-*", "--N", "128:65536"]
 draw("plot", *family, "-o", str(PICTURES / "efficient.svg"))
 draw("plot", *family, "--metric", "attention-memory", "-o", str(PICTURES / "efficient-memory.svg"))

@@ -77,6 +77,7 @@ def run(  # noqa: PLR0913 - options
     if metric not in METRICS:
         raise UsageError(f"--metric {printable(metric)}: {nearest(metric, METRICS)}")
     _check_device(metric, device)
+    _check_scores(metric, device, options.get("attention", "eager"))
     axis, span = axis_of(N, size)
     target = output or _default_target(specs, metric)
     form = ending(target, (".csv",))
@@ -122,6 +123,20 @@ def _check_device(metric: str, device: str | None) -> None:
         with memory_may_run_out("torch", "loading it"):
             from xfcost.torch_models.timing.clock import check_device
         check_device(device)
+
+
+def _check_scores(metric: str, device: str | None, attention: str) -> None:
+    """Refuse the metric `scores` where no matrix of scores is counted.
+
+    Raises:
+        UsageError: attention is fused, or a device is given.
+    """
+    if metric != "scores":
+        return
+    if attention != "eager":
+        raise UsageError(f"--metric scores: {attention} attention keeps no matrix of scores; leave --attention out")
+    if device is not None:
+        raise UsageError("--device with --metric scores: scores are counted, not traced or timed; leave --device out")
 
 
 def _default_target(specs: Sequence[str], metric: str) -> Path:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.counting.comparison import CURVES, GROWING
+from xfcost.counting.comparison import CURVES, GROWING, first_scores
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.grid import near_square
@@ -25,10 +25,11 @@ from xfcost.spec.run import Run
 # Points of a sweep: enough to show the steps that padded windows make.
 _POINTS: Final = 97
 
-QUANTITIES: Final[dict[str, Callable[[Ledger], int]]] = {
+QUANTITIES: Final[dict[str, Callable[[Ledger], int | None]]] = {
     "params": lambda ledger: ledger.total("params") or 0,
     **CURVES,
     "cache_bytes": GROWING["cache_bytes"],
+    "scores": lambda ledger: first_scores(ledger) if ledger.metadata.attention == "eager" else None,
 }
 """Name of a figure (as in the CSV) -> its value of a ledger."""
 
@@ -73,7 +74,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
         tokens = [own.metadata.grid_tokens for own in self.ledgers]
         return self.xs[tokens.index(ledger.metadata.grid_tokens)]
 
-    def values(self, quantity: str) -> list[int]:
+    def values(self, quantity: str) -> list[int | None]:
         """One figure at every point."""
         return [QUANTITIES[quantity](ledger) for ledger in self.ledgers]
 
@@ -228,9 +229,9 @@ def _largest(
     return best
 
 
-def slope(tokens: Sequence[float], values: Sequence[float]) -> float | None:
+def slope(tokens: Sequence[float], values: Sequence[float | None]) -> float | None:
     """The exponent in N: the slope of the least-squares line through the points, both axes logarithmic."""
-    points = [(math.log(n), math.log(value)) for n, value in zip(tokens, values, strict=True) if value > 0]
+    points = [(math.log(n), math.log(value)) for n, value in zip(tokens, values, strict=True) if value]
     if len({x for x, _ in points}) < 2:  # noqa: PLR2004 - a line has two ends
         return None
     mean_x = math.fsum(x for x, _ in points) / len(points)

@@ -7,7 +7,7 @@ recompute their forward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -48,27 +48,32 @@ def inputs_without_gradient(architecture: Architecture) -> set[str]:
 
 def _first_products(stream: Stream) -> Iterator[str]:
     for part in stream.parts():
-        products = products_of_input(part)
-        if products is not None:
-            yield from (f"{part.path}.{path}" for path in products)
+        yield from (f"{part.path}.{path}" for path in products_of_input(part))
+        if _learned(_rows(part)):
             return
 
 
-def products_of_input(part: Part) -> list[str] | None:
-    """Names of the rows of `part` that multiply its input; None where it has no parameters and passes the input on."""
-    component, place = part.component, part.place
-    rows = list(
-        residual_rows(component, part.residual, place)
-        if isinstance(component, SubLayer)
-        else component.operations(place)
-    )
-    learned = [row for row in rows if row.params or row.shared]
-    if not learned:
-        return None
-    if learned[0].role == "norm":  # everything behind it needs a gradient
+def products_of_input(part: Part) -> list[str]:
+    """Rows of `part` that multiply what comes into it, where no learned number has touched that."""
+    rows = _rows(part)
+    learned = _learned(rows)
+    if learned and learned[0].role == "norm":  # behind it, everything has a gradient
         return []
-    stated = any(row.takes_input is not None for row in component.operations(place))
-    return [row.path for row in rows if row.takes_input or (row is learned[0] and not stated)]
+    stated = any(row.takes_input is not None for row in part.component.operations(part.place))
+    first = learned[0] if learned and not stated else None
+    return [row.path for row in rows if row.takes_input or row is first]
+
+
+def _rows(part: Part) -> list[Operation]:
+    component, place = part.component, part.place
+    if isinstance(component, SubLayer):
+        return list(residual_rows(component, part.residual, place))
+    return list(component.operations(place))
+
+
+def _learned(rows: Sequence[Operation]) -> list[Operation]:
+    """Those with parameters."""
+    return [row for row in rows if row.params or row.shared]
 
 
 def with_step_and_run(ledger: Ledger, plan: Plan) -> Ledger:

@@ -37,6 +37,7 @@ MECHANISMS: Kinds[Mixer] = Kinds(
         "sagan": ("Sagan", "SaganAttention"),
         "token_mlp": ("TokenMlp", "TokenMixingMlp"),
         "token_linear": ("TokenLinear", "TokenMixingLinear"),
+        "fourier_mixing": ("FourierMixing", "FourierTokenMixing"),
         "gmlp": ("Gmlp", "GmlpBlock"),
         "average_pool": ("AveragePool", "AveragePooling"),
         "convnext": ("ConvNext", "ConvNextBlock"),

@@ -30,6 +30,12 @@ METRICS: Final = {
         "MACs of the operations that mix tokens",
         "Counted in closed form: all layers, one forward",
     ),
+    "scores": Metric(
+        "scores",
+        "Attention scores",
+        "query–key pairs of one head, first block with scores",
+        "Counted in closed form: dot products QKᵀ of one sample",
+    ),
     "macs": Metric(
         "macs", "Cost", "MACs of one forward", "Counted in closed form: all multiply-accumulates of one forward"
     ),

@@ -11,6 +11,7 @@ from xfcost.report.chart_lines import draw_line, draw_points
 from xfcost.report.figure import look, to_bytes
 from xfcost.report.guides import draw_guides
 from xfcost.report.panels import panel_figure
+from xfcost.report.ratio_mark import draw_ratio
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +49,7 @@ def chart_figure(chart: Chart) -> Figure:
     label_axes(axes, chart)
     draw_guides(axes, chart)
     draw_mark(axes, chart)
+    draw_ratio(axes, chart.lines, chart.mark)
     draw_captions(figure, chart, _LEFT)
     axes.legend(
         loc="lower left", bbox_to_anchor=(-0.008, 1.0), ncols=columns, frameon=False, fontsize=9, handlelength=3.2,

@@ -11,6 +11,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.report.chart import Chart, Line, Points, slope_text
 from xfcost.report.metrics import METRICS
+from xfcost.report.ratio_mark import ratio_summary
 
 # Systems that a footnote names.
 _MOST_NAMED: Final = 4
@@ -38,7 +39,9 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
         points=points,
         mark=mark,
         footnote=_footnote(sweeps, metric),
-        summary=_summary(sweeps, chosen.quantity) if metric != "time" else [one.name for one in points],
+        summary=[*_summary(sweeps, chosen.quantity), *ratio_summary(lines, axis, mark)]
+        if metric != "time"
+        else [one.name for one in points],
     )
 
 
@@ -49,7 +52,7 @@ def _counted(
     lines: list[Line] = []
     points: list[Points] = []
     for one, ledgers in zip(sweeps, live, strict=True):
-        pairs = [(x, value) for x, value in zip(one.xs, one.values(quantity), strict=True) if value > 0]
+        pairs = [(x, value) for x, value in zip(one.xs, one.values(quantity), strict=True) if value]
         if not pairs:
             continue
         number = len(lines)
@@ -72,7 +75,7 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
         name = f"{one.name}, measured, slope {slope_text(slope(xs, seconds))}"
         points.append(Points(name, number, xs, seconds, spread))
         rate = seconds[0] / (timings[0][0].total("macs") or 1)
-        values = [macs * rate for macs in one.values("macs")]
+        values = [(macs or 0) * rate for macs in one.values("macs")]
         fitted = slope(one.xs, values)
         lines.append(Line(f"{one.name}, its MACs at the first point's rate", one.xs, values, fitted, scaled=True))
     return lines, points

@@ -1,0 +1,39 @@
+"""FNet's token mixing: a Fourier transform in place of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xfcost.formulas.component import Place
+from xfcost.formulas.rows import elementwise, matmul, on_raw_input, with_gradient_operands
+from xfcost.formulas.static_mixer import StaticGlobalMixer
+from xfcost.ledger.operation import Operation
+
+
+class FourierMixing(StaticGlobalMixer, frozen=True, kw_only=True, tag="fourier_mixing"):
+    """The real part of a 2-D discrete Fourier transform over tokens and width (Lee-Thorp et al. 2022, §3.2).
+
+    N tokens, width d. It is computed as products with fixed cosine and sine matrices C and S, the form that the paper
+    uses for short sequences: Re(F_N x F_d) = C_N x C_d - S_N x S_d.
+
+        cos_width, sin_width      N·d² MACs each
+        cos_tokens, sin_tokens    N²·d MACs each
+
+    It has no parameters and no heads. Its weights over the tokens are fixed, and are computed for any N: where the
+    input needs no gradient, no row does.
+    """
+
+    def label(self) -> str:
+        return "Fourier mixing"
+
+    def notes(self, place: Place) -> Iterator[str]:
+        yield from ()
+
+    def operations(self, place: Place) -> Iterator[Operation]:
+        n, d = place.grid.total, place.dim
+        for path, title in (("cos_width", "Cosines over the width"), ("sin_width", "Sines over the width")):
+            yield on_raw_input(with_gradient_operands(matmul(path, title, n * d * d), 1))
+        for path, title in (("cos_tokens", "Cosines over tokens"), ("sin_tokens", "Sines over tokens")):
+            row = matmul(path, title, n * n * d, mixing="global", reads="N", reads_tokens=n)
+            yield on_raw_input(with_gradient_operands(row, 1))
+        yield elementwise("real_part", "Real part", "add", n * d)

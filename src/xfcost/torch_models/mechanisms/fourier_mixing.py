@@ -1,0 +1,76 @@
+"""Module of `mechanisms/fourier_mixing.py`. B batch, N tokens, D width."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from xfcost.formulas.component import Place
+from xfcost.mechanisms.fourier_mixing import FourierMixing
+from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
+
+
+class FourierTokenMixing(nn.Module):
+    """(B, N, D) -> (B, N, D)."""
+
+    def __init__(self, config: FourierMixing, place: Place, tables: Tables = NO_TABLES) -> None:
+        super().__init__()
+        tokens, width = place.grid.total, place.dim
+        self.cos_width, self.sin_width = OverWidth(cosines(width)), OverWidth(sines(width))
+        self.cos_tokens, self.sin_tokens = OverTokens(cosines(tokens)), OverTokens(sines(tokens))
+        self.real_part = Subtract()
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        real_BND = self.cos_tokens(self.cos_width(x_BND))
+        return self.real_part(real_BND, self.sin_tokens(self.sin_width(x_BND)))
+
+
+class OverWidth(nn.Module):
+    """x W for a fixed matrix W."""
+
+    matrix_DD: Tensor
+
+    def __init__(self, matrix_DD: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("matrix_DD", matrix_DD, persistent=False)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return x_BND @ self.matrix_DD.to(x_BND.dtype)
+
+
+class OverTokens(nn.Module):
+    """W x for a fixed matrix W."""
+
+    matrix_NN: Tensor
+
+    def __init__(self, matrix_NN: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("matrix_NN", matrix_NN, persistent=False)
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        return self.matrix_NN.to(x_BND.dtype) @ x_BND
+
+
+class Subtract(nn.Module):
+    """x - y."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x - y
+
+
+def cosines(n: int) -> Tensor:
+    """cos(2π·i·j/n), n×n, in float64."""
+    return torch.cos(_angles(n))
+
+
+def sines(n: int) -> Tensor:
+    """sin(2π·i·j/n), n×n, in float64."""
+    return torch.sin(_angles(n))
+
+
+def _angles(n: int) -> Tensor:
+    """2π·i·j/n; i·j modulo n, so that large products stay exact."""
+    steps = torch.arange(n)
+    return (steps.unsqueeze(-1) * steps % n).to(torch.float64) * (2 * math.pi / n)
