@@ -19,8 +19,8 @@ from test_every_mechanism import example, make
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.probe import ProbedRow
-from xfcost.torch_models.probed.compare import Readings, compared, readings
-from xfcost.torch_models.probed.hints import hints_for
+from xfcost.torch_models.probing.compare import Readings, compared, readings
+from xfcost.torch_models.probing.hints import hints_for
 
 EXAMPLES = list(examples())
 IDS = [f"{component}-fused" if fused else str(component) for component, fused in EXAMPLES]

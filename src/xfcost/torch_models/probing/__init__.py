@@ -1,1 +1,1 @@
-"""The probed account, row by row: what every operation of a running module reads."""
+"""The probed account of a spec: its rows, on grids small enough to probe, compared with what their running leaves read."""

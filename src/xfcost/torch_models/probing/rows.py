@@ -30,6 +30,7 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
     apart: int = 0,
     fresh_weights: bool = True,
     rounding: float = 0,
+    paired: bool = False,
     seed: int = 0,
 ) -> dict[str, Reading]:
     """What every leaf of `module` reads that gives floats, by the leaf's name.
@@ -48,6 +49,7 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
             for itself.
         fresh_weights: put noise in place of the weights, so that zeros of an initialisation hide nothing.
         rounding: differences up to this part of the largest number are none.
+        paired: the tokens of all inputs are the same ones, vectors of one token standing at the same place of each.
         seed: of all noise.
 
     Raises:
@@ -61,7 +63,7 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
     )
     others: dict[str, list[Call]] = {}
     _watch(module, second, lambda name, call: others.setdefault(name, []).append(call), lambda answer: answer)
-    run = LabelledRun(tensors(first), positional, states, apart, rounding, noise)
+    run = LabelledRun(tensors(first), positional, states, apart, rounding, noise, paired=paired)
     turns = dict.fromkeys(others, 0)
 
     def look(name: str, call: Call) -> None:

@@ -25,10 +25,12 @@ class LabelledRun:
         apart: int,
         rounding: float,
         noise: torch.Generator,
+        *,
+        paired: bool = False,
     ) -> None:
         self.positional, self.states, self.apart = positional, states, apart
         self.rounding, self.noise = rounding, noise
-        self.tokens = sum(tensor.shape[1] for tensor in inputs)
+        self.tokens = (max if paired else sum)(tensor.shape[1] for tensor in inputs)
         self.places, self.known = Places(self.tokens), Known()
         self._read: dict[str, dict[tuple[object, int], tuple[set[int], set[int], set[int]]]] = {}
         self._keys: dict[str, int] = {}
@@ -36,12 +38,14 @@ class LabelledRun:
         self._dependent: dict[str, bool] = {}
         self._recurs: set[str] = set()
         self._state_of: dict[int, int] = {}
+        self._queries: set[object] = set()
+        self._calls = 0
         self._summaries: dict[object, int] = {}
         token = 0
         for tensor in inputs:
             numbers = np.array([self.known.number(Label(token + n, token + n)) for n in range(tensor.shape[1])])
             self.known.remember("", tensor, np.broadcast_to(numbers[None, :, None], tensor.shape))
-            token += tensor.shape[1]
+            token += 0 if paired else tensor.shape[1]
 
     @property
     def names(self) -> list[str]:
@@ -53,8 +57,14 @@ class LabelledRun:
         if name in self._keys:
             return Reading(self._keys[name], self._keys[name], self._apiece[name], self._dependent[name], mixes=True)
         places, tokens, mixes = 1, 1, False
-        groups = {frozenset(told) for _, told, _ in self._read[name].values() if told}
-        disjoint = sum(map(len, groups)) == len(frozenset[int]().union(*groups))
+        # tokens that are put beside each other in one new token read the same; two learned queries that do are two
+        groups = {
+            (frozenset(told), home if home in self._queries else None)
+            for (home, _), (_, told, _) in self._read[name].items()
+            if told
+        }
+        sets = [told for told, _ in groups]
+        disjoint = sum(map(len, sets)) == len(frozenset[int]().union(*sets))
         for (home, _), (counted, told, tokens_told) in self._read[name].items():
             if told - {home} if isinstance(home, int) else len(told) > 1:
                 mixes = True
@@ -64,6 +74,7 @@ class LabelledRun:
 
     def look(self, name: str, call: Call, other: Call) -> None:
         """At one call of a leaf; `other` is the same call on another sample."""
+        self._calls += 1
         if name in self.positional:
             keys = max(out.shape[-1] for out in call.outputs)
             self._keys[name] = max(self._keys.get(name, 0), keys)
@@ -140,7 +151,9 @@ class LabelledRun:
         told = [self._told(one, asks=not weighs, weighs=weighs and not only_weights) for one in seen]
         for one, (counted, content) in zip(seen, told, strict=True):
             if one.home != NO_PLACE:
-                reader = (one.home, one.list) if one.home != NOWHERE else (content, one.where)
+                reader: tuple[object, int] = (one.home, one.list)
+                if one.home == NOWHERE:  # all channels of a new token are its own, whichever maximum each of them takes
+                    reader = (content if one.where == NO_PLACE else ("call", self._calls), one.where)
                 sets = self._read[name].setdefault(reader, (set(), set(), set()))
                 sets[0].update(counted)
                 self._apiece[name] = max(self._apiece[name], len(counted))
@@ -233,7 +246,9 @@ class LabelledRun:
         count = learned_places(shape)
         if not count:
             return np.full(shape, UNKNOWN)
-        numbers = [self.known.number(Label(self.places.add(frozenset()), NO_PLACE)) for _ in range(count)]
+        learned = [self.places.add(frozenset()) for _ in range(count)]
+        self._queries.update(learned)
+        numbers = [self.known.number(Label(place, NO_PLACE)) for place in learned]
         return np.broadcast_to(np.array(numbers)[:, None], shape)
 
 

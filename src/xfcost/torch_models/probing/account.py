@@ -17,11 +17,12 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.probe import Mixes, Probe, ProbedRow
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.build import Modules, SubLayerModel
-from xfcost.torch_models.probed.compare import Readings, compared, example, readings
-from xfcost.torch_models.probed.hints import hints_for
-from xfcost.torch_models.probed.small import made_small
+from xfcost.torch_models.probing.compare import Readings, compared, example, readings
+from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.probing.reading import Reading
+from xfcost.torch_models.probing.small import made_small
 from xfcost.torch_models.shared.leaves import Table
+from xfcost.torch_models.shared.recurrent import RecurrentLayer
 
 _STEM = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
 _STREAMS = "it joins the two streams of a reversible stage, and the probe follows one"
@@ -103,7 +104,7 @@ def _readings(part: Part) -> dict[str, Reading]:
     make = Modules(tables)
     reads_memory = isinstance(component, SubLayer) and component.reads_memory
     inputs = example(place)[: 2 if reads_memory else 1]
-    found = readings(make.of(part), (*inputs, *hints_for(component).past(component, place)), component, place)
+    found = readings(_alone(make.of(part)), (*inputs, *hints_for(component).past(component, place)), component, place)
     if isinstance(component, SubLayer) and (part.residual != "none" or component.extra_alone):
         model = SubLayerModel(part, make)
         grid, width = component.out(place)
@@ -112,3 +113,10 @@ def _readings(part: Part) -> dict[str, Reading]:
         around = readings(model, inputs, component, place)
         found |= {row: reading for row, reading in around.items() if row.startswith("residual_")}
     return found
+
+
+def _alone(module: nn.Module) -> nn.Module:
+    """The module without its encoder: a recurrence that starts from the encoder's last state starts from zeros."""
+    if isinstance(module, RecurrentLayer):
+        module.starts_from_encoder = False
+    return module

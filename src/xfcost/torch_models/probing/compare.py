@@ -12,7 +12,7 @@ from xfcost.formulas.component import Component, Place
 from xfcost.formulas.layer import Embed, Enter, Head
 from xfcost.ledger.operation import Mixing, Operation
 from xfcost.ledger.probe import Mixes, ProbedRow
-from xfcost.torch_models.probed.hints import Hints, hints_for
+from xfcost.torch_models.probing.hints import Hints, hints_for
 from xfcost.torch_models.probing.reading import Reading, kind_of_rows
 from xfcost.torch_models.probing.rows import probe_rows
 from xfcost.torch_models.tracing.rows import row_path
@@ -49,6 +49,7 @@ def readings(module: nn.Module, inputs: tuple[Any, ...], component: Component, p
         apart=hints.apart,
         fresh_weights=hints.fresh_weights,
         rounding=hints.rounding,
+        paired=hints.paired,
     )
     return {own[name]: reading for name, reading in found.items()}
 
@@ -91,7 +92,9 @@ def _beside(
     """What a row declares, and what was found, as far as the two can be compared."""
     row = rows[0]
     leaves = (seen.small[row.path], seen.large[row.path])
-    kind: Mixing = "per-token" if _makes_new_tokens(component, leaves) else kind_of_rows(*leaves)
+    kind = kind_of_rows(*leaves)
+    if _makes_new_tokens(component, leaves) and (row.mixing, kind) != ("global", "global"):
+        kind = "per-token"  # a single new token of all: attention with one query is global, a mean is not mixing
     if kind != row.mixing or not row.mixes:
         reads = leaves[1].number if kind != "per-token" else None
         declared = Mixes(mixing=row.mixing, reads_tokens=rows[1].reads_tokens if kind != row.mixing else reads)
