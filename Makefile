@@ -11,8 +11,13 @@ help: ## what each target does
 demo: $(VENV)/installed ## install, then compare ViT and Swin at N=784, closed form against fvcore's trace
 	$(BIN)/xfcost compare vit swin --N 784 --trace
 
-test: $(VENV)/test ## install what tests need, then run them
-	$(BIN)/python -m pytest -n auto
+test: $(VENV)/test ## install what tests need, then run the quick tier: every contract on a covering choice of cases
+	$(BIN)/python -m pytest -n auto --tier quick
+
+test-rest: $(VENV)/test ## run the cases that `make test` leaves out
+	$(BIN)/python -m pytest -n auto --tier rest
+
+test-all: test test-rest ## run every case
 
 lint: $(VENV)/dev ## ruff, mypy --strict, the import contracts, the generated parts of the docs
 	$(BIN)/ruff check .
@@ -47,4 +52,4 @@ $(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	@touch $@
 
-.PHONY: help demo test lint docs bench
+.PHONY: help demo test test-rest test-all lint docs bench

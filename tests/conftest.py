@@ -1,8 +1,33 @@
-"""Before any test: torch works with one thread, for the tests themselves run side by side on all cores."""
+"""Before any test: torch works with one thread, for the tests themselves run side by side on all cores.
+
+And the tiers: `--tier quick` leaves out what is marked `rest`, `--tier rest` runs that alone.
+"""
 
 from __future__ import annotations
 
 import os
 
+import pytest
+
 # read by torch as it is imported, here and in the commands that tests run
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--tier",
+        choices=("quick", "rest", "all"),
+        default="all",
+        help="quick: a covering choice of every contract; rest: what that leaves out; all (default): both",
+    )
+
+
+def in_tier(item: pytest.Item, tier: str) -> bool:
+    """Does a tier run this test?"""
+    return tier == "all" or (item.get_closest_marker("rest") is not None) == (tier == "rest")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier = config.getoption("--tier")
+    config.hook.pytest_deselected(items=[item for item in items if not in_tier(item, tier)])
+    items[:] = [item for item in items if in_tier(item, tier)]

@@ -11,7 +11,8 @@ import torch
 from cases import CASES
 from cases.base import Case
 from held import NoKernel, Returned, Saved, Statistics, made, watched
-from strategies import cases, examples, place_for
+from strategies import cases, place_for
+from tiers import tiered_cases, tiered_examples
 from xfcost.api import analyze
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Mixer, Place, tag_of
@@ -26,8 +27,8 @@ from xfcost.torch_models.build import build
 
 BATCH = 2
 DTYPES = (torch.float32, torch.bfloat16)
-every_case = pytest.mark.parametrize("case", list(cases()), ids=str)
-every_fused_case = pytest.mark.parametrize("case", [case for case in cases() if case.place.fused], ids=str)
+every_case = pytest.mark.parametrize("case", tiered_cases(), ids=str)
+every_fused_case = pytest.mark.parametrize("case", tiered_cases(fused=(True,)), ids=str)
 
 
 def of_batch(case: Case) -> dict[str, Operation]:
@@ -177,7 +178,7 @@ def wider(component: Mixer) -> Mixer:
 
 @pytest.mark.parametrize(
     ("component", "fused"),
-    list(examples()),
+    tiered_examples(),
     ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
 def test_no_matrix_stays_undeclared(component: Mixer, *, fused: bool) -> None:

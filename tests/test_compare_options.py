@@ -14,8 +14,8 @@ from rich.console import Console
 import xfcost
 from strategies import as_yaml
 from xfcost.cli import command
-from xfcost.counting.comparison import MOST_PAIRED
 from xfcost.counting.comparison_result import Comparison
+from xfcost.counting.overtaking import MOST_PAIRED
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.core import Core
 from xfcost.report.compare import report
@@ -24,7 +24,7 @@ from xfcost.report.export import comparison_text
 FULL = {"kind": "full", "heads": 2, "causal": True}
 MLP = {"kind": "mlp", "ratio": 2}
 # What is not about the numbers, or is held elsewhere.
-NOT_COUNTED = {"specs", "format_", "output", "force", "rate"}
+NOT_COUNTED = {"specs", "format_", "output", "force", "rate", "verbose"}
 
 # name -> (what is given to all, one value, another)
 OPTIONS: dict[str, tuple[dict[str, Any], Any, Any]] = {
@@ -136,7 +136,7 @@ def test_many_systems_that_decode_say_what_they_cache(specs: list[Path]) -> None
     above, head, *lines = shown(comparison).split("\n\n")[1].splitlines()
     assert above.split() == ["fewer", "MACs"]  # a column's first line: fewer MACs, first seen at N
     assert head.split()[:4] == ["params", "MACs", "×first", "MACs"]
-    assert "cache" in head
+    assert "KV cache" in head
     # Keys and values of 8 tokens, 8·k wide, 4 bytes: 512·k
     sizes = ("512 B", "1 KiB", "1.500 KiB", "2 KiB", "2.500 KiB", "3 KiB")
     at = head.index("cache") + len("cache")
@@ -148,7 +148,7 @@ def test_many_systems_that_decode_say_what_they_cache(specs: list[Path]) -> None
 
 def test_a_column_that_says_nothing_is_not_missed(specs: list[Path]) -> None:
     narrow = shown(xfcost.compare(*specs), 60)
-    (left_out,) = [line for line in narrow.split("\n\n")[2].replace("\n", " ").split("; csv") if "not shown" in line]
+    (left_out,) = [line for line in narrow.split("\n\n")[2].replace("\n", " ").split("; csv") if "hidden at" in line]
     assert "cache" not in left_out
     assert "days" not in left_out
     assert "memory N^" in left_out

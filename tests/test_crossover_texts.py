@@ -117,7 +117,7 @@ def test_ties_are_said_as_ties() -> None:
     assert "Full attention · common and Reformer (LSH) · common are equal up to N = 64" in told
     assert "Full attention · common at N = 511, equal at N = 512, Full attention · common at N = 513" in told
     words = " ".join(comparison_plain(xfcost.compare("resnet-50", "convnext-t")).split())
-    assert re.search(r"attention memory: ResNet-50 and ConvNeXt-T are equal at all \d+ looked at", words)
+    assert re.search(r"attention memory: ResNet-50 and ConvNeXt-T are equal at all \d+ counted", words)
 
 
 def test_of_many_changes_it_is_told_at_how_many_which_costs_less() -> None:

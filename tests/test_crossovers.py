@@ -1,4 +1,4 @@
-"""Crossovers: where a quadratic solved by hand has them, on points that were looked at, and nothing said of others."""
+"""Crossovers: where a quadratic solved by hand has them, at points that were counted, and nothing said of others."""
 
 from __future__ import annotations
 
@@ -75,11 +75,12 @@ def test_texts_cross_at_any_n_and_not_on_squares(tmp_path: Path) -> None:
     assert (searched.kind, searched.first, searched.last, searched.grain) == ("lengths", 1, 2**20, 1)
     told = " ".join(comparison_plain(comparison).split())
     assert searched.every == 128
+    assert "crossovers at equal N: (counted from N = 1 to 1,048,576, not every one)" in told
     assert (
-        f"crossovers at equal N (looked for at {searched.points} N from 1 to 1,048,576, every one to 128; between "
+        f"crossovers at equal N: (at {searched.points} N from 1 to 1,048,576, every one to 128; between "
         "those not counted the order may change again)"
-    ) in told
-    above = "looked at above: Quadratic at N = 886, Linear at N = 887"
+    ) in " ".join(comparison_plain(comparison, verbose=True).split())
+    above = "counted above: Quadratic at N = 886, Linear at N = 887"
     assert f"MACs: Quadratic costs less up to N = 128; {above}" in told
 
 
@@ -87,7 +88,7 @@ def test_at_equal_costs_neither_costs_less(tmp_path: Path) -> None:
     # (1796 - 24) / 2 = 886: as much for both there
     comparison = pair(tmp_path, 1796)
     assert of_macs(comparison) == [(885, 887, "Quadratic", "Linear")]
-    above = "looked at above: Quadratic at N = 885, equal at N = 886, Linear at N = 887"
+    above = "counted above: Quadratic at N = 885, equal at N = 886, Linear at N = 887"
     assert f"MACs: Quadratic costs less up to N = 128; {above}" in " ".join(comparison_plain(comparison).split())
     # (1048 - 24) / 2 = 512, which is one of the points that are looked at first
     assert of_macs(pair(tmp_path, 1048)) == [(511, 513, "Quadratic", "Linear")]
@@ -103,8 +104,7 @@ def test_the_range_ends_where_positions_do(tmp_path: Path) -> None:
     assert comparison.searches[0].last == 886
     assert of_macs(comparison) == []
     told = " ".join(comparison_plain(comparison).split())
-    assert "N from 1 to 886, every one to 128; between those not counted the order may change again" in told
-    assert "none found in MACs, mixing MACs or attention memory: one order at all of these" in told
+    assert "crossovers at equal N: none found (counted from N = 1 to 886, not every one)" in told
 
 
 def test_a_text_in_chunks_is_looked_at_in_chunks() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyBboxPatch
 
 from helpers import xf
 from xfcost.api import analyze
+from xfcost.counting.boxes import sublayer_boxes
+from xfcost.counting.diagram import diagram
 from xfcost.counting.run_options import make_run
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.mlp import Mlp
@@ -15,7 +19,6 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.report.block_figure import diagram_bytes, diagram_figure
-from xfcost.report.blocks import _sublayer, diagram
 from xfcost.report.style import WORDS
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
@@ -52,7 +55,7 @@ def test_vit_and_swin_differ_in_one_box():
     full, window = one.rows[3]
     assert (full.mixing, full.order, full.detail) == ("global", "O(N²·d)", "QKᵀ / softmax / AV")
     assert (window.mixing, window.order, window.detail) == ("local", "O(N·W²·d)", "QKᵀ + bias / softmax / AV")
-    assert "Swin-T: blocks of W-MSA and SW-MSA alternate; the first is drawn." in one.notes
+    assert "Swin-T, stage 1: blocks of W-MSA and SW-MSA alternate; the first is drawn." in one.notes
 
 
 @pytest.mark.parametrize("spec", ["vit", "swin", "gpt2", "transformer-base"])
@@ -137,10 +140,10 @@ def sublayer_with(component, *rows, residual=None):
     norm = Operation(path="b.0.residual_norm", component="b.0", title="Layer norm", params=16, role="norm")
     add = Operation(path="b.0.residual_add", component="b.0", title="Residual add", flops=1, role="add")
     orders = {"pre": [norm, *inside, add], "post": [*inside, add, norm], "res_post": [*inside, norm, add]}
-    return list(_sublayer(part, orders[part.residual.place], 0))
+    return list(sublayer_boxes(part, orders[part.residual.place], 0))
 
 
-def test_a_step_that_no_one_foresaw_is_told_by_its_title():
+def test_an_unknown_step_is_drawn_with_its_title():
     rows = [
         ("qkv", {"macs": 1}),
         ("hash", {}),
@@ -229,4 +232,28 @@ def test_a_long_name_stays_above_its_column(tmp_path):
     assert xf("diagram", spec, "swin", "-o", target).returncode == 0
     svg = target.read_text(encoding="utf-8")
     assert "Network Network Network Network N…" in svg
-    assert "of mine: this block stands 12 times" in " ".join(svg.split())
+    assert "of mine" in " ".join(svg.split())  # the whole name below
+
+
+def test_stages_that_are_not_drawn_are_named():
+    notes = built("vit", "swin").notes
+    assert (
+        "Swin-T: stages 2, 3 and 4 have the boxes of stage 1, at N = 784 (28×28), 196 (14×14), 49 (7×7) and "
+        "d = 192, 384, 768."
+    ) in notes
+    assert not any(note.startswith("ViT") for note in notes)
+    others = built("vit", "pvt-tiny").notes
+    assert "PVT-Tiny: stage 4 has other boxes, not drawn; a diagram of this system alone draws them." in others
+
+
+def test_of_one_system_every_stage_that_is_built_otherwise_is_drawn():
+    first, last = built("pvt-tiny").columns
+    assert (first.where[0], last.where[0]) == ("stage 1 of 4", "stage 4 of 4")
+    assert first.where[-1] == "×2"
+    assert not any("not drawn" in note for note in built("pvt-tiny").notes)
+    many = built("mobilevit-s")
+    assert len(many.columns) == 4
+    drawn = {column.where[0] for column in many.columns}
+    text = " ".join(many.notes)
+    for number in range(1, 10):
+        assert f"stage {number} of 9" in drawn or re.search(rf"stages? [^:]*\b{number}\b", text)

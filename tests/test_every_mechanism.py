@@ -27,7 +27,8 @@ from cases.window import kept
 from compared import answers_of, scattered
 from growth import exponent, orders_at
 from modules import Holder
-from strategies import answers, as_yaml, cases, examples, place_for, spec_of
+from strategies import answers, as_yaml, examples, place_for, spec_of
+from tiers import tiered_cases, tiered_examples
 from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
@@ -55,13 +56,13 @@ from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.rows import row_path
 
 PAGES_SMALL = [component for component, _ in examples(fused=(False,))]
-every_case = pytest.mark.parametrize("case", list(cases()), ids=str)
-every_eager_case = pytest.mark.parametrize("case", list(cases(fused=(False,))), ids=str)
+every_case = pytest.mark.parametrize("case", tiered_cases(), ids=str)
+every_eager_case = pytest.mark.parametrize("case", tiered_cases(fused=(False,)), ids=str)
 every_mechanism = pytest.mark.parametrize("mechanism", list(MECHANISMS.values()), ids=tag_of)
 every_example = pytest.mark.parametrize("component", PAGES_SMALL, ids=str)
 every_example_either_way = pytest.mark.parametrize(
     ("component", "fused"),
-    list(examples()),
+    tiered_examples(),
     ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
 in_one_folder = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -8,7 +8,8 @@ import torch
 
 from cases import CASES
 from modules import Holder
-from strategies import examples, place_for
+from strategies import place_for
+from tiers import tiered_examples
 from xfcost.counting.forward import batched
 from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Joining, Mixer, Place, Residual
@@ -25,7 +26,7 @@ from xfcost.torch_models.training import by_rows
 BATCH = 2
 every_example = pytest.mark.parametrize(
     ("component", "fused"),
-    list(examples()),
+    tiered_examples(),
     ids=lambda value: str(value) if isinstance(value, Mixer) else f"fused={value}",
 )
 

@@ -19,6 +19,7 @@ import pytest
 import xfcost
 from helpers import xf
 from strategies import as_yaml
+from xfcost.counting.gallery import gallery_rows
 from xfcost.counting.sweep import records as sweep_records
 from xfcost.ledger.accounts import Cached, Measured, Traffic, TrainingFigures, WeightsRead
 from xfcost.ledger.core import Core
@@ -29,7 +30,6 @@ from xfcost.ledger.modes import Generation, Work
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Training, TrainingStep
 from xfcost.report.export import comparison_text, grouped, ledger_text, records, to_csv
-from xfcost.report.gallery import gallery_rows
 
 # ── no column is another's ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -560,6 +560,15 @@ def test_a_comparison_of_decode_steps(text: Path) -> None:
     expected |= {"score_dot_products": 6, "cache_bytes": 768, "cache_bytes_per_token": 64, "read_bytes": 3048}
     expected |= {"intensity": 2772 / 3048, "sequential_steps": 2, "parallel_width": 1.0}
     assert {name: first[name] for name in expected} == {name: str(value) for name, value in expected.items()}
+
+
+def test_n_of_a_comparison_is_without_special_tokens() -> None:
+    # ViT has a [CLS] token beside its 784, Swin has none.
+    comparison = xfcost.compare("vit", "swin", N=784)
+    assert json.loads(comparison.to_json())["N"] == 784
+    assert [ledger.metadata.extra_tokens for ledger in comparison.ledgers] == [1, 0]
+    # of 224 pixels a side they make 784 and 3,136
+    assert json.loads(xfcost.compare("vit", "swin").to_json())["N"] is None
 
 
 def test_a_comparison_of_texts_tells_the_cache_from_none(text: Path) -> None:

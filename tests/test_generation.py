@@ -175,7 +175,7 @@ def test_what_has_no_steps_is_told_and_counted_without_a_cache() -> None:
     assert ledger.generation.decode is None
     assert "relative" in str(ledger.generation.refused)
     assert ledger.generation.without_cache.macs > ledger.generation.prefill.macs
-    assert "the rows are of the prefill alone" in ledger.metadata.notes[0]
+    assert "the rows are the prefill's" in ledger.metadata.notes[0]
     assert "relative" in ledger.metadata.notes[0]
 
 

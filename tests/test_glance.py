@@ -12,8 +12,10 @@ import pytest
 
 from helpers import xf
 from xfcost.api import analyze
+from xfcost.counting.glance import glance
 from xfcost.report.console import plain_text
-from xfcost.report.glance import glance, parameter_sentence, render, stages_text
+from xfcost.report.glance import render, stages_text
+from xfcost.report.parameter_sentence import parameter_sentence
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +51,15 @@ def test_mixing_operations_have_their_kinds_and_orders(page):
 def test_the_sentence_names_the_relative_position_bias_as_the_exception(page, ledgers):
     # Swin-T: 169 entries × heads (3, 6, 12, 24) × blocks (2, 2, 6, 2) = 169·138
     assert 169 * (3 * 2 + 6 * 2 + 12 * 6 + 24 * 2) == 23_322
-    assert "Mixing operations hold no parameters, with one exception: the relative position bias" in page.sentence
-    assert "Swin-T: 23,322 of 28,288,354, 0.1 %" in page.sentence
-    assert "ViT" not in page.sentence.partition(". All")[0]
+    assert "Mixing operations hold no parameters, with one exception: the relative position bias" in parameter_sentence(
+        page
+    )
+    assert "Swin-T: 23,322 of 28,288,354, 0.1 %" in parameter_sentence(page)
+    assert "ViT" not in parameter_sentence(page).partition(". All")[0]
 
 
 def test_without_an_exception_the_sentence_names_none(ledgers):
-    sentence = parameter_sentence({"ViT-S/8": ledgers[0]})
+    sentence = parameter_sentence(glance([ledgers[0]]))
     assert sentence == (
         "Mixing operations hold no parameters: all 22,055,272 of ViT-S/8 stand in per-token operations."
     )
@@ -64,7 +68,8 @@ def test_without_an_exception_the_sentence_names_none(ledgers):
 def holding(ledger, *operations):
     """The ledger with 7 parameters in each of these operations of each block."""
     rows = [msgspec.structs.replace(row, params=7) if row.operation in operations else row for row in ledger.rows]
-    return {"false": ledger.part(rows)}
+    metadata = msgspec.structs.replace(ledger.metadata, name="false")
+    return glance([msgspec.structs.replace(ledger, rows=tuple(rows), metadata=metadata)])
 
 
 def test_any_mixing_operation_with_parameters_is_an_exception(ledgers):
@@ -97,7 +102,7 @@ def test_a_mask_is_no_mixing_operation_without_parameters(ledgers):
 
 def test_a_system_that_mixes_nothing_says_so(ledgers):
     rows = [row for row in ledgers[0].rows if row.mixing == "per-token"]
-    assert parameter_sentence({"mute": ledgers[0].part(rows)}) == "No operation here mixes tokens."
+    assert parameter_sentence(glance([ledgers[0].part(rows)])) == "No operation here mixes tokens."
 
 
 @pytest.mark.parametrize(
@@ -121,7 +126,7 @@ def test_no_word_is_cut_and_no_line_too_long(width, page):
     flat = " ".join(text.split())
     for entry in page.entries:
         assert entry.title in flat
-    assert page.sentence in flat
+    assert parameter_sentence(page) in flat
 
 
 def test_no_color_leaves_no_escape_codes():
@@ -134,7 +139,7 @@ def test_no_color_leaves_no_escape_codes():
 def test_formats(page, tmp_path):
     data = json.loads(xf("glance", "vit", "swin", "--format", "json").stdout)
     assert data["mixing_params"] == {"ViT-S/8": 0, "Swin-T": 23_322}
-    assert data["sentence"] == page.sentence
+    assert data["sentence"] == parameter_sentence(page)
     rows = list(csv.DictReader(io.StringIO(xf("glance", "vit", "swin", "--format", "csv").stdout)))
     assert sum(int(row["params"]) for row in rows) == sum(page.params.values())
     target = tmp_path / "a.tex"
@@ -146,7 +151,7 @@ def test_formats(page, tmp_path):
     assert (again.returncode, target.read_text(encoding="utf-8")) == (2, text)
     markdown = xf("glance", "vit", "swin", "--format", "markdown").stdout
     assert markdown.startswith("| operation ")
-    assert page.sentence in markdown
+    assert parameter_sentence(page) in markdown
 
 
 def test_an_encoder_decoder_and_the_plain_text(ledgers):

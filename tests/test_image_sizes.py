@@ -13,7 +13,7 @@ from helpers import xf
 from xfcost.ledger.metadata import Metadata
 from xfcost.report.compare import comparison_plain
 from xfcost.report.export import comparison_text, ledger_text
-from xfcost.report.inputs import circumstances, input_warnings
+from xfcost.report.input_description import circumstances, input_warnings
 from xfcost.report.table import ledger_plain
 
 # Patches of 8: 28·8 = 224. Patches of 4: 28·4 = 112.
@@ -106,9 +106,8 @@ def test_figures_in_print_are_of_one_sample_and_one_forward() -> None:
     batch = xfcost.analyze("swin-t", batch=8, trace=False)
     assert batch.published_beside_ours() == []
     assert batch.metadata.published_left_out > 0
-    assert (
-        "left out: they belong to one forward of the spec as it is written, at its own size and a batch of 1"
-        in flat(ledger_plain(batch))
+    assert "left out: they are of one forward of the spec as written, at its own size, batch 1" in flat(
+        ledger_plain(batch, verbose=True)
     )
     for mode, stays in {"forward": True, "train": True, "prefill": False, "decode": False}.items():
         told = xfcost.analyze("llama2-7b", mode=mode, trace=False).published_beside_ours()  # type: ignore[arg-type]

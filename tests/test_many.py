@@ -48,16 +48,17 @@ def test_where_fewer_macs_than_the_firsts_were_seen_first_is_named_in_the_line()
     comparison = compare("common-full", *(f"common-{one}" for one in others), "common-full", N=4096)
     text = comparison_plain(comparison)
     assert re.search(r"fewer MACs *\n.* first seen at N *\n", text)
-    cells = dict(re.findall(r"^(common-\S+) .*  (at [\d,]+\*?|at \w+ looked at|–) *$", text, re.MULTILINE))
+    cells = dict(re.findall(r"^(common-\S+) .*  (at [\d,]+\*?|at \w+ counted|–) *$", text, re.MULTILINE))
     assert set(cells) >= {f"common-{one}" for one in others}
     # Equal to 704 tokens and dearer to 710; blocks of a sliding window: a step up after 1,024 tokens
     assert (cells["common-bigbird"], cells["common-sliding"]) == ("at 711", "at 950*")
-    assert (cells["common-conv"], cells["common-memory-tokens"]) == ("at all looked at", "at none looked at")
-    assert re.search(r"^Full attention · common #2 .*  equal where seen *$", text, re.MULTILINE)
-    assert "*: not at all N above it that were looked at; json has the order at each" in text
+    assert (cells["common-conv"], cells["common-memory-tokens"]) == ("at all counted", "at none counted")
+    assert re.search(r"^Full attention · common #2 .*  equal at all *$", text, re.MULTILINE)
+    assert "*: not at all counted N above it; json has the order at each" in text
     words = " ".join(text.split())
-    assert "fewer MACs: than Full attention · common at the same N, looked for at" in words
-    assert "every one to 16; between those not counted the order may change again" in words
+    assert "fewer MACs: than Full attention · common at the same N, counted from N = 1 to" in words
+    every = " ".join(comparison_plain(comparison, verbose=True).split())
+    assert "every one to 16; between those not counted the order may change again" in every
     searches = {one.systems[1]: one for one in comparison.searches}
     for name, ledger in zip(comparison.names[1:], comparison.ledgers[1:], strict=True):
         preset = ledger.metadata.source

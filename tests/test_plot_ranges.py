@@ -94,3 +94,9 @@ def test_systems_without_a_common_range_are_refused_with_theirs() -> None:
     both = common_range([swept("vit", 49, 400), swept("vit", 144, 900)])
     assert span_of(both) == (144, 400)
     assert [one.ended for one in both] == [None, None]
+
+
+def test_the_footnote_names_systems_whose_padding_makes_steps() -> None:
+    sweeps = [sweep(name, load(name), Run(), (49, 900)) for name in ("swin", "vit")]
+    assert scaling_chart(sweeps, [[], []], "mixing", mark=None).footnote.startswith("Steps of swin: ")
+    assert scaling_chart(sweeps[1:], [[]], "mixing", mark=None).footnote == ""

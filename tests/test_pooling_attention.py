@@ -21,6 +21,7 @@ from strategies import as_yaml
 from test_every_mechanism import LargestTensor
 from whole_probe import probe
 from xfcost.counting.comparison import compared
+from xfcost.counting.diagram import diagram
 from xfcost.counting.forward import batched, count
 from xfcost.formulas.component import Place, Residual
 from xfcost.layers.pooling_attention import PoolingAttention
@@ -28,7 +29,6 @@ from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
-from xfcost.report.blocks import diagram
 from xfcost.report.diagram import diagram_plain
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load
@@ -261,7 +261,7 @@ def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
     text = diagram_plain(diagram([place(loaded(tmp_path, data), Run())]))
     assert "QKᵀ / softmax / AV" in text
     assert "N = 4 · d = 6" in text
-    assert "pooled: blocks of no mixer and Self-attention stand in this stage; Self-attention is drawn." in text
+    assert "pooled: blocks of no mixer and Self-attention are in this stage; Self-attention is drawn." in text
 
 
 # Vectors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from published import PUBLISHED
 from published.judged import MILLION, Off, PartOf, RoundedDown, Without
+from tiers import tiered_presets
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Stage
@@ -49,21 +51,34 @@ def thinned(architecture: Architecture) -> Architecture:
     return architecture._replace(streams=tuple(streams))
 
 
+@pytest.mark.parametrize("name", preset_names())
+def test_counted_equals_the_reference_to_the_unit(name):
+    counts = counted(name)
+    for quantity in ("params", "macs", "attention_entries"):
+        assert counts.total(quantity) == int(EXACT[name][quantity])
+
+
+@pytest.mark.parametrize("name", tiered_presets(preset_names()))
+def test_counted_and_traced_agree_to_the_unit(name):
+    agree(place(load(name), Run()), thinned)
+
+
 # Of every family one is traced whole, as deep as it is.
 WHOLE = {file.parent: name for name, file in reversed(preset_files().items())}.values()
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_counted_and_traced_equal_the_reference_to_the_unit(name):
-    architecture = place(load(name), Run())
-    counts = count(architecture)
-    for quantity in ("params", "macs", "attention_entries"):
-        assert counts.total(quantity) == int(EXACT[name][quantity])
+@pytest.mark.rest
+@pytest.mark.parametrize("name", WHOLE)
+def test_counted_and_traced_agree_at_full_depth(name):
+    agree(place(load(name), Run()), lambda architecture: architecture)
 
-    traced = architecture if name in WHOLE else thinned(architecture)
+
+def agree(architecture: Architecture, traced_part: Callable[[Architecture], Architecture]) -> None:
+    """Both accounts of what is traced of an architecture, to the unit; and it has the rows of the whole."""
+    traced = traced_part(architecture)
     live = build(traced)
     ledger = reconciled(count(traced), *live)
-    assert {row.path for row in ledger.rows} == {row.path for row in counts.rows}
+    assert {row.path for row in ledger.rows} == {row.path for row in count(architecture).rows}
     assert ledger.agreement is not None
     assert ledger.agreement.differences == ()
     assert ledger.agreement.uncounted == ()

@@ -16,6 +16,7 @@ from chains import longest_chain, steps_between
 from growth import sequential_steps
 from strategies import examples, place_for
 from test_every_mechanism import example, make
+from tiers import of_example, tiered
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.probe import ProbedRow
@@ -23,7 +24,11 @@ from xfcost.torch_models.probing.compare import Readings, compared, readings
 from xfcost.torch_models.probing.hints import hints_for
 
 EXAMPLES = list(examples())
-IDS = [f"{component}-fused" if fused else str(component) for component, fused in EXAMPLES]
+every_example = pytest.mark.parametrize(
+    "number",
+    tiered(range(len(EXAMPLES)), lambda number: of_example(EXAMPLES[number])),
+    ids=[f"{component}-fused" if fused else str(component) for component, fused in EXAMPLES],
+)
 
 
 def places_of(component: Mixer, *, fused: bool) -> tuple[Place, Place]:
@@ -54,7 +59,7 @@ def probed(number: int) -> tuple[ProbedRow, ...]:
     return tuple(compared(component, (small, large), seen, places))
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+@every_example
 def test_every_row_reads_what_it_says(number: int) -> None:
     component, _ = EXAMPLES[number]
     assert [row for row in probed(number) if row.agrees is False] == []
@@ -105,7 +110,7 @@ def test_formulas_are_read() -> None:
         evaluated("(5+q)·b", letters)
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+@every_example
 def test_the_text_of_reads_gives_its_number(number: int) -> None:
     component, fused = EXAMPLES[number]
     for place in places_of(component, fused=fused):
@@ -119,7 +124,7 @@ def test_the_text_of_reads_gives_its_number(number: int) -> None:
 # Steps that wait for each other ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)), ids=IDS)
+@every_example
 def test_steps_are_as_many_as_the_running_module_waits_for(number: int) -> None:
     component, fused = EXAMPLES[number]
     places = places_of(component, fused=fused)

@@ -6,8 +6,8 @@ import pytest
 
 from xfcost.api import analyze, compare
 from xfcost.report.console import plain_text
-from xfcost.report.products import products_texts
-from xfcost.report.remarks import mask_texts
+from xfcost.report.costs import mask_texts
+from xfcost.report.matrix_multiplies import matrix_multiply_texts
 from xfcost.report.table import report
 
 THREE = ("common-lstm", "common-conv", "common-full")
@@ -32,7 +32,7 @@ def test_three_ways_of_processing_sequences() -> None:
 
 
 def test_systems_of_which_none_waits_are_not_told_of_steps() -> None:
-    from xfcost.report.compare import figure_rows
+    from xfcost.report.figures import figure_rows
 
     with_recurrence, without = compare(*THREE, N=64), compare("vit", "swin", N=784)
     said = [{row[0].strip() for row in figure_rows(one)} for one in (with_recurrence, without)]
@@ -43,14 +43,14 @@ def test_systems_of_which_none_waits_are_not_told_of_steps() -> None:
 @pytest.mark.parametrize("attention", ["eager", "fused"])
 def test_self_attention_is_four_matrix_multiplies_and_a_block_six(attention: str) -> None:
     ledger = analyze("vit", attention=attention, trace=False)  # type: ignore[arg-type]
-    (text,) = products_texts(ledger)
+    (text,) = matrix_multiply_texts(ledger)
     assert text.plain.startswith("matrix multiplies of a block: 6 = 4 (Q, K, V projections · ")
     assert text.plain.endswith(" + 2 (MLP up-projection · MLP down-projection)")
     assert text.plain in " ".join(plain_text(lambda width: report(ledger, None, width)).split())
 
 
 def test_one_sub_layer_is_no_sum() -> None:
-    (text,) = products_texts(analyze("rwkv4-169m", trace=False, settings=["stages.0.block=[{kind: rwkv_time}]"]))
+    (text,) = matrix_multiply_texts(analyze("rwkv4-169m", trace=False, settings=["stages.0.block=[{kind: rwkv_time}]"]))
     assert text.plain.startswith("matrix multiplies of a block: 4 (")
 
 
@@ -72,7 +72,7 @@ def test_masks_are_told_with_what_they_leave() -> None:
     """N = 8: 36 of 64 scores per head of a causal layer."""
     (text,) = mask_texts(analyze("gpt2", N=8, trace=False))
     assert f"{12 * 12 * 36:,}".replace(",", "") in text.plain.replace(",", "")
-    assert "(56.2 %)" in text.plain
+    assert "the causal mask keeps 56.2 % of scores" in text.plain
     assert not list(mask_texts(analyze("vit", trace=False)))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import xfcost
 from helpers import xf
+from tiers import tiered_presets
 from xfcost.counting.forward import count
 from xfcost.counting.sweep import PIXELS, sweep
 from xfcost.ledger.errors import UsageError, XfcostError
@@ -123,9 +124,10 @@ def test_stages_of_an_isotropic_and_of_a_hierarchical_system():
     doors = counted("swin-b").part(row for row in found.ledgers[1].rows if row.stage in ("embed", "head"))
     assert sum(stage["macs"] for stage in swin) + (doors.total("macs") or 0) == counted("swin-b").total("macs")
     text = comparison_plain(found)
+    assert "by stage: " in text
     assert "ViT-B/16: isotropic, 196 tokens × 768 throughout" in text
     assert "Swin-B: hierarchical, 3,136 → 49 tokens (64× fewer), 128 → 1,024 wide" in text
-    assert "stage by stage" not in comparison_plain(xfcost.compare("vit-b16", "gpt2"))
+    assert "by stage: " not in comparison_plain(xfcost.compare("vit-b16", "gpt2"))
 
 
 def test_patches_beside_pixels():
@@ -138,7 +140,7 @@ def test_patches_beside_pixels():
     assert "65,536× less" in text
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", tiered_presets(preset_names()))
 def test_weights_are_bound_to_the_input_s_size_where_they_say_so(name):
     """A row whose parameters differ at another size is marked, and a marked one differs at some size."""
     loaded = load(name)
@@ -201,5 +203,5 @@ def test_places_traded_again_and_again_take_one_line():
     assert (
         f"mixing MACs: Swin-T and SwinV2-T (window 8, 256) are equal up to N = 49, then the order changes "
         f"{len(orders) - 1} times up to N = 4,096 (Swin-T at {points['Swin-T']}, SwinV2-T (window 8, 256) at "
-        f"{points['SwinV2-T (window 8, 256)']}, equal at {points[None]} of 64); looked at above: "
+        f"{points['SwinV2-T (window 8, 256)']}, equal at {points[None]} of 64); counted above: "
     ) in told

@@ -116,7 +116,7 @@ def test_a_name_ends_no_cell_of_markdown_and_begins_no_tag() -> None:
 
 def test_a_name_is_no_command_of_latex() -> None:
     cell = to_markup([{"name": r"\input{x} $y$ 5% a_b & #1"}], "latex").splitlines()[4]
-    assert cell == r" \textbackslash{}input\{x\} \$y\$ 5\% a\_b \& \#1 \\"
+    assert cell == r"\textbackslash{}input\{x\} \$y\$ 5\% a\_b \& \#1 \\"
 
 
 def test_a_name_is_no_tag_in_a_notebook_nor_a_formula_in_a_figure(spec: Path, tmp_path: Path) -> None:
@@ -136,4 +136,4 @@ def test_the_preamble_is_escaped_too(spec: Path) -> None:
     spec.write_text(SPEC.replace("name: plain", "name: 'a|b <script>'"))
     ledger = analyze(spec, trace=False)
     assert ledger_text(ledger, "markdown").startswith(r"a\|b &lt;script&gt;: ")
-    assert ledger_text(ledger, "latex").startswith("% a|b <script>: ")
+    assert ledger_text(ledger, "latex").startswith("% a$|$b $<$script$>$: ")

@@ -1,8 +1,8 @@
 """Plant errors in xfcost, one at a time, and see that the tests catch each of them: `python tools/plant_errors.py`.
 
 The errors stand in `planted_errors.yaml`: a file, the text that is replaced, what replaces it, and the tests that are
-run. Each is planted in a copy of the tree; the tree itself is not touched. The table says which test caught what; an
-error that none catches ends with exit code 1.
+run: those of them that `make test` runs, or of another tier by `--tier`. Each is planted in a copy of the tree; the
+tree itself is not touched. The table says which test caught what; an error that none catches ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def _planted(kind: str, what: str, tests: str, edits: Iterable[dict[str, str]] =
     return Planted(kind, what, tuple(Edit(**edit) for edit in edits or [one]), tests)
 
 
-def caught_by(error: Planted, tree: Path) -> str | None:
-    """The first test that fails with the error planted in `tree`, a copy; None where all pass.
+def caught_by(error: Planted, tree: Path, tier: str) -> str | None:
+    """The first test of a tier that fails with the error planted in `tree`, a copy; None where all pass.
 
     Raises:
         RuntimeError: pytest ran no test, or ended before it could name one.
@@ -91,7 +91,8 @@ def caught_by(error: Planted, tree: Path) -> str | None:
     before = {file: (tree / file).read_text(encoding="utf-8") for file in texts}
     _write(tree, texts)
     try:
-        words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *shlex.split(error.tests)]
+        words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tier", tier]
+        words += shlex.split(error.tests)
         # compiled files are told apart by their second and size: none are written
         more = {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1", "CI": "true", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
@@ -123,7 +124,7 @@ def copied_tree(folder: Path) -> Path:
     return folder
 
 
-def run(errors: Iterable[Planted], workers: int) -> int:
+def run(errors: Iterable[Planted], workers: int, tier: str) -> int:
     """Plant all of `errors`, print the table, and return how many no test caught."""
     missed = 0
     with tempfile.TemporaryDirectory(prefix="xfcost-planted.") as folder:
@@ -134,7 +135,7 @@ def run(errors: Iterable[Planted], workers: int) -> int:
         def plant(error: Planted) -> tuple[Planted, str | None]:
             tree = trees.get()
             try:
-                return error, caught_by(error, tree)
+                return error, caught_by(error, tree, tier)
             except (RuntimeError, ValueError) as unusable:
                 print(unusable, file=sys.stderr, flush=True)
                 return error, None
@@ -153,12 +154,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*", help="only errors whose kind, file or text holds one of these words")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--tier", choices=("quick", "rest", "all"), default="quick")
     options = parser.parse_args()
     errors = [
         error for error in planted_errors() if not options.words or any(word in str(error) for word in options.words)
     ]
     print("| kind | error | caught by |\n|---|---|---|")
-    missed = run(errors, options.workers)
+    missed = run(errors, options.workers, options.tier)
     print(f"\n{len(errors) - missed} of {len(errors)} caught")
     sys.exit(1 if missed else 0)
 

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xfcost.counting.comparison import compared
-from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.decoding import at, told_traced, traced_sizes, with_mode
 from xfcost.counting.forward import count, with_rebuilt
 from xfcost.counting.run_options import make_run
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Unpack
 
+    from xfcost.counting.comparison_result import Comparison
     from xfcost.torch_models.tracing.trace import Traced
 
 Progress = Callable[[str], None]
@@ -43,8 +42,8 @@ def _comparison_html(comparison: Comparison) -> str:
     return comparison_html(comparison)
 
 
-display.register(Ledger, _ledger_html)
-display.register(Comparison, _comparison_html)
+display.register("Ledger", _ledger_html)
+display.register("Comparison", _comparison_html)
 
 
 def _with_run_options(function: Made) -> Made:
@@ -99,20 +98,23 @@ def compare(
     trace: bool = False,
     device: str | None = None,
     progress: Progress | None = None,
+    thorough: bool = True,
     **options: Unpack[RunOptions],
 ) -> Comparison:
     """Several systems at the same N: ledgers, ratios against the first, growth exponents, crossovers.
 
     A pattern (`common-*`) stands for the presets that match it. The arguments are those of `analyze`; the trace, which
-    imports torch, is on demand here.
+    imports torch, is on demand here. Where it isn't `thorough`, crossovers are looked for at fewer points.
     """
+    from xfcost.counting.comparison import compared
+
     names = expanded([spec_name(spec) for spec in specs])
     if len(names) < 2:  # noqa: PLR2004 - a comparison has two sides
         raise UsageError("compare: expected two systems or more, as in `xfcost compare vit swin --N 784`")
     run = make_run(**options)
     loaded = [load(name, settings_texts(settings)) for name in names]
     ledgers = [account(one, run, trace=trace, device=device, progress=progress) for one in loaded]
-    return compared(loaded, ledgers, run)
+    return compared(loaded, ledgers, run, thorough=thorough)
 
 
 def _probed(loaded: Loaded, run: Run, ledger: Ledger, say: Progress) -> Ledger:

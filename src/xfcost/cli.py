@@ -34,10 +34,10 @@ COMMANDS: Final = {
 
 
 class LazyGroup(TyperGroup):
-    """A group that imports a command's module when the command is asked for."""
+    """A group that imports a command's module when the command is run."""
 
     def make_context(self, *given: Any, **more: Any) -> Any:
-        """The group's context; what it can't read of the command line is refused without echoing all of it."""
+        """The group's context; an error repeats at most a part of the command line."""
         with _short_refusals():
             return super().make_context(*given, **more)
 
@@ -98,7 +98,7 @@ def root(
     ctx: typer.Context,
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
     allow_outside: bool = typer.Option(
-        False, "--allow-outside", help="Let a spec extend files outside its own folder; stands before the command."
+        False, "--allow-outside", help="Let a spec extend files outside its own folder; write it before the command."
     ),
 ) -> None:
     """What does an architecture cost, where does the cost sit, how does it grow with N, and is the answer true?
@@ -111,30 +111,28 @@ def root(
         ctx.with_resource(allowed())
 
 
-# sysexits.h: EX_SOFTWARE. Never 1, which says that the accounts disagree.
+# sysexits.h: EX_SOFTWARE. Never 1: the accounts disagree.
 INTERNAL_ERROR: Final = 70
 
 
 def main() -> None:
-    """Run the app: errors of the user's making become one message and exit code 2, ours one line and exit code 70."""
+    """Run the app: a user's error is one message and exit code 2, an internal error one line and exit code 70."""
     open_stderr()
     if sys.stdout is None:
-        _refuse("stdout is closed; there is nowhere to print to")
+        _refuse("stdout is closed")
     try:
         app()
     except XfcostError as error:
         _refuse(str(error), error.exit_code)
     except MemoryError:
-        _refuse(
-            "memory ran out; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)"
-        )
+        _refuse("out of memory; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)")
     except BrokenPipeError:
         _drop_output()
         sys.exit(1)
     except OSError as error:
         _drop_output()
         _refuse(f"stdout can't be written: {error.strerror or error}")
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a mistake of ours, and must not read as a result
+    except Exception as error:  # noqa: BLE001 - an internal error must not read as a result
         _drop_output()
         _refuse(_internal(error), INTERNAL_ERROR)
     finally:
@@ -155,8 +153,8 @@ def _internal(error: Exception) -> str:
     place = f" at {os.path.basename(where.tb_frame.f_code.co_filename)}:{where.tb_lineno}" if where else ""
     what = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
     return (
-        f"xfcost made a mistake of its own ({what}{place}); please report this line, the command and its spec "
-        "(XFCOST_TRACEBACK=1 shows where it happened)"
+        f"internal error ({what}{place}); please report this line, the command and its spec "
+        "(XFCOST_TRACEBACK=1 prints the traceback)"
     )
 
 
@@ -170,6 +168,6 @@ def _refuse(message: str, code: int = XfcostError.exit_code) -> NoReturn:
 
 
 def _drop_output() -> None:
-    """What is still buffered goes nowhere, without a message."""
+    """Discard what is still buffered, without a message."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -14,6 +14,7 @@ from xfcost.commands.options import (
     Probe,
     Settings,
     Trace,
+    Verbose,
     any_of,
     chosen_format,
     deliver,
@@ -38,6 +39,7 @@ def run(  # noqa: PLR0913 - options
     device: Device = None,
     probe: Probe = False,
     format_: FormatOption = None,
+    verbose: Verbose = False,
     output: Output = None,
     force: Force = False,
     **options: Any,
@@ -64,11 +66,11 @@ def run(  # noqa: PLR0913 - options
     if form == "table" and output is None:
         from xfcost.report.table import print_ledger
 
-        print_ledger(ledger, view)
+        print_ledger(ledger, view, verbose=verbose)
     else:
         from xfcost.report.export import ledger_text
 
-        deliver(ledger_text(ledger, form, view), output, force=force)
+        deliver(ledger_text(ledger, form, view, verbose=verbose), output, force=force)
     verdict([ledger])
 
 

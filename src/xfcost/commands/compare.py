@@ -11,6 +11,7 @@ from xfcost.commands.options import (
     Output,
     Settings,
     Trace,
+    Verbose,
     chosen_format,
     deliver,
     progress,
@@ -30,6 +31,7 @@ def run(  # noqa: PLR0913 - options
     trace: Trace = False,
     device: Device = None,
     format_: FormatOption = None,
+    verbose: Verbose = False,
     output: Output = None,
     force: Force = False,
     **options: Any,
@@ -50,14 +52,15 @@ def run(  # noqa: PLR0913 - options
         trace=trace,
         device=device,
         progress=progress,
+        thorough=verbose or form == "json",
         **options,
     )
     if form == "table" and output is None:
         from xfcost.report.compare import print_comparison
 
-        print_comparison(comparison)
+        print_comparison(comparison, verbose=verbose)
     else:
         from xfcost.report.export import comparison_text
 
-        deliver(comparison_text(comparison, form), output, force=force)
+        deliver(comparison_text(comparison, form, verbose=verbose), output, force=force)
     verdict(comparison.ledgers)

@@ -26,10 +26,11 @@ def run(
 ) -> None:
     """One block of each system, side by side.
 
-    Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked.
+    Sub-layer by sub-layer, coloured by mixing kind, with the box that differs marked. Of one system alone, a block of
+    every stage that is built otherwise.
     """
+    from xfcost.counting.diagram import diagram
     from xfcost.counting.run_options import make_run
-    from xfcost.report.blocks import diagram
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target, write_whole
     from xfcost.spec.load import expanded, load

@@ -25,21 +25,22 @@ def run(
     force: Force = False,
     **options: Any,
 ) -> None:
-    """Every named operation, on one component.
+    """Every named operation, on one page.
 
     Its mixing kind, its order in N, where it occurs and what parameters it holds.
     """
     from xfcost.api import account
+    from xfcost.counting.glance import glance
     from xfcost.counting.run_options import make_run
-    from xfcost.report.glance import glance, glance_text, print_glance
+    from xfcost.report.glance import glance_text, print_glance
     from xfcost.report.output import check_target
     from xfcost.spec.load import expanded, load
 
     form = chosen_format(format_, output)
     check_target(output, force=force)
     run_ = make_run(**options)
-    component = glance([account(load(spec, settings or ()), run_, trace=False) for spec in expanded(specs)])
+    page = glance([account(load(spec, settings or ()), run_, trace=False) for spec in expanded(specs)])
     if form == "table" and output is None:
-        print_glance(component)
+        print_glance(page)
         return
-    deliver(glance_text(component, form), output, force=force)
+    deliver(glance_text(page, form), output, force=force)

@@ -19,7 +19,8 @@ def run(
 
     With `--totals` every one is counted: parameters and MACs at its own size.
     """
-    from xfcost.report.gallery import gallery_rows, gallery_text, print_gallery
+    from xfcost.counting.gallery import gallery_rows
+    from xfcost.report.gallery import gallery_text, print_gallery
 
     form = options.chosen_format(format_, None)
     if form == "latex":

@@ -78,6 +78,7 @@ Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", help="All figures, searches and notes of the table.")]
 Force = Annotated[bool, typer.Option("-f", "--force", help="Overwrite an existing file.")]
 
 ENDINGS: Final[dict[str, Format]] = {

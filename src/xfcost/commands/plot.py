@@ -17,7 +17,7 @@ from xfcost.report.metrics import METRICS
 if TYPE_CHECKING:
     from xfcost.counting.sweep import Axis, Sweep
     from xfcost.ledger.ledger import Ledger
-    from xfcost.report.plot import Chart
+    from xfcost.report.chart import Chart
     from xfcost.spec.load import Loaded
     from xfcost.spec.walk import Run
 
@@ -94,14 +94,14 @@ def run(  # noqa: PLR0913 - options
 
 
 def _mode(metric: str, mode: str) -> str:
-    """The mode that is drawn: one pass or one token more; that of the metric, where it has one.
+    """The mode that is drawn: a forward or a decode step; that of the metric, where it has one.
 
     Raises:
         UsageError: another mode, which is more than one cost.
     """
     if mode not in _DRAWN:
         raise UsageError(
-            f"--mode {printable(mode)}: a line is drawn of one of {', '.join(_DRAWN)}; `analyze` tells of the others"
+            f"--mode {printable(mode)}: a line is drawn of one of {', '.join(_DRAWN)}; `analyze` reports the others"
         )
     return METRICS[metric].mode or mode
 

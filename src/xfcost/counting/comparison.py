@@ -7,7 +7,7 @@ from typing import Final
 
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.forward import count
-from xfcost.counting.overtaking import Found, in_sizes, in_tokens
+from xfcost.counting.overtaking import MOST_PAIRED, OF_MANY, QUICK, THOROUGH, Found, in_sizes, in_tokens
 from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
@@ -16,8 +16,6 @@ from xfcost.ledger.operation import MIXINGS
 from xfcost.spec.load import Loaded
 from xfcost.spec.walk import Run, place, takes_images
 
-# More systems than this are compared with the first alone, and stand below each other in reports.
-MOST_PAIRED: Final = 4
 # Image sizes at which systems stand beside each other: those that ImageNet models come in, and a detector's.
 SIZES: Final = (224, 384, 512, 1024)
 
@@ -53,8 +51,11 @@ GROWING: Final[dict[str, Callable[[Ledger], int]]] = {
 }
 
 
-def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> Comparison:
-    """The comparison of systems that were counted (and traced, timed) already."""
+def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run, *, thorough: bool = True) -> Comparison:
+    """The comparison of systems that were counted (and traced, timed) already.
+
+    Crossovers are looked for at many points, or, where it isn't `thorough`, at some.
+    """
     names = distinct([ledger.metadata.name for ledger in ledgers])
     figures = {name: _figures(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)}
     base = figures[names[0]]
@@ -62,9 +63,10 @@ def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run) -> C
         name: {quantity: _over(value, base[quantity]) for quantity, value in values.items()}
         for name, values in figures.items()
     }
-    found = in_tokens(names, loaded, ledgers, run, _costs_at, MOST_PAIRED)
+    density = QUICK if not thorough else THOROUGH if len(loaded) <= MOST_PAIRED else OF_MANY
+    found = in_tokens(names, loaded, ledgers, run, _costs_at, density)
     by_size = _by_size(names, loaded, run)
-    sizes = in_sizes(names, loaded, run, _costs_at, MOST_PAIRED) if by_size else Found((), ())
+    sizes = in_sizes(names, loaded, run, _costs_at, density) if by_size else Found((), ())
     return Comparison(
         ledgers=tuple(ledgers),
         names=tuple(names),

@@ -57,7 +57,7 @@ def _with_cache(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:
     try:
         step = count(place(loaded, run._replace(mode="decode")), orders=False)
     except SpecError as error:
-        return noted(ledger, f"it leaves no cache: {error}")
+        return noted(ledger, f"no KV cache: {error}")
     return msgspec.structs.replace(ledger, cache=cache_of(step))
 
 
@@ -92,8 +92,8 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
         steps, cache = _steps(loaded, run, architecture, (prompt + 1, last))
     except SpecError as error:
         refused = msgspec.structs.replace(generation, refused=str(error))
-        told = f"there are no steps, and the rows are of the prefill alone: {error}"
-        return noted(msgspec.structs.replace(prefill, generation=refused), told)
+        note = f"no decode steps; the rows are the prefill's: {error}"
+        return noted(msgspec.structs.replace(prefill, generation=refused), note)
     decode = _work(steps)
     # what a trace found is of the prefill alone, and stands in the agreement
     rows = (*(under("prefill", without_trace(row)) for row in prefill.rows), *(under("decode", row) for row in steps))

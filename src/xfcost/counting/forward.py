@@ -11,6 +11,7 @@ import msgspec
 from xfcost import __version__
 from xfcost.formulas.component import Mixer, SubLayer, alone
 from xfcost.formulas.lettered import lettered
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.orders import order
 from xfcost.formulas.orders import orders as orders_of
 from xfcost.formulas.residual import wrapped
@@ -25,7 +26,7 @@ from xfcost.ledger.options import Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
 from xfcost.spec.architecture import Architecture, Stage, StandingPart, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
-from xfcost.spec.load import Loaded
+from xfcost.spec.load import Loaded, is_path
 from xfcost.spec.reversible import is_reversible
 from xfcost.spec.walk import Run, place
 
@@ -186,7 +187,7 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
 
 def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
     """What the report's header says."""
-    spec, grid = architecture.spec, architecture.grid
+    spec, grid, notes = architecture.spec, architecture.grid, list(_notes(architecture))
     streams = architecture.streams
     tokens = " + ".join((f"{stream.name} " if stream.name else "") + stream.grid.shape_text() for stream in streams)
     return Metadata(
@@ -201,8 +202,10 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
         logits=architecture.logits,
         memory_level=architecture.memory_level,
         source=architecture.source,
+        preset=not is_path(architecture.source),
         paper=spec.paper,
-        notes=tuple(_notes(architecture)),
+        notes=tuple(note for note, _ in notes),
+        padded=any(padded for _, padded in notes),
         image=_image(streams),
         streams=tuple(_stream_facts(stream) for stream in streams),
         stages=tuple(_stage_facts(stage) for stream in streams for stage in stream.stages),
@@ -246,7 +249,8 @@ def _stage_facts(stage: Stage) -> dict[str, Any]:
     return named | {"width": width, "blocks": len(stage.order)}
 
 
-def _notes(architecture: Architecture) -> Iterator[str]:
+def _notes(architecture: Architecture) -> Iterator[tuple[str, bool]]:
+    """Every note of the components once, with its stage; and whether it is about padding."""
     said = set()
     decodes = architecture.mode == "decode"
     for standing in architecture.parts():
@@ -258,6 +262,6 @@ def _notes(architecture: Architecture) -> Iterator[str]:
             text = f"{stage}: {note}"
             if text not in said:
                 said.add(text)
-                yield text
+                yield text, isinstance(note, PaddingNote)
     if any(part.residual != "none" and part.residual.norm == "group_norm" for part, *_ in architecture.parts()):
-        yield "a group norm's mean and variance are over all tokens: the norms of the residuals mix globally"
+        yield "a group norm's mean and variance are over all tokens: the norms of the residuals mix globally", False

@@ -19,12 +19,26 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import Loaded
 from xfcost.spec.walk import Run, input_for, time_steps
 
+# More systems than this are compared with the first alone, and stand below each other in reports.
+MOST_PAIRED: Final = 4
 # The largest N at which crossovers are looked for, and the largest side of an image in pixels.
 _MOST_TOKENS: Final = 2**20
 _MOST_SIZE: Final = 2048
-# Of few systems more points are looked at than of many.
-_TEXTS: Final = {True: (128, 2**0.25), False: (16, 2**0.5)}
-_GRIDS: Final = {True: (64, 2**0.5), False: (16, 2**0.5)}
+
+
+class Density(NamedTuple):
+    """How many points a search counts: every one up to the first number, then each `ratio` times the one before."""
+
+    texts: tuple[int, float]
+    """Of lengths."""
+    grids: tuple[int, float]
+    """Of sides of grids, and of images."""
+
+
+# All that a pair of systems is likely to need; what fits many systems; what answers at once.
+THOROUGH: Final = Density((128, 2**0.25), (64, 2**0.5))
+OF_MANY: Final = Density((16, 2**0.5), (16, 2**0.5))
+QUICK: Final = Density((8, 2), (8, 2))
 
 # Lengths that whole blocks, chunks and windows of texts have: the next token takes another block.
 _WHOLE_BLOCKS: Final = (*range(64, 1024, 64), *(2**power for power in range(10, 21)))
@@ -84,15 +98,20 @@ class _Axis(NamedTuple):
     grain: int = 1
 
 
-def pairs(systems: int, few: int) -> list[tuple[int, int]]:
+def pairs(systems: int) -> list[tuple[int, int]]:
     """All pairs of a few systems; of many, every one against the first."""
-    if systems <= few:
+    if systems <= MOST_PAIRED:
         return list(combinations(range(systems), 2))
     return [(0, other) for other in range(1, systems)]
 
 
 def in_tokens(
-    names: Sequence[str], loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run, costs: CostsOf, few: int
+    names: Sequence[str],
+    loaded: Sequence[Loaded],
+    ledgers: Sequence[Ledger],
+    run: Run,
+    costs: CostsOf,
+    density: Density,
 ) -> Found:
     """Crossovers in N: of two texts on all lengths that both can have, else on square grids."""
     lengths = [_length_grain(one, ledger, run, costs) for one, ledger in zip(loaded, ledgers, strict=True)]
@@ -101,14 +120,14 @@ def in_tokens(
     def axis(first: int, second: int) -> _Axis:
         each = [lengths[first], lengths[second]]
         if each[0] and each[1]:
-            return _lengths(math.lcm(each[0], each[1]), run, few=len(loaded) <= few)
+            return _lengths(math.lcm(each[0], each[1]), run, density)
         times = steps[first] if steps[first] == steps[second] else 1
-        return _grids(times, run, few=len(loaded) <= few)
+        return _grids(times, run, density)
 
-    return _found(names, loaded, axis, costs, few)
+    return _found(names, loaded, axis, costs)
 
 
-def in_sizes(names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: CostsOf, few: int) -> Found:
+def in_sizes(names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: CostsOf, density: Density) -> Found:
     """Crossovers in the image's size, of systems whose tokens are of different sizes: there N is another for each."""
     grains = {max(input_for(one, run, (1, 1))) for one in loaded}
     if len(grains) == 1:
@@ -117,7 +136,7 @@ def in_sizes(names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: Co
     most = max(_MOST_SIZE // grain, 3)
 
     def axis(_first: int, _second: int) -> _Axis:
-        every, ratio = _GRIDS[len(loaded) <= few]
+        every, ratio = density.grids
         return _Axis(
             "sizes",
             lambda step: step * grain,
@@ -126,17 +145,18 @@ def in_sizes(names: Sequence[str], loaded: Sequence[Loaded], run: Run, costs: Co
             grain,
         )
 
-    return _found(names, loaded, axis, costs, few)
+    return _found(names, loaded, axis, costs)
 
 
-def _lengths(grain: int, run: Run, *, few: bool) -> _Axis:
-    every, ratio = _TEXTS[few]
-    points = Points(every, max(_MOST_TOKENS // grain, 1), ratio, _WHOLE_BLOCKS)
+def _lengths(grain: int, run: Run, density: Density) -> _Axis:
+    every, ratio = density.texts
+    blocks = () if density == QUICK else _WHOLE_BLOCKS
+    points = Points(every, max(_MOST_TOKENS // grain, 1), ratio, blocks)
     return _tokens_axis("lengths", lambda step: step * grain, run, points, grain)
 
 
-def _grids(times: int, run: Run, *, few: bool) -> _Axis:
-    every, ratio = _GRIDS[few]
+def _grids(times: int, run: Run, density: Density) -> _Axis:
+    every, ratio = density.grids
     points = Points(every, math.isqrt(_MOST_TOKENS // times), ratio)
     return _tokens_axis("grids", lambda side: times * side * side, run, points)
 
@@ -168,15 +188,13 @@ def _costs_or_none(one: Loaded, run: Run, costs: CostsOf) -> dict[str, int] | No
         return None
 
 
-def _found(
-    names: Sequence[str], loaded: Sequence[Loaded], axis: Callable[[int, int], _Axis], costs: CostsOf, few: int
-) -> Found:
+def _found(names: Sequence[str], loaded: Sequence[Loaded], axis: Callable[[int, int], _Axis], costs: CostsOf) -> Found:
     @cache
     def known(system: int, run: Run) -> dict[str, int] | None:
         return _costs_or_none(loaded[system], run, costs)
 
     crossovers, searches = [], []
-    for pair in pairs(len(loaded), few):
+    for pair in pairs(len(loaded)):
         here = axis(*pair)
         both = names[pair[0]], names[pair[1]]
 

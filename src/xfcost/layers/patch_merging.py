@@ -8,6 +8,7 @@ from typing import Literal
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Place
 from xfcost.formulas.layer import Enter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, norm
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -52,4 +53,4 @@ class PatchMerging(Enter, frozen=True, kw_only=True, tag="patch_merging"):
     def notes(self, place: Place) -> Iterator[str]:
         if any(side % 2 for side in place.grid.sides):
             sides, merged = sides_text(place.grid.sides), sides_text(self.out(place)[0].sides)
-            yield f"odd grid {sides} padded by one row or column to merge into {merged}"
+            yield PaddingNote(f"odd grid {sides} padded by one row or column to merge into {merged}")

@@ -12,7 +12,6 @@ the line, turns it into a SpecError.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -107,6 +106,8 @@ def shown(given: object, most: int = 60) -> str:
 def near_names(name: str, known: Iterable[str]) -> list[str]:
     """Known names that `name` may have been meant to be, the nearest first."""
     lower = {word.lower(): word for word in sorted(known, reverse=True)}
+    import difflib  # bad input alone needs it
+
     return [lower[word] for word in difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.6)]
 
 

@@ -6,7 +6,7 @@ Counts are Python ints from end to end, seconds and bytes are SI; rounding happe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,15 @@ from xfcost.ledger.units import BYTES_PER_ELEMENT
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Scores(NamedTuple):
+    """Attention scores of all blocks: how many the dense matmuls compute, and how many masks and patterns keep."""
+
+    computed: int
+    kept: int
+    causal: bool
+    """Is a causal mask all that leaves some out?"""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +94,20 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         again = self.part(row for row in self.rows if row.recomputed)
         kept = self.part(row for row in self.rows if not row.recomputed)
         return kept.attention_memory()["all_layers"] + again.attention_memory()["per_layer"]
+
+    def scores(self) -> Scores:
+        """Attention scores, of the rows that start an attention core and have a pattern."""
+        computed = kept = 0
+        causal = True
+        for row in self.rows:
+            if row.core is None or row.pairs is None:
+                continue
+            queries, keys, pairs = row.core.queries, row.core.keys, row.pairs
+            computed += row.core.times * queries * keys * row.times
+            kept += pairs * (row.heads or 1) * self.metadata.batch * row.times
+            dense = pairs == queries * keys
+            causal = causal and (dense or (queries == keys and 2 * pairs == queries * (queries + 1)))
+        return Scores(computed, kept, causal)
 
     @property
     def cached_bytes(self) -> int:

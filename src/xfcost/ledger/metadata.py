@@ -25,9 +25,13 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of on-chip memory that attention is tiled for, where that was asked."""
     source: str = ""
     """The preset's name or the file."""
+    preset: bool = False
+    """Is the source a preset?"""
     paper: str | None = None
     notes: tuple[str, ...] = ()
     """What a reader must be told: padding, clipped windows, tables bound to the resolution."""
+    padded: bool = False
+    """Are tokens padded to whole windows, blocks or chunks, so that costs grow in steps?"""
     published: tuple[dict[str, Any], ...] = ()
     image: tuple[int, ...] | None = None
     """Height and width of the image that comes in (a video's frames before them); None where none does."""

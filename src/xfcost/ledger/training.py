@@ -84,6 +84,21 @@ class WholeRun(msgspec.Struct, frozen=True, kw_only=True):
     """The rate is mfu · peak, where it was given so."""
 
     @property
+    def excess_over_estimate(self) -> float:
+        """How much more it is than the estimate, as a share of that."""
+        return self.flops / self.estimate - 1
+
+    @property
+    def attention_over_estimate(self) -> float:
+        """The part of this that products of activations make."""
+        return self.without_params_flops / self.estimate
+
+    @property
+    def rest_over_estimate(self) -> float:
+        """The part of this that parameters make which don't multiply every token once."""
+        return (self.with_params_flops - self.estimate) / self.estimate
+
+    @property
     def seconds(self) -> float | None:
         """On all devices at that rate."""
         return None if self.rate is None else self.flops / (self.rate * self.devices)

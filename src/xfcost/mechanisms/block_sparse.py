@@ -14,6 +14,7 @@ from xfcost.formulas.attention import attention_core
 from xfcost.formulas.causality import NeverCausal
 from xfcost.formulas.component import Place
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -168,7 +169,7 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
             return
         padded = self.blocks(place.grid) * self.block
         if padded != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to {padded} for blocks of {self.block}: {padded - n} padding tokens are projected "
                 "and attended over (masked), and counted"
             )

@@ -12,6 +12,7 @@ from xfcost.formulas.blocks import Blocks
 from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Length, Place, Side
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -131,7 +132,9 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
         if more:
             tokens = f"{blocks.sides[1]} tokens" if flat else f"grid {sides_text(blocks.sides)}"
             block = str(blocks.queries) if flat else sides_text(blocks.block)
-            yield f"{tokens} padded to whole blocks of {block}: {more} positions more are attended over, and counted"
+            yield PaddingNote(
+                f"{tokens} padded to whole blocks of {block}: {more} positions more are attended over, and counted"
+            )
         if flat and blocks.groups == 1:
             yield "one block holds all tokens: the public Reformer would run full attention here, without a memory"
         if not (any(blocks.before) or any(blocks.after)):

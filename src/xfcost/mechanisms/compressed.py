@@ -13,6 +13,7 @@ from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import choose, elementwise, linear, move, product
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
@@ -165,6 +166,8 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
     def notes(self, place: Place) -> Iterator[str]:
         first, padding = self.first_end(place.grid), self.padding(place.grid)
         if padding:
-            yield f"keys and values of the {place.grid.total} tokens are padded by {padding} at the front, and counted"
+            yield PaddingNote(
+                f"keys and values of the {place.grid.total} tokens are padded by {padding} at the front, and counted"
+            )
         if self.causal and first:
             yield f"the first block ends at token {first}, counted from 0: the tokens before it read the null key alone"

@@ -10,6 +10,7 @@ from xfcost.formulas.component import Mixer, Place, Side
 from xfcost.formulas.conv_kernel import Kernel, centred
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import convolution, elementwise, linear, norm
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -84,7 +85,7 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
     def notes(self, place: Place) -> Iterator[str]:
         if self.spare:
             n = place.grid.tokens
-            yield (
+            yield PaddingNote(
                 f"an even kernel of {self.size}, padded by {self.size // 2} on either side, gives {n + 1} outputs for "
                 f"{n} tokens: the last is computed and dropped"
             )

@@ -14,6 +14,7 @@ from xfcost.formulas.causality import NeverCausal
 from xfcost.formulas.component import Place
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import linear, move, of_input
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -143,7 +144,7 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
         if not place.grid.extra:
             yield "there are no global tokens here, and so only a band; {kind: memory_tokens} in `embed` makes them"
         if p != n:
-            yield (
+            yield PaddingNote(
                 f"the queries of {n} tokens are padded to {p} for blocks of {self.block}: {p - n} more are attended "
                 "for, and counted"
             )

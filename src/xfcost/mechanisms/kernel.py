@@ -14,6 +14,7 @@ from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.features import EluPlusOne, RandomFeatures
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import decode_step, elementwise, fixed, gradients, in_all, linear, move, product, state
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -122,7 +123,7 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         m = self.features.width(head_dim)
         chunks, chunk = self.chunks(place.grid)
         if self.scheme == "chunked" and chunks * chunk != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to {chunks} chunks of {chunk}: "
                 f"{chunks * chunk - n} padding tokens are attended over, and counted"
             )

@@ -12,6 +12,7 @@ from xfcost.formulas.causality import ApproximatelyCausal
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import choose, elementwise, gradients, linear, move, of_input, product, sort
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -155,7 +156,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
             yield f"{n} tokens fit one chunk of {chunk}: nothing is hashed or sorted, attention is full"
             return
         if padded != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to {padded} for chunks of {chunk}: "
                 f"{padded - n} padding tokens are projected, hashed and attended over, and counted; no token reads them"
             )

@@ -10,6 +10,7 @@ from xfcost.formulas.causality import ReadsPast, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     causal_depthwise,
     decode_step,
@@ -151,7 +152,7 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
     def notes(self, place: Place) -> Iterator[str]:
         n, chunks = place.grid.total, self.chunks(place.grid)
         if chunks * self.chunk != n:
-            yield (
+            yield PaddingNote(
                 f"{n:,} tokens padded to {chunks:,} chunks of {self.chunk}: "
                 f"{chunks * self.chunk - n:,} padding tokens are computed, and counted"
             )

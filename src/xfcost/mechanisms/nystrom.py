@@ -12,6 +12,7 @@ from xfcost.formulas.causality import NeverCausal
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, move, product
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -135,7 +136,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
         if self.exact(place.grid):
             yield f"{n} tokens are no more than {self.landmarks} landmarks: attention is exact, quadratic in N"
         elif padded != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded at the front to {padded}, {self.landmarks} segments of {padded // self.landmarks}: "
                 f"{padded - n} padding tokens are projected and attended over, and counted"
             )

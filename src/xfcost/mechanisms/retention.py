@@ -13,6 +13,7 @@ from xfcost.formulas.component import Heads, Length, Place, Width, alone, check_
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
     decode_step,
     elementwise,
@@ -137,7 +138,7 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
         elif self.form == "chunkwise" and chunks == 1:
             yield f"one chunk holds all {n:,} tokens: this costs what the parallel form does, quadratic in N"
         elif self.form == "chunkwise" and chunks * chunk != n:
-            yield (
+            yield PaddingNote(
                 f"{n:,} tokens padded to {chunks:,} chunks of {chunk}: "
                 f"{chunks * chunk - n:,} padding tokens are computed, and counted"
             )

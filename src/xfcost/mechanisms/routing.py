@@ -14,6 +14,7 @@ from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import gradients, linear, move, of_input, product, sort, unit_length
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -242,4 +243,6 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
             yield f"{self.memories()} memory key(s) and value(s) per cluster: parameters depend on how many there are"
         padded = round_up(n, self.block())
         if self.local_heads and padded != n:
-            yield f"local heads pad {n} tokens to {padded}, whole blocks of {self.block()}; the padding is counted"
+            yield PaddingNote(
+                f"local heads pad {n} tokens to {padded}, whole blocks of {self.block()}; the padding is counted"
+            )

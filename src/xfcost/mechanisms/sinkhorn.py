@@ -13,6 +13,7 @@ from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import fixed, linear, move, product
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -165,7 +166,9 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         yield from super().notes(place)
         n, blocks, b = place.grid.total, self.blocks(place.grid), self.block
         if self.padded(place.grid):
-            yield f"{n} tokens padded to {blocks * b}, whole blocks of {b}, once they are projected; padding is counted"
+            yield PaddingNote(
+                f"{n} tokens padded to {blocks * b}, whole blocks of {b}, once they are projected; padding is counted"
+            )
         if self.sortcut:
             yield f"{self.sorted_blocks(place.grid)} of {blocks} sorted blocks are read; scoring blocks stays N²·d/b²"
         else:

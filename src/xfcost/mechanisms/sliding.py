@@ -13,6 +13,7 @@ from xfcost.formulas.band import Band, band_pairs
 from xfcost.formulas.component import Place
 from xfcost.formulas.grouped import Grouped
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import cache, idle, linear, move, of_input
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
@@ -228,7 +229,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         yield from super().notes(place)
         if p != n:
             whole = f"windows of {self.window}" + (f", {self.dilation} apart" if self.dilation > 1 else "")
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to {p} for {whole}: {p - n} padding tokens are projected and attended over "
                 "(masked), and counted"
             )

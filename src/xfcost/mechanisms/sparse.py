@@ -12,6 +12,7 @@ from xfcost.formulas.blocks import Blocks, squares
 from xfcost.formulas.causality import Causal
 from xfcost.formulas.component import Length, Place, Width
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import elementwise, linear, move, product
 from xfcost.ledger.core import Core
 from xfcost.ledger.errors import ComponentError
@@ -272,7 +273,7 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         yield from super().notes(place)
         n, blocks = place.grid.total, self.blocks(place.grid)
         if blocks.padded != n:
-            yield (
+            yield PaddingNote(
                 f"{n} tokens padded to whole blocks of {self.stride}: "
                 f"{blocks.padded - n} positions more are attended over, and counted"
             )

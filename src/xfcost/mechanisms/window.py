@@ -14,6 +14,7 @@ from xfcost.formulas.attention import attention_core
 from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
 from xfcost.formulas.cosine import scaled_cosine
 from xfcost.formulas.letters import Letter
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.position_bias import log_cpb, relative_table
 from xfcost.formulas.rows import linear, move, of_input, power
 from xfcost.ledger.errors import ComponentError
@@ -174,7 +175,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
             yield self._clipping(place.grid)
         if padded.sides != place.grid.sides:
             more = padded.tokens - place.grid.tokens
-            yield (
+            yield PaddingNote(
                 f"grid {sides_text(place.grid.sides)} padded to {sides_text(padded.sides)} "
                 f"for windows of {sides_text(window)}: "
                 f"{more} padding tokens are projected and attended over, and counted"

@@ -12,6 +12,7 @@ from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Place, Side
 from xfcost.formulas.conv_kernel import along
 from xfcost.formulas.lettered import lettered
+from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import move, power
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -100,7 +101,7 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
         yield from super().notes(place)
         there, (padded, _) = self.queries(place.grid), self.padded(place.grid)
         if padded != there:
-            yield (
+            yield PaddingNote(
                 f"queries on {sides_text(there)} padded to {sides_text(padded)} for windows of "
                 f"{sides_text(self.windows(place.grid)[0].sides)}, keys and values likewise: padding is attended over, "
                 "and counted"

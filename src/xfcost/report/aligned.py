@@ -1,4 +1,4 @@
-"""Many rows in columns of one width each: what rich's Table prints, at a cost that thousands of rows can have."""
+"""Many rows in columns of fixed widths: the output of rich's Table, fast enough for thousands of rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Aligned(NamedTuple):
         return widths
 
     def _lines(self, console: Console, row: Row, widths: Sequence[int]) -> Iterator[str]:
-        cells = [_wrapped(console, *of) for of in zip(row.cells, widths, self.right, strict=True)]
+        cells = [_wrapped(console, *cell) for cell in zip(row.cells, widths, self.right, strict=True)]
         for number in range(max(map(len, cells))):
             line = " " * _INDENT
             for lines, width, right in zip(cells, widths, self.right, strict=True):

@@ -6,8 +6,9 @@ import textwrap
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from xfcost.counting.boxes import Box
+from xfcost.counting.diagram import Diagram
 from xfcost.ledger import units
-from xfcost.report.blocks import Box, Diagram
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.style import FIGURE, WORDS
 
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Inches.
-# As many letters of a system's name as fit above its column.
-_NAME_LETTERS = 34
-_BOX: Final = 2.9
-# As many letters of a detail as fit in a box; the rest goes into further lines.
+# Letters of a system's name that fit above its column.
+_NAME_LETTERS: Final = 34
+# Letters of a detail that fit in a box; the rest goes into further lines.
 _DETAIL_LETTERS: Final = 45
+# Inches.
+_BOX: Final = 2.9
 _BETWEEN: Final = 0.62
 _MARGIN: Final = 0.5
 _TAG: Final = 1.15
@@ -33,8 +34,8 @@ _CHARACTER: Final = 0.068
 _BAND: Final = "#fdf1c7"
 
 
-class _Spot(NamedTuple):
-    """A box on the component: its middle, top and bottom, inches from the lower left."""
+class _Place(NamedTuple):
+    """Where a box is drawn: its middle, top and bottom, in inches from the lower left."""
 
     x: float
     top: float
@@ -54,7 +55,10 @@ def diagram_figure(diagram: Diagram) -> Figure:
     heights = [max(_height(box) for box in row if box) for row in diagram.rows]
     count = len(diagram.columns)
     width = 2 * _MARGIN + count * _BOX + (count - 1) * _BETWEEN + (_TAG if diagram.differing else 0)
-    notes = [line for note in diagram.notes for line in textwrap.wrap(note, int((width - _MARGIN) / _CHARACTER))]
+    long = dict.fromkeys(column.name for column in diagram.columns if len(column.name) > _NAME_LETTERS)
+    notes = [
+        line for note in [*long, *diagram.notes] for line in textwrap.wrap(note, int((width - _MARGIN) / _CHARACTER))
+    ]
     foot = _LINE * len(notes) + 0.75
     height = _HEAD + sum(heights) + _GAP * (len(heights) - 1) + foot
     figure = Figure(figsize=(width, height))
@@ -63,27 +67,27 @@ def diagram_figure(diagram: Diagram) -> Figure:
     axes.set_xlim(0, width)
     axes.set_ylim(0, height)
     top = height - _HEAD
-    spots: list[list[_Spot | None]] = [[] for _ in diagram.columns]
+    places: list[list[_Place | None]] = [[] for _ in diagram.columns]
     for number, (row, tall) in enumerate(zip(diagram.rows, heights, strict=True)):
         if mark := diagram.mark(number):
             _band(axes, mark, top, tall, width)
         for column, box in enumerate(row):
-            spot = _Spot(_middle(column), top, top - tall)
-            spots[column].append(spot if box else None)
+            place = _Place(_middle(column), top, top - tall)
+            places[column].append(place if box else None)
             if box:
-                _draw_box(axes, box, spot, marked=mark is not None)
+                _draw_box(axes, box, place, marked=mark is not None)
         top -= tall + _GAP
     for column in range(count):
-        _draw_flow(axes, [row[column] for row in diagram.rows], spots[column])
+        _draw_flow(axes, [row[column] for row in diagram.rows], places[column])
         head = diagram.columns[column]
         axes.text(_middle(column), height - 0.24, _fitting(head.name), ha="center", fontsize=12, fontweight="bold")
-        axes.text(_middle(column), height - 0.46, head.where, ha="center", fontsize=8.5, color=QUIET)
+        axes.text(_middle(column), height - 0.46, " · ".join(head.where), ha="center", fontsize=8.5, color=QUIET)
     _legend(axes, diagram, notes, foot)
     return figure
 
 
 def _fitting(name: str) -> str:
-    """A name as wide as its column at most; the notes below have it whole."""
+    """A name as wide as its column at most; the notes below have all of it."""
     return name if len(name) <= _NAME_LETTERS else name[: _NAME_LETTERS - 1] + "…"
 
 
@@ -112,16 +116,16 @@ def _band(axes: Axes, mark: str, top: float, tall: float, width: float) -> None:
     axes.text(width - 0.22, top - tall / 2, mark, ha="right", va="center", fontsize=9, fontweight="bold", zorder=5)
 
 
-def _draw_box(axes: Axes, box: Box, spot: _Spot, *, marked: bool) -> None:
+def _draw_box(axes: Axes, box: Box, place: _Place, *, marked: bool) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     if box.mixing:
         colour = FIGURE[box.mixing]
         axes.add_patch(
             FancyBboxPatch(
-                (spot.x - _BOX / 2, spot.bottom),
+                (place.x - _BOX / 2, place.bottom),
                 _BOX,
-                spot.top - spot.bottom,
+                place.top - place.bottom,
                 boxstyle="round,pad=0,rounding_size=0.08",
                 facecolor=_tint(colour, 0.3 if box.core else 0.12),
                 edgecolor=colour,
@@ -131,11 +135,11 @@ def _draw_box(axes: Axes, box: Box, spot: _Spot, *, marked: bool) -> None:
             )
         )
     texts = _texts(box)
-    first = (spot.top + spot.bottom) / 2 + _LINE * (len(texts) - 1) / 2
+    first = (place.top + place.bottom) / 2 + _LINE * (len(texts) - 1) / 2
     for number, text in enumerate(texts):
         bold = number == 0
         axes.text(
-            spot.x, first - number * _LINE, text, ha="center", va="center", fontsize=10 if bold else 8,
+            place.x, first - number * _LINE, text, ha="center", va="center", fontsize=10 if bold else 8,
             fontweight="bold" if bold and box.mixing else "normal", color=INK, zorder=3,
         )  # fmt: skip
 
@@ -148,12 +152,12 @@ def _tint(colour: str, strength: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _draw_flow(axes: Axes, boxes: list[Box | None], spots: list[_Spot | None]) -> None:
+def _draw_flow(axes: Axes, boxes: list[Box | None], places: list[_Place | None]) -> None:
     """Arrows from box to box, and the residual path round each sub-layer to where it is added."""
-    there = [(box, spot) for box, spot in zip(boxes, spots, strict=True) if box and spot]
+    drawn = [(box, place) for box, place in zip(boxes, places, strict=True) if box and place]
     arrow = {"arrowstyle": "-|>", "color": QUIET, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
     begins: dict[int, float] = {}
-    for (_, above), (box, below) in pairwise(there):
+    for (_, above), (box, below) in pairwise(drawn):
         axes.annotate("", (below.x, below.top), (above.x, above.bottom), arrowprops=arrow, zorder=1)
         if box.sublayer is None:
             continue

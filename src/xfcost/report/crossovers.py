@@ -1,4 +1,4 @@
-"""Crossovers of a comparison -> text: what was looked at, and the order of costs on it."""
+"""Crossovers of a comparison as text: which points were counted, and which system costs less at them."""
 
 from __future__ import annotations
 
@@ -6,55 +6,68 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
+import msgspec
 from rich.text import Text
 
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.overtaking import NamedOrder, Search
 
 CURVE_WORDS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
-# Of an order that changes more often, only how often, and how often it is which.
+# An order that changes more often is summed up.
 _MOST_CHANGES: Final = 3
-# A counted point -> what it is called.
+# Images with shorter sides are left out of a report that is not verbose.
+_SMALLEST_SIDE: Final = 64
+# A counted point -> its name.
 _At = Callable[[int], str]
 
 
-def crossover_texts(comparison: Comparison) -> Iterator[Text]:
-    """The N at which one overtakes the other, or that none does where it was looked."""
+def crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
+    """The N at which one overtakes the other, or that none does at the counted N."""
     if not comparison.searches:
-        yield Text("crossovers: not looked for, no N fits two of the systems", style="bold")
+        yield Text("crossovers: no N fits two of the systems", style="bold")
         return
-    of = of_what(comparison)
-    searched = list(searched_texts(comparison.searches))
+    part = forward_part(comparison)
+    searched = list(dict.fromkeys(map(search_text if verbose else range_text, comparison.searches)))
+    lines = order_lines(comparison.searches, lambda tokens: f"N = {tokens:,}")
+    none = "" if lines else "none found "
     if len(searched) == 1:
-        yield Text(f"crossovers at equal N{of} (looked for {searched[0]})", style="bold")
+        yield Text.assemble((f"crossovers at equal N{part}: ", "bold"), f"{none}({searched[0]})")
     else:
-        yield Text(f"crossovers at equal N{of}", style="bold")
-        for one in comparison.searches:
-            yield Text(f"  {one.systems[0]} and {one.systems[1]}: looked for {search_text(one)}", style="dim")
-    lines = _order_lines(comparison.searches, lambda tokens: f"N = {tokens:,}")
+        yield Text.assemble((f"crossovers at equal N{part}:", "bold"), f" {none}".rstrip())
+        for one in comparison.searches if verbose else ():
+            yield Text(f"  {one.systems[0]} and {one.systems[1]}: counted {search_text(one)}", style="dim")
     yield from lines
-    if not lines:
-        yield Text("  none found in MACs, mixing MACs or attention memory: one order at all of these")
 
 
-def of_what(comparison: Comparison) -> str:
-    """Of which part of the work growth and crossovers are, where that is not all of it."""
+def forward_part(comparison: Comparison) -> str:
+    """The part of the work that growth and crossovers are of, where it is not all."""
     first = comparison.ledgers[0]
     return " of the prefill" if first.generation else " of the forward" if first.training else ""
 
 
-def size_crossover_texts(comparison: Comparison) -> Iterator[Text]:
-    """The image sizes at which one overtakes the other."""
-    lines = _order_lines(comparison.size_searches, lambda side: f"{side}×{side}")
+def size_crossover_texts(comparison: Comparison, *, verbose: bool) -> Iterator[Text]:
+    """The image sizes at which one overtakes the other; small images only with `verbose`."""
+    searches = comparison.size_searches if verbose else [_of_usual_sizes(one) for one in comparison.size_searches]
+    lines = order_lines(searches, lambda side: f"{side}×{side}")
     if lines:
-        searched = "; ".join(searched_texts(comparison.size_searches))
-        yield Text(f"crossovers at equal image sizes (looked for {searched})", style="bold")
+        searched = "; ".join(dict.fromkeys(map(search_text if verbose else range_text, searches)))
+        yield Text.assemble(("crossovers at equal image sizes: ", "bold"), f"({searched})")
         yield from lines
 
 
-def searched_texts(searches: Sequence[Search]) -> Iterator[str]:
-    """What was looked at, once for all pairs of which it is the same."""
-    yield from dict.fromkeys(map(search_text, searches))
+def _of_usual_sizes(search: Search) -> Search:
+    """The search without images that no model is used on."""
+    usual = tuple(one for one in search.orders if one.last >= _SMALLEST_SIDE)
+    first = next((one.first for one in usual), search.first)
+    return msgspec.structs.replace(search, orders=usual, first=max(search.first, first))
+
+
+def range_text(one: Search) -> str:
+    """`counted from N = 1 to 1,048,576`, `counted from 64 to 2,048 pixels`."""
+    some = ", not every one" if one.every < one.last else ""
+    if one.kind == "sizes":
+        return f"counted from {one.first:,} to {one.last:,} pixels{some}"
+    return f"counted from N = {one.first:,} to {one.last:,}{some}"
 
 
 def search_text(one: Search) -> str:
@@ -71,21 +84,21 @@ def search_text(one: Search) -> str:
     return f"{what} {one.first:,} to {one.every:,}{some}{more}"
 
 
-def _order_lines(searches: Sequence[Search], at: _At) -> list[Text]:
-    """One line per quantity and pair that is not of one order at all counted points."""
+def order_lines(searches: Sequence[Search], at: _At) -> list[Text]:
+    """One line per quantity and pair whose order changes between counted points."""
     texts = ((quantity, _order_text(one, quantity, at)) for quantity in CURVE_WORDS for one in searches)
     return [Text(f"  {CURVE_WORDS[quantity]}: {text}") for quantity, text in texts if text]
 
 
 def _order_text(search: Search, quantity: str, at: _At) -> str:
-    """Who costs less where, as far as it was counted; nothing where one does at all counted points.
+    """Which costs less at which points; nothing where one does at all counted points.
 
     A range is named only where every point of it was counted; beyond that, only counted points.
     """
     orders = [one for one in search.orders if one.quantity == quantity]
     if len({one.cheaper for one in orders}) == 1:
         points = sum(one.points for one in orders)
-        return "" if orders[0].cheaper else f"{' and '.join(search.systems)} are equal at all {points:,} looked at"
+        return "" if orders[0].cheaper else f"{' and '.join(search.systems)} are equal at all {points:,} counted"
     inside = [one for one in orders if one.last <= search.every]
     beyond = [one for one in orders if one.last > search.every]
     parts = [_ranges(inside, search, at)] if inside else []
@@ -113,26 +126,26 @@ def _seen(inside: Sequence[NamedOrder], beyond: Sequence[NamedOrder], search: Se
         if before.cheaper != after.cheaper
     ]
     if not changes:
-        return f"{_cheaper(beyond[0])} at all {sum(one.points for one in beyond):,} looked at {above}".rstrip()
+        return f"{_cheaper(beyond[0])} at all {sum(one.points for one in beyond):,} counted {above}".rstrip()
     if len(changes) > _MOST_CHANGES:
-        told = f"{len(changes)} changes seen, among them {_chained([changes[0], changes[-1]])}"
-        return f"looked at {above}({_tally(beyond, search)}): {told}"
-    return f"{f'looked at {above}'.rstrip()}: {_chained(changes)}"
+        examples = f"{len(changes)} changes found, among them {_chained([changes[0], changes[-1]])}"
+        return f"counted {above}({_tally(beyond, search)}): {examples}"
+    return f"{f'counted {above}'.rstrip()}: {_chained(changes)}"
 
 
 def _chained(changes: Sequence[tuple[str, str]]) -> str:
-    """Changes one after another; a point where one ends and the next begins is told once."""
-    told = ", ".join(changes[0])
+    """Changes one after another; a point where one ends and the next begins is listed once."""
+    text = ", ".join(changes[0])
     for (_, last), (before, after) in pairwise(changes):
-        told += f", {after}" if before == last else f"; {before}, {after}"
-    return told
+        text += f", {after}" if before == last else f"; {before}, {after}"
+    return text
 
 
 def _tally(orders: Sequence[NamedOrder], search: Search) -> str:
     """At how many of the counted points which of the two costs less."""
     points = {who: sum(one.points for one in orders if one.cheaper == who) for who in (*search.systems, None)}
-    told = [f"{who or 'equal'} at {number:,}" for who, number in points.items() if number]
-    return f"{', '.join(told)} of {sum(points.values()):,}"
+    shares = [f"{who or 'equal'} at {number:,}" for who, number in points.items() if number]
+    return f"{', '.join(shares)} of {sum(points.values()):,}"
 
 
 def _who(order: NamedOrder, search: Search) -> str:

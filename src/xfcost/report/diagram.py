@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from xfcost.counting.boxes import Box
+from xfcost.counting.diagram import Diagram
 from xfcost.ledger import units
 from xfcost.ledger.operation import Mixing
-from xfcost.report.blocks import Box, Diagram
 from xfcost.report.style import TERMINAL, WORDS
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _band(diagram: Diagram, columns: range, across: int) -> RenderableType:
     for _ in columns:
         table.add_column(width=across, no_wrap=True)
     table.add_row(*(Text(diagram.columns[number].name.center(across), style="bold") for number in columns))
-    headers = [packed(diagram.columns[number].where.split(" · "), across) for number in columns]
+    headers = [packed(diagram.columns[number].where, across) for number in columns]
     for line in range(max(len(header) for header in headers)):
         table.add_row(*(Text(header[line].center(across) if line < len(header) else "") for header in headers))
     for number, row in enumerate(diagram.rows):
@@ -109,16 +110,16 @@ def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> lis
 
 def _texts(box: Box, kind: Mixing, inner: int) -> list[str]:
     """What stands in a box: its steps, its kind, its order and MACs; on as few lines as fit."""
-    metadata = [WORDS[kind], box.order or units.DASH, f"{units.count(box.macs)} MACs"]
-    return [*(textwrap.wrap(box.detail, inner) if box.detail else []), *packed(metadata, inner)]
+    words = [WORDS[kind], box.order or units.DASH, f"{units.count(box.macs)} MACs"]
+    return [*(textwrap.wrap(box.detail, inner) if box.detail else []), *packed(words, inner)]
 
 
-def packed(metadata: Sequence[str], across: int) -> list[str]:
+def packed(words: Sequence[str], across: int) -> list[str]:
     """`a · b`, then `c` on a new line where it doesn't fit."""
-    lines = [metadata[0]]
-    for fact in metadata[1:]:
-        if len(f"{lines[-1]} · {fact}") <= across:
-            lines[-1] += f" · {fact}"
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(f"{lines[-1]} · {word}") <= across:
+            lines[-1] += f" · {word}"
         else:
-            lines.append(fact)
+            lines.append(word)
     return lines

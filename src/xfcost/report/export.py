@@ -12,27 +12,32 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import View, grouped, ledger_json, records
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.visible import csv_cell, markdown, one_line
-from xfcost.report.inputs import circumstances, image_cell
+from xfcost.ledger.visible import csv_cell, markdown
+from xfcost.report.input_description import circumstances, image_cell
 from xfcost.report.output import Format
 
 
-def ledger_text(ledger: Ledger, form: Format, by: View | None = None) -> str:
+def ledger_text(ledger: Ledger, form: Format, by: View | None = None, *, verbose: bool = False) -> str:
     """The report of `analyze` in a format."""
     if form == "json":
         return ledger_json(ledger)
-    rows = grouped(ledger, by) if by else records(ledger)
     if form == "csv":
-        return to_csv(rows)
+        return to_csv(grouped(ledger, by) if by else records(ledger))
     if form == "table":
         from xfcost.report.table import ledger_plain
 
-        return ledger_plain(ledger, by)
-    return _preamble([ledger], form) + to_markup(_rounded(ledger, by), form)
+        return ledger_plain(ledger, by, verbose=verbose)
+    if form == "markdown":
+        return _preamble([ledger], form) + to_markdown(_rounded(ledger, by))
+    from xfcost.report.latex_reports import groups_latex, ledger_latex
+
+    groups = groups_latex(by, grouped(ledger, by), traced=ledger.agreement is not None) if by else None
+    return _preamble([ledger], form) + (groups or ledger_latex(ledger))
 
 
 def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
-    """What the rows of a paper's table are of: names, circumstances, totals; a comment in LaTeX."""
+    """Names, runs and totals above the table; in LaTeX as comments, with the package that the table needs."""
+    from xfcost.report.latex import latex
     from xfcost.report.table import CONVENTION
 
     lines = []
@@ -42,13 +47,13 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
             quantities.insert(1, "active_params")
         totals = ", ".join(f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in quantities)
         text = f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}"
-        lines.append(one_line(text) if form == "latex" else markdown(text))
-    lines.append(CONVENTION)
+        lines.append(latex(text) if form == "latex" else markdown(text))
+    lines += [latex(CONVENTION), "needs the package booktabs"] if form == "latex" else [CONVENTION]
     start, end = ("% ", "\n") if form == "latex" else ("", "  \n")
     return "".join(f"{start}{line}{end}" for line in lines) + "\n"
 
 
-def comparison_text(comparison: Comparison, form: Format) -> str:
+def comparison_text(comparison: Comparison, form: Format, *, verbose: bool = False) -> str:
     """The report of `compare` in a format."""
     if form == "json":
         return comparison_json(comparison)
@@ -62,8 +67,8 @@ def comparison_text(comparison: Comparison, form: Format) -> str:
     if form == "table":
         from xfcost.report.compare import comparison_plain
 
-        return comparison_plain(comparison)
-    from xfcost.report.compare import figure_rows
+        return comparison_plain(comparison, verbose=verbose)
+    from xfcost.report.figures import figure_rows
 
     rows = [dict(zip(("", *comparison.names), row, strict=True)) for row in figure_rows(comparison)]
     return _preamble(comparison.ledgers, form) + to_markup(rows, form)
@@ -78,13 +83,21 @@ def to_csv(rows: Sequence[dict[str, Any]]) -> str:
     return stream.getvalue()
 
 
-def to_markup(rows: Iterable[dict[str, str]], form: Format) -> str:
+def to_markup(rows: Sequence[dict[str, str]], form: Format) -> str:
     """Markdown or LaTeX of rows that are text already."""
+    if form == "markdown":
+        return to_markdown(rows)
+    from xfcost.report.latex_reports import texts_latex
+
+    return texts_latex(rows)
+
+
+def to_markdown(rows: Iterable[dict[str, str]]) -> str:
+    """A Markdown table of rows that are text already."""
     from tabulate import tabulate
 
-    style, escaped = ("github", markdown) if form == "markdown" else ("latex_booktabs", one_line)  # it escapes itself
-    written = [{escaped(key): escaped(cell) for key, cell in row.items()} for row in rows]
-    return str(tabulate(written, headers="keys", tablefmt=style, disable_numparse=True)) + "\n"
+    written = [{markdown(key): markdown(cell) for key, cell in row.items()} for row in rows]
+    return str(tabulate(written, headers="keys", tablefmt="github", disable_numparse=True)) + "\n"
 
 
 def _rounded(ledger: Ledger, by: View | None) -> list[dict[str, str]]:

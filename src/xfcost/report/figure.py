@@ -1,4 +1,4 @@
-"""What all figures share: one look, whatever the reader's matplotlibrc says, and bytes that are the same every time."""
+"""Figures: one look whatever the reader's matplotlibrc says, and the same bytes for the same numbers."""
 
 from __future__ import annotations
 

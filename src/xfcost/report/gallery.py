@@ -6,29 +6,12 @@ from typing import Any
 
 from rich.table import Table
 
-from xfcost.counting.forward import count
+from xfcost.counting.gallery import QUANTITIES
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
 from xfcost.report.console import show
 from xfcost.report.export import to_csv, to_markup
 from xfcost.report.output import Format
-from xfcost.spec.load import load, preset_files
-from xfcost.spec.walk import Run, place
-
-_QUANTITIES = ("params", "macs")
-
-
-def gallery_rows(*, totals: bool) -> list[dict[str, Any]]:
-    """One plain dict per preset: family, preset, and with `totals` its name, tokens, parameters and MACs (raw)."""
-    rows = []
-    for preset, file in preset_files().items():
-        row: dict[str, Any] = {"family": file.parent.name, "preset": preset}
-        if totals:
-            ledger = count(place(load(preset), Run()), orders=False)
-            row |= {"name": ledger.metadata.name, "tokens": ledger.metadata.tokens}
-            row |= {quantity: ledger.total(quantity) for quantity in _QUANTITIES}
-        rows.append(row)
-    return rows
 
 
 def print_gallery(rows: list[dict[str, Any]]) -> None:
@@ -50,7 +33,7 @@ def print_gallery(rows: list[dict[str, Any]]) -> None:
         table.add_column(title, justify="right")
     for row in rows:
         table.add_row(
-            row["preset"], row["name"], row["tokens"], *(units.count(row[quantity]) for quantity in _QUANTITIES)
+            row["preset"], row["name"], row["tokens"], *(units.count(row[quantity]) for quantity in QUANTITIES)
         )
     show(lambda width: table)
 

@@ -1,4 +1,4 @@
-"""What is said on stderr, errors and progress: shown safely, and never the reason why a command ends otherwise."""
+"""Errors and progress on stderr; an stderr that can't be written never changes how a command ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 def settle() -> None:
-    """Whatever stderr still holds and can't write goes nowhere: Python would end with code 120 over it."""
+    """Discard what stderr holds and can't write: Python would end with code 120."""
     try:
         sys.stderr.flush()
     except (OSError, ValueError):
@@ -30,6 +30,6 @@ def settle() -> None:
 
 
 def open_stderr() -> None:
-    """A closed stderr becomes a void, lest the next file that is opened takes its number, and with it what is said."""
+    """A closed stderr is opened on the null device: else the next open file would take its number, and the messages."""
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process is

@@ -1,4 +1,4 @@
-"""What can be drawn over N, and in which words."""
+"""The metrics of `xfcost plot`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Unit = Literal["count", "byte", "second"]
 
 
 class Metric(NamedTuple):
-    """What is drawn over N."""
+    """One metric: which figure of a sweep, and its words on the chart."""
 
     quantity: str
     """The figure of a sweep."""
     title: str
     label: str
     how: str
-    """How its numbers came about."""
+    """The source of its numbers, for the subtitle."""
     unit: Unit = "count"
     mode: Mode | None = None
-    """The mode that it belongs to, where it is not of any."""
+    """The mode that it belongs to; None for every mode."""
 
 
 METRICS: Final = {
@@ -36,15 +36,15 @@ METRICS: Final = {
     "attention-memory": Metric(
         "attention_bytes",
         "Attention memory",
-        "bytes of attention matrices, kept in all layers",
-        "Counted in closed form: what training keeps",
+        "attention matrices of all layers (bytes)",
+        "Counted in closed form: saved for training",
         "byte",
     ),
     "cache": Metric(
         "cache_bytes",
-        "Cache",
-        "bytes kept of the past",
-        "Counted in closed form: what one token more reads of those before it, all layers",
+        "KV cache",
+        "KV cache (bytes)",
+        "Counted in closed form: the cache that a decode step reads, all layers",
         "byte",
         mode="decode",
     ),
@@ -52,7 +52,7 @@ METRICS: Final = {
         "params",
         "Parameters",
         "parameters",
-        "Counted in closed form; what grows with N: position tables, maps over tokens",
+        "Counted in closed form; position tables and maps over tokens grow with N",
     ),
     "time": Metric(
         "macs", "Time", "seconds of one forward", "Measured: median, bars the interquartile range", "second"

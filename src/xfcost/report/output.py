@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from pathlib import Path
 from typing import Literal
@@ -54,6 +53,8 @@ def write_whole(path: Path, content: bytes, *, force: bool) -> None:
     Raises:
         OutputError: it can't be written; nothing is left behind.
     """
+    import secrets
+
     check_target(path, force=force)
     target = Path(os.path.realpath(path))
     temporary = target.parent / f".xfcost.{secrets.token_hex(8)}"

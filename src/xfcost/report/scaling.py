@@ -1,4 +1,4 @@
-"""Sweeps and measured ledgers -> the scaling chart: which numbers, under which words."""
+"""Sweeps and measured ledgers -> the data of the scaling chart."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from xfcost.counting.sweep import TOKENS, Sweep, slope, traced
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
+from xfcost.report.chart import Chart, Line, Points, slope_text
 from xfcost.report.metrics import METRICS
-from xfcost.report.plot import Chart, Line, Points, slope_text
 
-# Of more systems a footnote doesn't say which ones it is about.
+# Systems that a footnote names.
 _MOST_NAMED: Final = 4
 
 
@@ -81,7 +81,7 @@ def _timed(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> tuple[l
 def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]]) -> str:
     """How the numbers came about."""
     chosen = METRICS[metric]
-    run = "one token more, N with it cached" if metadata.mode == "decode" else "one forward"
+    run = "one decode step at N cached tokens" if metadata.mode == "decode" else "one forward"
     how = chosen.how.replace("one forward", run)
     words = [how, f"batch {metadata.batch}", f"{metadata.attention} attention"]
     timing = next((ledger.timing for ledgers in live for ledger in ledgers if ledger.timing), None)
@@ -95,12 +95,11 @@ def _subtitle(metric: str, metadata: Metadata, live: Sequence[Sequence[Ledger]])
 
 
 def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
-    notes = {one.name: {note for ledger in one.ledgers for note in ledger.metadata.notes} for one in sweeps}
-    padded = [name for name, said in notes.items() if any("padded" in note for note in said)]
+    padded = [one.name for one in sweeps if any(ledger.metadata.padded for ledger in one.ledgers)]
     parts = []
     if padded and metric != "params":
-        whose = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
-        parts.append(f"Steps{whose}: padding to whole windows or blocks, counted as it runs.")
+        names = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
+        parts.append(f"Steps{names}: padding to whole windows or blocks, counted as it runs.")
     parts += [f"{one.name} has no {numbers_text(one)}." for one in sweeps if one.skipped]
     parts += [f"{one.name} ends at {one.axis.word} = {one.xs[-1]:,}." for one in sweeps if one.ended]
     return " ".join(parts)

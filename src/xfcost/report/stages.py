@@ -1,8 +1,8 @@
-"""Comparison -> the tables of stages (isotropic or hierarchical) and of growing image sizes."""
+"""The tables of a comparison by stage (isotropic or hierarchical) and by image size."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -15,11 +15,11 @@ from xfcost.ledger.ledger import Ledger
 
 
 def stage_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
-    """Tokens, width and MACs stage by stage, where a system has several stages: does it keep or shrink its grid?"""
+    """Tokens, width and MACs by stage, where a system has several stages."""
     if all(len(ledger.metadata.stages) < 2 for ledger in comparison.ledgers):  # noqa: PLR2004 - one stage is no hierarchy
         return
     yield Text()
-    yield Text("stage by stage: tokens that leave it × width, its share of the MACs", style="bold")
+    yield Text("by stage: output tokens × width, share of MACs", style="bold")
     table = _table(comparison)
     columns = [_stages(ledger, long=width > 40 * (1 + len(comparison.names))) for ledger in comparison.ledgers]
     for number in range(max(map(len, columns))):
@@ -51,11 +51,11 @@ def shape_text(ledger: Ledger) -> str:
 
 
 def size_parts(comparison: Comparison) -> Iterator[RenderableType]:
-    """MACs and attention memory of systems that take images, as images grow."""
+    """MACs and attention memory at growing image sizes, of systems that take images."""
     if not comparison.by_size:
         return
     yield Text()
-    yield Text("as images grow: MACs, attention memory of all layers (padding counted as it runs)", style="bold")
+    yield Text("by image size: MACs, attention memory of all layers (padding included)", style="bold")
     table = _table(comparison)
     sides = list(comparison.by_size[comparison.names[0]])
     for side in sides:
@@ -66,21 +66,21 @@ def size_parts(comparison: Comparison) -> Iterator[RenderableType]:
 
 
 def _at(comparison: Comparison, name: str, side: int) -> str:
-    here = comparison.by_size[name][side]
-    if here is None:
+    costs = comparison.by_size[name][side]
+    if costs is None:
         return units.DASH
-    return f"{units.count(here['macs'])}  {units.size(here['attention_bytes'])}"
+    return f"{units.count(costs['macs'])}  {units.size(costs['attention_bytes'])}"
 
 
 def _over(comparison: Comparison, name: str, last: int, first: int) -> str:
     """How many times as much the largest image costs as the smallest."""
-    here, there = comparison.by_size[name][last], comparison.by_size[name][first]
-    if here is None or there is None:
+    small, large = comparison.by_size[name][first], comparison.by_size[name][last]
+    if small is None or large is None:
         return units.DASH
-    ratio: Callable[[str], str] = lambda quantity: (  # noqa: E731 - twice, two lines below
-        units.ratio(float(f"{here[quantity] / there[quantity]:.3g}")) if there[quantity] else units.DASH
+    return "  ".join(
+        units.ratio(float(f"{large[quantity] / small[quantity]:.3g}")) if small[quantity] else units.DASH
+        for quantity in ("macs", "attention_bytes")
     )
-    return f"{ratio('macs')}  {ratio('attention_bytes')}"
 
 
 def _table(comparison: Comparison) -> Table:

@@ -1,4 +1,4 @@
-"""A step of training and a whole run as text: FLOPs, bytes that are kept, days; and the same as plain data."""
+"""Training as text: FLOPs and memory of a step, FLOPs and days of a run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,51 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import TrainingStep, WholeRun
 
 
-def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
-    """The step's work, what it keeps, the whole run; nothing in every other mode."""
+def training_answers(ledger: Ledger) -> Iterator[Text]:
+    """The header's lines: FLOPs and memory of a step, FLOPs and days of the run."""
     if ledger.training is None:
         return
     step, run = ledger.training.step, ledger.training.run
+    yield Text.assemble(
+        (f"one step ({step.tokens:,} tokens): ", "bold"),
+        f"{units.count(step.model_flops)} FLOPs forward and backward ({units.count(step.forward_macs)} + "
+        f"{units.count(step.backward_macs)} MACs)",
+    )
+    yield Text.assemble(("memory: ", "bold"), _memory_words(step))
+    if run is not None:
+        yield from _run_answers(run, several_streams=len(ledger.metadata.streams) > 1)
+
+
+def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
+    """The tables of a step: its work, its memory; nothing in every other mode."""
+    if ledger.training is None:
+        return
+    step = ledger.training.step
     yield Text()
     yield _work(step)
     yield Text()
     yield _memory(ledger, step)
-    if run is not None:
-        yield Text()
-        yield _whole_run(run)
+
+
+def _memory_words(step: TrainingStep) -> str:
+    """The total; without a trace, what is known of it."""
+    if step.total_bytes is not None:
+        return f"{units.size(step.total_bytes)} (parameters, gradients, optimizer states, saved activations)"
+    if step.fixed_bytes is None:
+        return "--trace finds it (optimizer states and saved activations depend on the real model)"
+    return f"{units.size(step.fixed_bytes)} and saved activations, which --trace finds"
+
+
+def _run_answers(run: WholeRun, *, several_streams: bool) -> Iterator[Text]:
+    days = "; --sustained, or --peak and --mfu, give days"
+    if run.days is not None and run.device_days is not None:
+        shared = f" ({days_text(run.device_days, 'device-days')})" if run.devices > 1 else ""
+        days = f", {days_text(run.days)}{shared} on {speed_text(run)}"
+    yield Text.assemble(
+        (f"{units.count(run.tokens)} tokens: ", "bold"),
+        f"{scientific(run.flops)} FLOPs in {run.steps:,} steps{days}",
+    )
+    yield Text(f"  {_beside_the_estimate(run, several_streams=several_streams)}")
 
 
 def scientific(value: float, digits: int = 4) -> str:
@@ -44,29 +77,35 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _work(step: TrainingStep) -> Table:
-    table = _table(f"a step over {step.tokens:,} tokens", "MACs", "FLOPs")
+    table = _table(f"one step ({step.tokens:,} tokens)", "MACs", "FLOPs")
     again = step.recomputed_macs
-    told = f"{units.count(again)} MACs of them the forward worked out again (reversible)" if again else ""
-    for name, macs, more in (("forward", step.forward_macs, ""), ("backward", step.backward_macs, told)):
+    recomputation = f"{units.count(again)} of the MACs recompute the forward (reversible)" if again else ""
+    for name, macs, more in (("forward", step.forward_macs, ""), ("backward", step.backward_macs, recomputation)):
         table.add_row(name, units.count(macs), units.count(2 * macs), more)
     macs = step.forward_macs + step.backward_macs
-    table.add_row("both", units.count(macs), units.count(step.model_flops), "element-wise work left out", style="bold")
+    table.add_row(
+        "forward and backward",
+        units.count(macs),
+        units.count(step.model_flops),
+        "without element-wise work",
+        style="bold",
+    )
     each = OPTIMIZERS[step.optimizer].flops
     table.add_row(f"update, {step.optimizer}", units.DASH, units.count(step.update_flops), f"{each} per parameter")
     return table
 
 
 def _memory(ledger: Ledger, step: TrainingStep) -> Table:
-    table = _table("what a step keeps", "bytes")
+    table = _table("memory of a step", "bytes")
     number, dtype = units.exact(ledger.total("params")), ledger.metadata.dtype
     table.add_row("parameters", units.size(step.params_bytes), f"{number}, {dtype}")
     table.add_row("gradients", units.size(step.gradients_bytes), dtype)
     if step.master_bytes:
-        table.add_row("master copy", units.size(step.master_bytes), "the parameters in float32, which are updated")
+        table.add_row("master copy", units.size(step.master_bytes), "parameters in float32, updated by the optimizer")
     table.add_row("optimizer states", units.size(step.optimizer_bytes), _states(step))
-    table.add_row("activations", units.size(step.kept_bytes), _activations(ledger, step))
+    table.add_row("saved activations", units.size(step.kept_bytes), _activations(ledger, step))
     if step.total_bytes is not None:
-        table.add_row("in all", units.size(step.total_bytes), "and the workspace of single operations", style="bold")
+        table.add_row("total", units.size(step.total_bytes), "without the workspace of single operations", style="bold")
     return table
 
 
@@ -74,29 +113,18 @@ def _states(step: TrainingStep) -> str:
     known = OPTIMIZERS[step.optimizer]
     if known.numbers is None:
         shapes = "rows and columns of every matrix"
-        return shapes if step.optimizer_bytes is not None else f"{shapes}: of the real model, leave out --no-trace"
+        return shapes if step.optimizer_bytes is not None else f"{shapes}; --trace finds them"
     several = "" if known.numbers == 1 else "s"
     return f"{step.optimizer}: {known.numbers} number{several} per parameter, float32 or wider"
 
 
 def _activations(ledger: Ledger, step: TrainingStep) -> str:
     if step.kept_bytes is None:
-        return "what autograd keeps is walked on the real model: leave out --no-trace (or give --trace)"
-    what = f"kept by autograd, batch {ledger.metadata.batch}"
+        return "--trace finds them on the real model"
+    what = f"saved by autograd, batch {ledger.metadata.batch}"
     if not step.attention_kept_bytes:
         return what
     return f"{what}; attention matrices are {units.size(step.attention_kept_bytes)} of them"
-
-
-def _whole_run(run: WholeRun) -> Text:
-    text = Text("the whole run: ", style="bold")
-    text.append(f"{units.count(run.tokens)} tokens, {run.steps:,} steps, ", style="not bold")
-    text.append(f"{scientific(run.flops)} FLOPs")
-    text.append(f"\n  {_beside_the_estimate(run)}", style="not bold")
-    if run.rate is not None and run.days is not None and run.device_days is not None:
-        shared = f", {days_text(run.device_days, 'device-days')}" if run.devices > 1 else ""
-        text.append(f"\n  on {speed_text(run)}: {days_text(run.days)}{shared}", style="not bold")
-    return text
 
 
 def speed_text(run: WholeRun) -> str:
@@ -108,16 +136,29 @@ def speed_text(run: WholeRun) -> str:
     return f"{rate} ({units.percent(run.mfu, 1)} of a peak of {units.count(run.peak)}FLOP/s)"
 
 
-def _beside_the_estimate(run: WholeRun) -> str:
-    """How far 6·P·D is, and by what: products without parameters, and parameters that multiply nothing."""
-    attention = run.without_params_flops / run.estimate
-    rest = (run.with_params_flops - run.estimate) / run.estimate
+def _beside_the_estimate(run: WholeRun, *, several_streams: bool) -> str:
+    """How far the count is from 6·P·D, and what makes the difference."""
+    rest = run.rest_over_estimate
+    if several_streams:
+        name = "weights that see one stream's tokens, embeddings and norms"
+    else:
+        name = "embeddings and norms" if rest <= 0 else "weights applied more than once per token"
+    excess = run.excess_over_estimate
+    side = "above" if excess >= 0 else "below"
     return (
-        f"6·P·D is {scientific(run.estimate)} (P: parameters that a token uses), and the count "
-        f"{run.flops / run.estimate - 1:+.2%} of it: "
-        f"{attention:+.2%} products of activations with each other (attention), which it leaves out; {rest:+.2%} "
-        "parameters that multiply tokens more or less than once (look-up tables, norms, convolutions, streams)"
+        f"the exact count is {_percent(abs(excess))} {side} 6·P·D ({scientific(run.estimate)}): "
+        f"attention matmuls {_signed(run.attention_over_estimate)}, {name} {_signed(rest)}"
     )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _signed(share: float) -> str:
+    """`+15.2 %`, `−0.7 %`; `−0.02 %` where one digit would be zero."""
+    digits = 1 if abs(share) >= 0.0005 or not share else 2  # noqa: PLR2004 - half of 0.1 %
+    return f"{100 * share:+.{digits}f} %".replace("-", "−")
 
 
 def days_text(days: float, words: str = "days") -> str:

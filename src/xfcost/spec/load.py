@@ -17,7 +17,6 @@ from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
 from xfcost.spec.outside import check_inside
 from xfcost.spec.overlay import laid_over
-from xfcost.spec.problems import problems
 from xfcost.spec.reader import Expected, Source, YamlPath, read, read_file, shown_value
 from xfcost.spec.setting import apply_all, apply_own
 
@@ -84,7 +83,7 @@ def expanded(names: Sequence[str]) -> list[str]:
     """
     found: list[str] = []
     for name in names:
-        if not re.search(r"[*?\[]", name) or _is_path(name):
+        if not re.search(r"[*?\[]", name) or is_path(name):
             found.append(name)
             continue
         matching = fnmatch.filter(preset_names(), name)
@@ -125,6 +124,8 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
 
 def _faults(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:
     """All that the grammar refuses, and all that can't stand where it does."""
+    from xfcost.spec.problems import problems  # bad input alone needs the schema
+
     found: list[SpecError] = []
     spec: Spec | None
     try:
@@ -193,7 +194,7 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     """The file of a preset or a path (relative to the file `base`), and what to call it in messages."""
     if not name or "\0" in name:
         raise UsageError(f"expected the name of a preset or a path, got {shown_value(name)}")
-    if _is_path(name):
+    if is_path(name):
         path = Path(name) if base is None else base.parent / name
         return path, printable(name if base is None else str(path), most=200)
     files = preset_files()
@@ -218,5 +219,6 @@ def _expected(name: str) -> Expected:
 _ENDINGS: Final = (".yaml", ".yml", ".json")
 
 
-def _is_path(name: str) -> bool:
+def is_path(name: str) -> bool:
+    """Is it a path, and not the name of a preset?"""
     return "/" in name or os.sep in name or name.endswith(_ENDINGS) or name in (".", "..")

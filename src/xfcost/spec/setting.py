@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from xfcost.ledger.errors import SpecError, UsageError, nearest, printable
 from xfcost.spec.reader import MOST_DEPTH, MOST_VALUES, Source, YamlPath, path_text, read_value, shown_value
-from xfcost.spec.schema import known_keys
 
 _EVERY: Final = "*"
 _ANYWHERE: Final = "**"
@@ -157,6 +156,8 @@ def _targets(data: dict[str, Any], here: Any, words: list[str], path: YamlPath) 
 
 def _begins(data: dict[str, Any], path: YamlPath, word: str, then: str) -> bool:
     """Whether `word`, which the spec leaves out, could hold the key `then`, as in `residual.layer_scale`."""
+    from xfcost.spec.schema import known_keys  # the schema of all kinds, which few settings need
+
     return not re.fullmatch(r"[0-9]+|\*", then) and word in known_keys(data, path) and word not in _OF_A_FILE
 
 

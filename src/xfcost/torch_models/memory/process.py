@@ -30,7 +30,7 @@ _PASSES: Final = 4
 # Edges of freed blocks that the thread's cache holds, usually and at worst: an empirical allowance (glibc 2.36, torch
 # 2.13, benchmarks/memory.py). A training step makes more small objects, the nodes of autograd, which take such edges.
 _EDGES_FORWARD: Final = (8, 32)
-_EDGES_TRAINING: Final = (20, 160)
+_EDGES_TRAINING: Final = (20, 320)
 # Code of kernels and buffers of MKL and oneDNN that are first touched by the run itself: 14 to 20 MB were measured.
 _FIRST_USE: Final = 32 * 2**20
 

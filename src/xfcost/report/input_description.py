@@ -1,6 +1,6 @@
-"""What every system was counted for, in words: the image it sees, its tokens, how it runs; and where inputs differ.
+"""A run in words: the image, N, batch, dtype, attention, mode; and how the inputs of several systems differ.
 
-The same N is not the same picture where patches differ, so every report carries the image's size beside N.
+With other patches the same N is another image, so every report has the image's size beside N.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from typing import Any, Final
 
 from xfcost.ledger.grid import sides_text
 from xfcost.ledger.metadata import Metadata
-from xfcost.report.modes import asked
+from xfcost.spec.architecture import PROMPTED
 
-# Systems that see one size and are named; of more, how many there are.
+# Systems that are named in a list; of more, how many there are.
 _MOST_NAMED: Final = 3
 
 
 def circumstances(metadata: Metadata) -> str:
-    """On which image, at which N, batch and dtype, and how executed."""
+    """The input and the run on one line."""
     return f"{input_text(metadata)}   {run_text(metadata)}"
 
 
 def input_text(metadata: Metadata) -> str:
-    """What comes in: `image 224×224   tokens 784 (28×28) + 1`."""
+    """The input: `image 224×224   tokens 784 (28×28) + 1`."""
     return "   ".join(text for text in (_image_text(metadata), f"tokens {metadata.tokens}") if text)
 
 
 def common_input_text(systems: Sequence[Metadata]) -> str:
-    """What all of several systems have in common of it: `image 224×224   `, `N = 784   `."""
+    """The part of it that several systems share: `image 224×224   `, `N = 784   `."""
     images, tokens = (
         {function(metadata) for metadata in systems} for function in (_image_text, lambda one: one.grid_tokens)
     )
@@ -36,14 +36,29 @@ def common_input_text(systems: Sequence[Metadata]) -> str:
 
 
 def run_text(metadata: Metadata) -> str:
-    """How it is run, the same for all systems of a comparison: batch, dtype, execution, mode; settings below."""
-    changed = "   ".join(f"--set {setting}" for setting in metadata.settings)
-    how = f"batch {metadata.batch}   {metadata.dtype}   attention {metadata.attention}{asked(metadata)}"
-    return f"{how}\n{changed}" if changed else how
+    """Batch, dtype, attention and mode, the same for all systems of a comparison; settings below."""
+    settings = "   ".join(f"--set {setting}" for setting in metadata.settings)
+    run = f"batch {metadata.batch}   {metadata.dtype}   {metadata.attention} attention{mode_text(metadata)}"
+    return f"{run}\n{settings}" if settings else run
+
+
+def mode_text(metadata: Metadata) -> str:
+    """`   mode decode (one step)`; nothing of a forward."""
+    if metadata.mode == "forward":
+        return ""
+    one = " (one step)" if metadata.mode in ("decode", "train") else ""
+    return f"   mode {metadata.mode}{one}{_logits(metadata)}"
+
+
+def _logits(metadata: Metadata) -> str:
+    """The positions of a prompt whose logits are computed."""
+    if metadata.logits is None or metadata.mode not in PROMPTED:
+        return ""
+    return ", logits of the last position" if metadata.logits == "last" else ", logits of all positions"
 
 
 def _image_text(metadata: Metadata) -> str:
-    """`image 224×224`, `video 16×224×224`; nothing where no image comes in."""
+    """`image 224×224`, `video 16×224×224`; nothing without an image."""
     if metadata.image is None:
         return ""
     kind = "image" if len(metadata.image) == 2 else "video"  # noqa: PLR2004 - height and width
@@ -51,7 +66,7 @@ def _image_text(metadata: Metadata) -> str:
 
 
 def image_cell(metadata: Metadata) -> str | None:
-    """The image's height and width as `--size` takes them, `224x224`; None where no image comes in."""
+    """The image's height and width as `--size` takes them, `224x224`; None without an image."""
     return None if metadata.image is None else "x".join(str(side) for side in metadata.image[-2:])
 
 
@@ -70,8 +85,8 @@ def input_warnings(systems: Mapping[str, Metadata]) -> Iterator[str]:
     """How the inputs of several systems differ: in N, in the image that they see."""
     if len({metadata.grid_tokens for metadata in systems.values()}) > 1:
         yield "each at its own N, and they differ; --N sets one N for all"
-    if told := _images_differ(systems):
-        yield told
+    if difference := _images_differ(systems):
+        yield difference
 
 
 def _images_differ(systems: Mapping[str, Metadata]) -> str | None:
@@ -84,9 +99,9 @@ def _images_differ(systems: Mapping[str, Metadata]) -> str | None:
         return None
     first, *others = [(names_text(names), sides_text(size)) for size, names in seen.items()]
     sees = "see" if len(next(iter(seen.values()))) > 1 else "sees"
-    told = ", ".join([f"{first[0]} {sees} {first[1]}", *(f"{names} {size}" for names, size in others)])
+    sizes = ", ".join([f"{first[0]} {sees} {first[1]}", *(f"{names} {size}" for names, size in others)])
     mend = "; --size compares equal images" if all(metadata.image for metadata in systems.values()) else ""
-    return f"images differ: {told}{mend}"
+    return f"images differ: {sizes}{mend}"
 
 
 def names_text(names: list[str]) -> str:

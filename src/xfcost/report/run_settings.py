@@ -1,4 +1,4 @@
-"""Run options that are the same for all systems of a comparison, where no header says them."""
+"""Run options that all systems of a comparison share and no header shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def run_texts(ledger: Ledger) -> Iterator[Text]:
     """New tokens, the memory level, the optimizer, the length and the speed of a training run."""
     if ledger.generation is not None:
         m, n = ledger.generation.new_tokens, ledger.generation.prompt
-        yield Text(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a cache", style="dim")
+        yield Text(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a KV cache", style="dim")
     if ledger.metadata.memory_level is not None:
         level = units.size(ledger.metadata.memory_level)
         yield Text(f"attention traffic: main memory, plain and tiled for {level} on chip (FlashAttention)", style="dim")
@@ -25,4 +25,4 @@ def run_texts(ledger: Ledger) -> Iterator[Text]:
     run = ledger.training.run
     if run is not None:
         speed = "" if run.rate is None else f" on {speed_text(run)}"
-        yield Text(f"whole run: {units.count(run.tokens)} tokens{speed}", style="dim")
+        yield Text(f"run: {units.count(run.tokens)} tokens{speed}", style="dim")

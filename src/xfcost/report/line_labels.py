@@ -1,4 +1,4 @@
-"""Names at the ends of many lines, in place of a legend: spread so that none covers another, each tied to its line."""
+"""Names at the ends of lines in place of a legend, moved apart so that none covers another, each tied to its line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class End(NamedTuple):
-    """Where a line ends, in data coordinates, and what to call it there."""
+    """The end of a line in data coordinates, and its label."""
 
     text: str
     at: tuple[float, float]

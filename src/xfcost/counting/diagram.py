@@ -1,0 +1,160 @@
+"""Architectures -> a block diagram: blocks laid side by side so that equal boxes meet.
+
+Of a stage, the first block that mixes tokens is drawn (the first, where none does); an encoder-decoder gives two
+columns. Both drawings, the terminal's and the figure's, are made from this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from xfcost.counting.alignment import aligned
+from xfcost.counting.boxes import Box, boxes_of
+from xfcost.counting.comparison import distinct
+from xfcost.counting.forward import count
+from xfcost.formulas.component import Mixer
+from xfcost.ledger.operation import Mixing, Operation
+from xfcost.spec.architecture import Architecture, Stage
+
+# Stages of one system that are drawn.
+MOST_STAGES: Final = 4
+
+
+class Column(NamedTuple):
+    """A block with its boxes, from input to output."""
+
+    name: str
+    where: tuple[str, ...]
+    """The stage, N, the width, how often the block is repeated."""
+    boxes: tuple[Box, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Diagram(NamedTuple):
+    """Columns whose boxes were laid side by side."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Box | None, ...], ...]
+    """One row of boxes: None where a column has none to set beside the others."""
+    differing: tuple[int, ...]
+    """The rows whose boxes are not all alike."""
+
+    @property
+    def notes(self) -> list[str]:
+        """The lines below the drawing."""
+        notes = [note for column in self.columns for note in column.notes]
+        if len(self.columns) > 1 and not self.differing:
+            notes.insert(0, "The blocks are alike box by box; their widths and figures may differ.")
+        return notes
+
+    def mark(self, row: int) -> str | None:
+        """How the boxes of a row differ, in words; None where they are alike."""
+        if row not in self.differing:
+            return None
+        if len(self.differing) == 1:
+            return "only difference"
+        missing = sum(box is None for box in self.rows[row])
+        if not missing:
+            return "differs"
+        return "only here" if missing == len(self.columns) - 1 else "not in all"
+
+    @property
+    def kinds(self) -> list[Mixing]:
+        """The mixing kinds that occur, per-token first."""
+        there = {box.mixing for column in self.columns for box in column.boxes}
+        kinds: tuple[Mixing, ...] = ("per-token", "global", "local")
+        return [kind for kind in kinds if kind in there]
+
+
+def diagram(architectures: Sequence[Architecture]) -> Diagram:
+    """One block of each stream, side by side; of one system alone, one of each stage that is built otherwise."""
+    alone = len(architectures) == 1
+    names = distinct(architecture.spec.name for architecture in architectures)
+    columns = [
+        column
+        for name, architecture in zip(names, architectures, strict=True)
+        for column in _columns(name, architecture, alone=alone)
+    ]
+    rows = aligned([column.boxes for column in columns])
+    differing = [number for number, row in enumerate(rows) if not all(_alike(row[0], box) for box in row)]
+    return Diagram(tuple(columns), tuple(rows), tuple(differing))
+
+
+def _alike(first: Box | None, other: Box | None) -> bool:
+    return first.alike(other) if first else other is None
+
+
+def _columns(name: str, architecture: Architecture, *, alone: bool) -> Iterator[Column]:
+    rows = count(architecture).rows
+    for stream in architecture.streams:
+        title = f"{name} · {stream.name}" if stream.name else name
+        stages = [_Drawn(title, number, stage, rows, len(stream.stages)) for number, stage in enumerate(stream.stages)]
+        chosen: list[_Drawn] = []
+        for stage in stages:
+            if not chosen or (alone and len(chosen) < MOST_STAGES and not any(map(stage.alike, chosen))):
+                chosen.append(stage)
+        notes = _left_out(title, chosen, stages, alone=alone)
+        for number, stage in enumerate(chosen):
+            yield stage.column([*stage.notes(), *(notes if number == len(chosen) - 1 else ())])
+
+
+class _Drawn:
+    """The block that is drawn of a stage: the first that mixes tokens, or the first of all."""
+
+    def __init__(self, title: str, number: int, stage: Stage, rows: Sequence[Operation], stages: int) -> None:
+        self.title, self.number, self.stage, self.stages = title, number, stage, stages
+        # blocks stand in the order in which they first run
+        mixers = (one for one in stage.blocks if any(isinstance(part.component, Mixer) for part in one.parts))
+        self.block = next(mixers, stage.blocks[0])
+        self.labels = [block.label for block in stage.blocks]
+        self.boxes = tuple(boxes_of(self.block, rows))
+
+    def alike(self, other: _Drawn) -> bool:
+        """Has it the same kinds of blocks and the same boxes? Widths and figures may differ."""
+        if self.labels != other.labels or len(self.boxes) != len(other.boxes):
+            return False
+        return all(one.alike(its) for one, its in zip(self.boxes, other.boxes, strict=True))
+
+    def column(self, notes: Sequence[str]) -> Column:
+        """Its column: the stage, N, the width and how often the block is repeated above the boxes."""
+        where = [f"stage {self.number + 1} of {self.stages}"] if self.stages > 1 else []
+        where += [f"N = {self.stage.grid.shape_text()}", f"d = {self.stage.dim:,}"]
+        where += [f"×{self.block.times}"] if self.block.times > 1 else []
+        return Column(self.title, tuple(where), self.boxes, tuple(notes))
+
+    def notes(self) -> Iterator[str]:
+        """Which other blocks the stage has."""
+        labels = self.labels
+        if len(labels) == 1:
+            return
+        where = f", stage {self.number + 1}" if self.stages > 1 else ""
+        drawn = "the first" if self.block is self.stage.blocks[0] else self.block.label
+        alternate = all(number == place % len(labels) for place, number in enumerate(self.stage.order))
+        words = "alternate" if alternate else "are in this stage"
+        yield f"{self.title}{where}: blocks of {' and '.join(labels)} {words}; {drawn} is drawn."
+
+
+def _left_out(title: str, drawn: Sequence[_Drawn], stages: Sequence[_Drawn], *, alone: bool) -> Iterator[str]:
+    """The stages that are not drawn: those with the boxes of one that is, and others."""
+    for one in drawn:
+        same = [stage for stage in stages if stage not in drawn and stage.alike(one)]
+        if same:
+            tokens = ", ".join(stage.stage.grid.shape_text() for stage in same)
+            widths = ", ".join(f"{stage.stage.dim:,}" for stage in same)
+            verb = "have" if len(same) > 1 else "has"
+            yield (
+                f"{title}: {_numbers(same)} {verb} the boxes of stage {one.number + 1}, at N = {tokens} and "
+                f"d = {widths}."
+            )
+    others = [stage for stage in stages if stage not in drawn and not any(map(stage.alike, drawn))]
+    if others:
+        verb = "have" if len(others) > 1 else "has"
+        more = "" if alone else "; a diagram of this system alone draws them"
+        yield f"{title}: {_numbers(others)} {verb} other boxes, not drawn{more}."
+
+
+def _numbers(stages: Sequence[_Drawn]) -> str:
+    """`stage 2`, `stages 2, 3 and 4`."""
+    *first, last = [str(stage.number + 1) for stage in stages]
+    return f"stages {', '.join(first)} and {last}" if first else f"stage {last}"

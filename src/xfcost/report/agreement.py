@@ -1,0 +1,96 @@
+"""Ledger -> the lines on how the accounts agree, and how long the model ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.text import Text
+
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Agreement, Timing
+from xfcost.ledger.modes import Generation
+
+
+def timing_texts(ledger: Ledger) -> Iterator[Text]:
+    """How long a forward took, and where; nothing where none was timed."""
+    if timing := ledger.timing:
+        peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
+        what = _phases(ledger.generation) if ledger.generation else _runs(timing, _what_runs(ledger))
+        where = f"on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
+        yield Text(f"time: {units.seconds(timing.seconds)} {what} {where}")
+        if process := timing.process_memory:
+            sizes = [units.size(held) for held in (process.predicted, process.low, process.high)]
+            yield Text("memory of the process: about {} more than before the run, between {} and {}".format(*sizes))
+
+
+def _what_runs(ledger: Ledger) -> str:
+    if ledger.training is not None:
+        return f"a step of training, {ledger.training.step.optimizer} in {ledger.metadata.dtype}"
+    return "a decode step" if ledger.step else "a forward"
+
+
+def _runs(timing: Timing, what: str) -> str:
+    spread = f"interquartile range {units.seconds(timing.spread)}"
+    return f"{what} (median of {timing.runs}, {spread})"
+
+
+def _phases(text: Generation) -> str:
+    """How long the prefill took, and the steps."""
+    phases = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
+    return f"for {text.new_tokens:,} new tokens ({phases})"
+
+
+# What an account is called in a sentence.
+_ACCOUNTS: Final = {"traced": "trace", "dispatched": "dispatcher"}
+COUNTED_ONLY: Final = "counted only; --trace checks it"
+
+
+def agreement_texts(ledger: Ledger) -> Iterator[Text]:
+    """One line where all accounts agree; else every difference, and everything that was not counted."""
+    agreement = ledger.agreement
+    if agreement is None:
+        yield Text(COUNTED_ONLY, style="dim")
+        return
+    joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
+    if agreement.exact:
+        yield Text(
+            f"{joined}: the real torch model agrees exactly, in all {len(ledger.rows)} operations"
+            f"{_traced_steps(ledger)}",
+            style="bold green",
+        )
+        return
+    yield Text(f"{joined}: {_disagreement(ledger, agreement)}", style="bold red")
+    for difference in agreement.differences:
+        found = ", ".join(
+            f"{name} {units.exact(difference[name])}" for name in ("counted", *agreement.accounts) if name in difference
+        )
+        yield Text(f"  {difference['path']} {difference['quantity']}: {found}", style="red")
+    for line in agreement.uncounted:
+        yield Text(f"  not counted: {line}", style="red")
+
+
+def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
+    """`counted and traced DISAGREE in 1 place, and 2 things were not counted`."""
+    rows, places, missing = len(ledger.rows), len(agreement.differences), len(agreement.uncounted)
+    unlike = [name for name in agreement.accounts if any(name in difference for difference in agreement.differences)]
+    accounts = ["counted", *(unlike or agreement.accounts)]
+    counted = f"DISAGREE in {_number(places, 'place')}" if places else f"agree in all {_number(rows, 'operation')}"
+    more = (
+        f", {'and' if places else 'but'} {_number(missing, 'thing')} {'was' if missing == 1 else 'were'} not counted"
+        if missing
+        else ""
+    )
+    return f"{', '.join(accounts[:-1])} and {accounts[-1]} {counted}{more}"
+
+
+def _traced_steps(ledger: Ledger) -> str:
+    """Which steps of a generated text were traced."""
+    if ledger.generation is None or not ledger.generation.traced_at:
+        return ""
+    return f" (the prefill, and steps at {', '.join(f'{tokens:,}' for tokens in ledger.generation.traced_at)} tokens)"
+
+
+def _number(count: int, thing: str) -> str:
+    return f"{count} {thing}" + ("" if count == 1 else "s")

@@ -1,0 +1,96 @@
+"""The axes of a scaling chart: limits, ticks, labels, the marked N."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from xfcost.ledger import units
+from xfcost.report.chart import Chart, Line, Points
+from xfcost.report.figure import INK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Axes with less than these ratios of top to bottom get ticks at 1, 2 and 5, and at powers of two.
+_NARROW: Final = 300
+_CLOSE: Final = 33
+
+
+def set_limits(axes: Axes, chart: Chart) -> None:
+    """Log axes with room around the data: a little at the sides, more above and below, where the guides are."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    drawn: list[Line | Points] = [*chart.lines, *chart.points]
+    tokens = [n for one in drawn for n in one.xs]
+    values = [value for one in drawn for value in one.values]
+    low, high = min(tokens), max(tokens)
+    side = (high / low) ** 0.03
+    axes.set_xlim(low / side, high * side)
+    bottom, top = min(values), max(values)
+    room = max(math.log10(top / bottom), 1.0)
+    axes.set_ylim(bottom / 10 ** (0.1 * room), top * 10 ** (0.1 * room))
+
+
+def label_axes(axes: Axes, chart: Chart) -> None:
+    """Ticks as plain numbers, labels, a grid."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axes.get_xlim()
+    subs = (1.0, 2.0, 5.0) if high / low < 3e4 else (1.0,)  # noqa: PLR2004 - labels would touch
+    close = high / low < _CLOSE  # 256, 512, 1,024 say more of it than 200, 500, 1,000
+    axes.xaxis.set_major_locator(LogLocator(base=2 if close else 10, subs=(1.0,) if close else subs, numticks=30))
+    axes.xaxis.set_major_formatter(FuncFormatter(_plain))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    bottom, top = axes.get_ylim()
+    if top / bottom < _NARROW:
+        axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=30))
+    written = top / bottom < _NARROW or chart.unit == "second"
+    axes.yaxis.set_major_formatter(FuncFormatter(_TICKS[chart.unit] if written else _power_of_ten))
+    axes.set_xlabel(chart.axis.label)
+    axes.set_ylabel(chart.value_label)
+    axes.grid(visible=True, which="major", color="#dddddd", linewidth=0.6, zorder=0)
+    for name in ("top", "right"):
+        axes.spines[name].set_visible(False)
+
+
+def _plain(value: float, _position: object = None) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+_SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _power_of_ten(value: float, _position: object = None) -> str:
+    """10⁹: not matplotlib's own formatter, which writes a formula, and formulas are switched off."""
+    return "10" + str(round(math.log10(value))).translate(_SUPERSCRIPTS)
+
+
+def _count_tick(value: float, _position: object = None) -> str:
+    return units.count(value, 2)
+
+
+def _byte_tick(value: float, _position: object = None) -> str:
+    return f"{units.count(value, 2)}B" if value >= 10_000 else f"{value:g} B"  # noqa: PLR2004 - where prefixes begin
+
+
+def _second_tick(value: float, _position: object = None) -> str:
+    return f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"  # noqa: PLR2004
+
+
+_TICKS: Final = {"count": _count_tick, "byte": _byte_tick, "second": _second_tick}
+
+
+def draw_mark(axes: Axes, chart: Chart) -> None:
+    """The dotted line at the marked N."""
+    mark = chart.mark
+    if mark is None:
+        return
+    axes.axvline(mark, color=INK, linestyle=":", linewidth=1.2, gid="mark", zorder=1)
+    low, high = axes.get_xlim()
+    late = math.log(mark / low) > 0.85 * math.log(high / low)
+    axes.annotate(
+        f"{chart.axis.word} = {mark:,}", (mark, 0), xycoords=("data", "axes fraction"), xytext=(-4 if late else 4, 5),
+        textcoords="offset points", ha="right" if late else "left", fontsize=9, color=INK,
+    )  # fmt: skip

@@ -1,0 +1,94 @@
+"""The answer of `compare`: which system costs less, by how much, and how costs grow with N."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.text import Text
+
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
+from xfcost.report.crossovers import CURVE_WORDS, forward_part
+from xfcost.report.figures import figure_text, recurs
+
+# Mode -> the quantities that answer its question, in order, with their words.
+_QUESTIONS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "forward": (("macs", "MACs"), ("attention_bytes", "attention memory")),
+    "prefill": (("macs", "MACs"), ("cache_bytes", "KV cache")),
+    "decode": (("read_bytes", "bytes read per step"), ("cache_bytes", "KV cache"), ("macs", "MACs")),
+    "generate": (("macs", "MACs"), ("cache_bytes", "KV cache")),
+    "train": (("step_flops", "FLOPs of a step"), ("step_bytes", "memory of a step"), ("run_days", "days of the run")),
+}
+
+
+def answer_texts(comparison: Comparison) -> Iterator[Text]:
+    """One line per quantity that the mode asks for, then the growth of every system."""
+    for quantity, words in _QUESTIONS[comparison.ledgers[0].metadata.mode]:
+        values = {name: comparison.figures[name].get(quantity) for name in comparison.names}
+        known = {name: value for name, value in values.items() if value is not None}
+        if len(known) > 1 and any(known.values()):
+            yield Text.assemble((f"{words}: ", "bold"), _least(comparison, quantity, known))
+    if any(ledger.timing for ledger in comparison.ledgers):
+        seconds = {name: value for name in comparison.names if (value := comparison.figures[name]["seconds"])}
+        yield Text.assemble(("time: ", "bold"), _least(comparison, "seconds", seconds))
+    yield from growth_texts(comparison)
+
+
+def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
+    """`Swin-T has the least at N = 784: 1.180 G, 18.99× less than ViT-S/8 (22.41 G)`."""
+    if not all(values.values()):
+        return _none_and_some(quantity, values)
+    ranked = sorted(values, key=lambda name: values[name])
+    least, others = ranked[0], ranked[1:]
+    if len(set(values.values())) == 1:
+        return f"the same{_at(comparison)}, {figure_text(quantity, values[least])}"
+    against = ", ".join(
+        f"{_times_less(values[least], values[name])} {name} ({figure_text(quantity, values[name])})" for name in others
+    )
+    return f"{least} has the least{_at(comparison)}, {figure_text(quantity, values[least])}: {against}"
+
+
+def _none_and_some(quantity: str, values: dict[str, int | float]) -> str:
+    """`none in ResNet-50; 8.353 MiB in Swin-T`."""
+    none = ", ".join(name for name, value in values.items() if not value)
+    some = ", ".join(f"{figure_text(quantity, value)} in {name}" for name, value in values.items() if value)
+    return f"none in {none}; {some}"
+
+
+def _at(comparison: Comparison) -> str:
+    tokens = {ledger.metadata.grid_tokens for ledger in comparison.ledgers}
+    return f" at N = {tokens.pop():,}" if len(tokens) == 1 else ""
+
+
+def _times_less(less: float, more: float) -> str:
+    """`16× less than`, `as much as`, `hardly less than`."""
+    if less == more:
+        return "as much as"
+    times = units.ratio(more / less)
+    return "hardly less than" if times == "1×" else f"{times} less than"
+
+
+def growth_texts(comparison: Comparison) -> Iterator[Text]:
+    """Growth exponents in N, a line per system."""
+    words = dict(CURVE_WORDS)
+    words |= {"sequential_steps": "sequential steps"} if any(map(recurs, comparison.ledgers)) else {}
+    words |= {"cache_bytes": "KV cache"} if any(ledger.step for ledger in comparison.ledgers) else {}
+    yield Text(f"growth{forward_part(comparison)}, e of cost ~ N^e:", style="bold")
+    width = max(map(len, comparison.names))
+    for name in comparison.names:
+        growth = comparison.growth[name]
+        exponents = ", ".join(f"{word} {exponent_text(growth[quantity])}" for quantity, word in words.items())
+        yield Text(f"  {name:<{width}}  {exponents}{_between(growth['factor'])}")
+
+
+def exponent_text(value: float | None) -> str:
+    """`1.41`; a dash where nothing grows."""
+    return units.DASH if value is None else f"{value:.2f}"
+
+
+def _between(factor: float | None) -> str:
+    """Between which N the exponents are taken."""
+    if factor is None:
+        return " (no other N fits)"
+    return f" (to {units.ratio(factor)[:-1]}·N)" if factor > 1 else f" (from N/{units.ratio(1 / factor)[:-1]})"

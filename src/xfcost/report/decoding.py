@@ -1,0 +1,114 @@
+"""Ledger -> the lines of prefill, decode and generate: the KV cache, bytes read per step, the cost of new tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
+from xfcost.ledger.modes import Cache, Generation, Step, Work
+
+
+def decoding_answers(ledger: Ledger) -> Iterator[Text]:
+    """The header's lines: the KV cache; bytes per step, intensity and tokens at once; the total of a generation."""
+    if ledger.generation is not None:
+        yield generation_text(ledger.generation)
+    if ledger.cache is not None:
+        yield cache_text(ledger.cache, ledger.metadata)
+    if ledger.step is not None:
+        yield step_text(ledger.step)
+        yield from intensity_texts(ledger.step)
+        yield Text.assemble(("tokens at once: ", "bold"), f"{ledger.metadata.batch:,} (one per sample)")
+
+
+def cache_name(cache: Cache) -> str:
+    """`KV cache`; `recurrent state` where it doesn't grow with N; both where it has both."""
+    if not cache.bytes_per_token:
+        return "recurrent state or full window" if cache.bytes else "KV cache"
+    return "KV cache and recurrent state" if cache.state_bytes else "KV cache"
+
+
+def cache_text(cache: Cache, metadata: Metadata) -> Text:
+    """Its bytes, and how they grow with N."""
+    text = Text(f"{cache_name(cache)}: ", style="bold")
+    text.append(f"{units.size(cache.bytes)} {metadata.dtype}, batch {metadata.batch}; ", style="not bold")
+    if cache.bytes_per_token:
+        text.append(f"{units.size(cache.bytes_per_token)} more per token of a sample", style="not bold")
+        if cache.state_bytes:
+            text.append(f"; {units.size(cache.state_bytes)} do not grow with N", style="not bold")
+    elif cache.bytes:
+        text.append("it does not grow with N", style="not bold")
+    else:
+        text.append("nothing is cached", style="not bold")
+    return text
+
+
+def step_text(step: Step) -> Text:
+    """Bytes that one decode step reads."""
+    most = "at most " if step.at_most else ""
+    shared = "; samples may share experts" if step.at_most else ""
+    return Text.assemble(
+        ("bytes read per step: ", "bold"),
+        f"{most}{units.size(step.bytes_read)} ({units.size(step.weight_bytes)} of weights, "
+        f"{units.size(step.cache_bytes)} of KV cache{shared})",
+    )
+
+
+def intensity_texts(step: Step) -> Iterator[Text]:
+    """FLOPs per byte read, and below which ridge point that is memory-bound."""
+    if step.intensity is not None:
+        yield Text.assemble(
+            ("arithmetic intensity ", "bold"),
+            f"{intensity_number(step.intensity)} FLOP/byte: memory-bound wherever the ridge point is higher",
+        )
+
+
+def intensity_number(intensity: float) -> str:
+    """`0.50`, `151`: three digits, two of them behind the point where it is small."""
+    return f"{intensity:.2f}" if intensity < 10 else f"{intensity:,.4g}"  # noqa: PLR2004 - two digits behind the point
+
+
+def generation_text(generation: Generation) -> Text:
+    """The total of prompt and new tokens, and how much more it is without a KV cache."""
+    m, n = generation.new_tokens, generation.prompt
+    total = generation.with_cache
+    if total is None:
+        return Text.assemble(
+            (f"{m:,} new tokens after {n:,}, without a cache: ", "bold"), *_work_words(generation.without_cache)
+        )
+    more = _times_more(total.macs, generation.without_cache.macs)
+    return Text.assemble((f"{m:,} new tokens after {n:,}: ", "bold"), *_work_words(total), f" ({more} without a cache)")
+
+
+def _work_words(work: Work) -> tuple[str, ...]:
+    return (f"{units.exact(work.macs)} MACs   {units.exact(work.flops)} FLOPs",)
+
+
+def generation_table(generation: Generation) -> Table:
+    """With a KV cache, and without one."""
+    m, n = generation.new_tokens, generation.prompt
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(f"{m:,} new tokens after {n:,}")
+    for title in ("MACs", "FLOPs"):
+        table.add_column(title, justify="right")
+    lines: list[tuple[str, Work | None, str]] = [("  prefill (gives the first)", generation.prefill, "")]
+    if generation.decode is not None:
+        lines += [(f"  {m - 1:,} decode steps", generation.decode, "")]
+        lines += [("with a cache", generation.with_cache, "bold")]
+    passes = "1 pass" if m == 1 else f"{m:,} passes"
+    lines += [(f"without a cache: {passes} over all tokens so far", generation.without_cache, "bold")]
+    for words, work, style in lines:
+        cells = (None, None) if work is None else (work.macs, work.flops)
+        table.add_row(words, *(units.count(value) for value in cells), style=style)
+    if generation.with_cache is not None:
+        cached, anew = generation.with_cache, generation.without_cache
+        table.add_row("", _times_more(cached.macs, anew.macs), _times_more(cached.flops, anew.flops))
+    return table
+
+
+def _times_more(less: int, more: int) -> str:
+    return f"{units.ratio(more / less)} more" if less else units.DASH

@@ -1,0 +1,160 @@
+"""The figures of a comparison as a table: a row per quantity, ratios against the first system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from rich.table import Table
+
+from xfcost.counting.comparison_result import Comparison
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.report.decoding import intensity_number
+from xfcost.report.style import TERMINAL
+from xfcost.report.training import days_text, scientific
+
+_EXTRA: Final = "score_dot_products_with_extra_tokens"
+# quantity -> (words, style)
+_LINES: Final[dict[str, tuple[str, str]]] = {
+    "tokens": ("tokens N", ""),
+    "token_pairs": ("pairs of tokens, N²", ""),
+    "params": ("parameters", ""),
+    "active_params": ("  active (one token's)", ""),
+    "macs": ("MACs", "bold"),
+    "macs_per-token": ("  per-token", TERMINAL["per-token"]),
+    "macs_local": ("  local mixing", TERMINAL["local"]),
+    "macs_global": ("  global mixing", TERMINAL["global"]),
+    "traced_macs": ("traced MACs", ""),
+    "flops": ("FLOPs", ""),
+    "score_dot_products": ("score dot products", ""),
+    _EXTRA: ("  with special tokens", ""),
+    "attention_bytes": ("attention memory, all layers", ""),
+    "attention_peak_bytes": ("attention memory, peak", ""),
+    "plain_traffic_bytes": ("attention traffic, matrices kept", ""),
+    "tiled_traffic_bytes": ("  tiled for the memory level", ""),
+    "sequential_steps": ("sequential steps of all mixers", ""),
+    "parallel_width": ("  tokens at once", ""),
+    "cache_bytes": ("KV cache", ""),
+    "cache_bytes_per_token": ("  more per token", ""),
+    "read_bytes": ("bytes read per step", ""),
+    "intensity": ("arithmetic intensity, FLOP/byte", ""),
+    "generation_macs_without_cache": ("MACs without a cache", ""),
+    "seconds": ("time", ""),
+    "backward_macs": ("backward MACs", "bold"),
+    "step_flops": ("FLOPs of a step, forward and backward", ""),
+    "update_flops": ("FLOPs of the update", ""),
+    "gradients_bytes": ("gradients", ""),
+    "optimizer_bytes": ("optimizer states", ""),
+    "kept_bytes": ("saved activations", ""),
+    "step_bytes": ("memory of a step", ""),
+    "run_flops": ("FLOPs of the run", "bold"),
+    "estimated_flops": ("  6·P·D", ""),
+    "run_days": ("days of the run", ""),
+}
+_EXACT: Final = ("sequential_steps", "tokens", "token_pairs", "score_dot_products", _EXTRA)
+# A quantity that is listed only where it differs from another.
+_ONLY_BESIDE: Final = {_EXTRA: "score_dot_products", "active_params": "params"}
+# Listed only where a system has a recurrence.
+_OF_RECURRENCES: Final = ("sequential_steps", "parallel_width")
+# How some are written; others are counts.
+_WRITTEN: Final[dict[str, Callable[[float], str]]] = {
+    "seconds": units.seconds,
+    "intensity": intensity_number,
+    "run_flops": scientific,
+    "estimated_flops": scientific,
+    "run_days": lambda days: days_text(days, ""),
+}
+# Listed only where systems differ in them.
+_ONLY_DIFFERENT: Final = ("tokens", "token_pairs")
+
+
+_ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
+_BYTES: Final = (
+    "attention_bytes", "attention_peak_bytes", "plain_traffic_bytes", "tiled_traffic_bytes", "cache_bytes",
+    "cache_bytes_per_token", "read_bytes", "gradients_bytes", "optimizer_bytes", "kept_bytes", "step_bytes",
+)  # fmt: skip
+
+
+def figure_rows(comparison: Comparison) -> list[list[str]]:
+    """Words, then one text per system, the ratio against the first beside the figure."""
+    return [
+        [words, *(f"{figure} {ratio}".rstrip() for figure, ratio in cells)] for _, words, cells in _figures(comparison)
+    ]
+
+
+def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    """Quantity, its words, and per system its figure and how that stands to the first system's."""
+    for quantity, (words, _) in _LINES.items():
+        values = [comparison.figures[name].get(quantity) for name in comparison.names]
+        if all(value is None for value in values) or (quantity in _ONLY_NONZERO and not any(values)):
+            continue
+        if quantity in _OF_RECURRENCES and not any(map(recurs, comparison.ledgers)):
+            continue
+        if quantity in _ONLY_DIFFERENT and len(set(values)) == 1:
+            continue
+        plain = _ONLY_BESIDE.get(quantity)
+        if plain and values == [comparison.figures[name][plain] for name in comparison.names]:
+            continue
+        cells = []
+        for name, value in zip(comparison.names, values, strict=True):
+            ratio = comparison.ratios[name][quantity] if name != comparison.names[0] else None
+            cells.append((figure_text(quantity, value), against(ratio) if ratio else ""))
+        yield quantity, words, cells
+
+
+def _differs(comparison: Comparison, quantity: str) -> bool:
+    return len({comparison.figures[name].get(quantity) for name in comparison.names}) > 1
+
+
+def recurs(ledger: Ledger) -> bool:
+    """Does a token wait for the one before it, as in a recurrence?"""
+    return ledger.metadata.sequential_steps > ledger.metadata.mixers
+
+
+def figure_text(quantity: str, value: float | None) -> str:
+    """A figure in the unit of its quantity."""
+    if value is None:
+        return units.DASH
+    if quantity in _WRITTEN:
+        return _WRITTEN[quantity](value)
+    if quantity in _BYTES:
+        return units.size(int(value))
+    if quantity in _EXACT:
+        return units.exact(int(value))
+    return units.count(value)
+
+
+def against(ratio: float) -> str:
+    """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: how a figure stands to the first system's."""
+    if ratio == 1:
+        return "(same)"
+    more, word = (1 / ratio, "less") if ratio < 1 else (ratio, "more")
+    text = units.ratio(more)
+    return f"(hardly {word})" if text == "1×" else f"({text} {word})"
+
+
+def figures_table(comparison: Comparison, width: int, *, verbose: bool) -> Table:
+    """Figures side by side, ratios beside them, or below them on a narrow screen; rows that differ, or all."""
+    every = list(_figures(comparison))
+    rows = [row for row in every if verbose or _differs(comparison, row[0])] or every
+    widths = [
+        tuple(max(len(cells[system][part]) for _, _, cells in rows) for part in (0, 1))
+        for system in range(len(comparison.names))
+    ]
+    beside = max(len(words) for _, words, _ in rows) + sum(sum(pair) + 3 for pair in widths) <= width
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("")
+    for name, (wide, _) in zip(comparison.names, widths, strict=True):
+        table.add_column(name.rjust(wide) if beside else name, justify="left" if beside else "right")
+    for quantity, words, cells in rows:
+        texts = [
+            _beside(figure, ratio, wide, wider) if beside else f"{figure}\n{ratio}".rstrip()
+            for (figure, ratio), (wide, wider) in zip(cells, widths, strict=True)
+        ]
+        table.add_row(words, *texts, style=_LINES[quantity][1])
+    return table
+
+
+def _beside(figure: str, ratio: str, wide: int, wider: int) -> str:
+    return f"{figure:>{wide}} {ratio}" if wider else f"{figure:>{wide}}"

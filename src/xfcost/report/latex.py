@@ -1,0 +1,142 @@
+"""Tables of LaTeX: booktabs, numbers to the right, characters that pdflatex sets in any document.
+
+A character that is in no table is written as its code point, so that nothing stops pdflatex.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from xfcost.ledger.visible import one_line
+
+_SPECIAL: Final = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$", "|": "$|$", '"': "''",
+}  # fmt: skip
+# Characters that are set as mathematics.
+_MATH: Final = {
+    "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\varepsilon", "ζ": r"\zeta", "η": r"\eta",
+    "θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu", "µ": r"\mu", "ν": r"\nu", "ξ": r"\xi", "π": r"\pi",
+    "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\varphi", "χ": r"\chi", "ψ": r"\psi", "ω": r"\omega",
+    "Γ": r"\Gamma", "Δ": r"\Delta", "Θ": r"\Theta", "Λ": r"\Lambda", "Ξ": r"\Xi", "Π": r"\Pi", "Σ": r"\Sigma",
+    "Φ": r"\Phi", "Ψ": r"\Psi", "Ω": r"\Omega", "×": r"\times", "·": r"\cdot", "√": r"\surd", "∛": r"\sqrt[3]{\,}",
+    "∜": r"\sqrt[4]{\,}", "±": r"\pm", "−": "-", "≤": r"\leq", "≥": r"\geq", "≠": r"\neq", "≈": r"\approx",
+    "∞": r"\infty", "∘": r"\circ", "⊗": r"\otimes", "⊙": r"\odot", "∏": r"\prod", "∑": r"\sum", "∩": r"\cap",
+    "→": r"\rightarrow", "←": r"\leftarrow", "⌈": r"\lceil", "⌉": r"\rceil", "⌊": r"\lfloor", "⌋": r"\rfloor",
+    "‖": r"\|", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "∈": r"\in", "∂": r"\partial",
+}  # fmt: skip
+_SUPER: Final = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ʳ", "0123456789+-()r", strict=True)) | {"ᵀ": r"\top"}
+_SUB: Final = dict(zip("₀₁₂₃₄₅₆₇₈₉ₖₐᵢₙ", "0123456789kain", strict=True))
+_TEXT: Final = {
+    "–": "--", "—": "---", "…": r"\ldots{}", "‘": "`", "’": "'", "“": "``", "”": "''", "§": r"\S{}", "\xa0": "~",
+    "ß": r"\ss{}", "ø": r"\o{}", "Ø": r"\O{}", "æ": r"\ae{}", "Æ": r"\AE{}", "ł": r"\l{}", "Ł": r"\L{}", "ı": r"\i{}",
+}  # fmt: skip
+_ACCENTS: Final = {
+    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u", "\u0307": ".",
+    "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c", "\u0328": "k",
+}  # fmt: skip
+_MATH_SPECIAL: Final = {
+    "%": r"\%", "#": r"\#", "&": r"\&", "$": r"\$", "{": r"\{", "}": r"\}", "_": r"\_", "\\": r"\backslash ",
+    "^": r"\wedge ", "~": r"\sim ",
+}  # fmt: skip
+_PARTS: Final = re.compile(rf"√[A-Za-z]|[A-Za-z]{{2,}}|[{''.join(map(re.escape, _SUPER))}]+|[{''.join(_SUB)}]+|.")
+
+
+class Group(NamedTuple):
+    """Rows under a heading; cells and heading are LaTeX already."""
+
+    heading: str
+    rows: Sequence[Sequence[str]]
+
+
+def latex_table(heads: Sequence[str], right: Sequence[bool], groups: Iterable[Group], total: Sequence[str] = ()) -> str:
+    """A `tabular` with the rules of booktabs: headings in italics, the total below a rule."""
+    columns = "".join("r" if one else "l" for one in right)
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", _line(map(latex, heads)), r"\midrule"]
+    for number, group in enumerate(groups):
+        lines += [r"\addlinespace"] if number else []
+        if group.heading:
+            lines.append(rf"\multicolumn{{{len(heads)}}}{{l}}{{\textit{{{group.heading}}}}} \\")
+        lines += map(_line, group.rows)
+    lines += [r"\midrule", _line(total)] if total else []
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"{' & '.join(cells)} \\\\"
+
+
+def number(text: str) -> str:
+    r"""A number with its unit, a thin space between them: `22.41\,G`."""
+    return latex(text).replace(" ", r"\,")
+
+
+def latex(text: str) -> str:
+    r"""`text` in LaTeX, whatever its characters: `QKᵀ` is `QK$^{\top}$`."""
+    return "".join(map(_written, unicodedata.normalize("NFC", one_line(text))))
+
+
+def title(text: str) -> str:
+    r"""The title of an operation, its indexed letters as formulas: `1/√d_k` is `1/$\sqrt{d_{k}}$`."""
+    parts = re.split(r"(√?\b[A-Za-z]_[A-Za-z]\b)", text)  # every second one is a letter with its index
+    return "".join(_indexed(part) if number % 2 else latex(part) for number, part in enumerate(parts))
+
+
+def _indexed(part: str) -> str:
+    letter, index = part[-3], part[-1]
+    written = f"{letter}_{{{index}}}"
+    return rf"$\sqrt{{{written}}}$" if len(part) > len("d_k") else f"${written}$"
+
+
+def formula(text: str) -> str:
+    r"""An order or a number of tokens as a formula: `O(N·d²)` is `$O(N\cdot d^{2})$`; a dash stays text."""
+    if not re.search(r"[A-Za-z0-9]", text):
+        return latex(text)
+    return f"${''.join(map(_in_formula, _PARTS.findall(one_line(text)))).strip()}$"
+
+
+def _in_formula(part: str) -> str:
+    """A root of one letter, a word, a run of raised or lowered characters, or any one character."""
+    first = part[0]
+    if first == "√" and len(part) > 1:
+        return rf"\sqrt{{{part[1]}}}"
+    if first in _SUPER:
+        return f"^{{{''.join(_SUPER[one] for one in part)}}}"
+    if first in _SUB:
+        return f"_{{{''.join(_SUB[one] for one in part)}}}"
+    if len(part) > 1:
+        return rf"\{part} " if part in ("log", "min", "max") else rf"\ \mathrm{{{part}}}"
+    if part.isascii():
+        return _MATH_SPECIAL.get(part, part)
+    return f"{_MATH[part]} " if part in _MATH else rf"\mbox{{{_written(part)}}}"
+
+
+def _written(character: str) -> str:
+    """One character of text."""
+    for table in (_SPECIAL, _TEXT):
+        if character in table:
+            return table[character]
+    if character in _MATH:
+        return f"${_MATH[character]}$"
+    if character in _SUPER:
+        return f"$^{{{_SUPER[character]}}}$"
+    if character in _SUB:
+        return f"$_{{{_SUB[character]}}}$"
+    if character.isascii():
+        return character
+    return _accented(character)
+
+
+def _accented(character: str) -> str:
+    r"""`é` -> `\'{e}`; a character that pdflatex may not know, as its code point."""
+    base, *marks = list(unicodedata.normalize("NFD", character))
+    if marks and base.isascii() and all(mark in _ACCENTS for mark in marks):
+        for mark in marks:
+            base = rf"\{_ACCENTS[mark]}{{{base}}}"
+        return base
+    if character in _ACCENTS:  # after a letter with which it makes no character
+        return rf"\{_ACCENTS[character]}{{}}"
+    return f"[U+{ord(character):04X}]"

@@ -1,0 +1,132 @@
+"""The table of operations, block by block, with the columns that have values and fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from xfcost.ledger import units
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.operation import Operation
+from xfcost.report.aligned import Aligned, Row
+from xfcost.report.style import TERMINAL
+
+
+class Totals(NamedTuple):
+    """What cells need of the whole ledger."""
+
+    macs: int
+    bytes_per_element: int
+    differing: frozenset[str] | None
+    """Paths of rows whose trace differs; None without a trace."""
+
+
+class Column(NamedTuple):
+    """One column of the operations table; on a narrow screen the lowest ranks are hidden first."""
+
+    title: str
+    width: int
+    rank: int
+    cell: Callable[[Operation, Totals], str]
+    right: bool = True
+
+
+def _share(row: Operation, totals: Totals) -> str:
+    return units.percent(row.times_over("macs") or 0, totals.macs) if row.macs else units.DASH
+
+
+def _nonzero(value: int) -> str:
+    return units.count(value) if value else units.DASH
+
+
+def _bytes(value: int) -> str:
+    return units.size(value, 3) if value else units.DASH
+
+
+def order_cell(row: Operation) -> str:
+    """The order of its work; parameters have their own column."""
+    if row.order is None or not (row.flops or row.comparisons):
+        return units.DASH
+    return row.order.removesuffix(" comparisons")
+
+
+def _agreement(row: Operation, totals: Totals) -> str:
+    if totals.differing is None:
+        return units.DASH
+    return "≠" if row.path in totals.differing else "="
+
+
+COLUMNS: Final = (
+    Column("operation", 24, 9, lambda row, totals: row.title, right=False),
+    Column("mixing", 9, 9, lambda row, totals: row.mixing, right=False),
+    Column("order", 11, 7, lambda row, totals: order_cell(row), right=False),
+    Column("reads", 5, 2, lambda row, totals: row.reads or units.DASH, right=False),
+    Column("params", 7, 8, lambda row, totals: _nonzero(row.params)),
+    Column("active", 7, 8, lambda row, totals: _nonzero(row.active_params)),
+    Column("MACs", 7, 9, lambda row, totals: _nonzero(row.macs)),
+    Column("backward", 8, 8, lambda row, totals: _nonzero(row.backward_macs or 0)),
+    Column("saved", 8, 4, lambda row, totals: _bytes(row.figure("kept_bytes") or 0)),
+    Column("FLOPs", 7, 1, lambda row, totals: _nonzero(row.flops)),
+    Column("compares", 8, 3, lambda row, totals: _nonzero(row.comparisons)),
+    Column("moved", 8, 0, lambda row, totals: _bytes(row.moved * totals.bytes_per_element)),
+    Column("traffic", 8, 8, lambda row, totals: units.size(row.figure("plain_traffic_bytes"), 3)),
+    Column("tiled", 8, 8, lambda row, totals: units.size(row.figure("tiled_traffic_bytes"), 3)),
+    Column("share", 6, 6, _share),
+    Column("time", 7, 5, lambda row, totals: units.seconds(row.seconds)),
+    Column("trace", 5, 4, _agreement),
+)
+
+
+def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
+    """One table per block under its name, columns aligned throughout; operations that only move data are left out."""
+    columns, totals = fitting_columns(ledger, width), _totals(ledger)
+    yield _grid(columns, [Row([column.title for column in columns], "bold")])
+    for block, rows in ledger.by("block").items():
+        shown = [row for row in rows if not row.only_moves]
+        if not shown:
+            continue
+        times = f" ×{rows[0].times}" if rows[0].times > 1 else ""
+        yield Text(f"{block}{times}", style="bold")
+        lines = (Row([column.cell(row, totals) for column in columns], TERMINAL[row.mixing]) for row in shown)
+        yield _grid(columns, list(lines))
+
+
+def _totals(ledger: Ledger) -> Totals:
+    agreement = ledger.agreement
+    differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
+    return Totals(ledger.total("macs") or 0, ledger.bytes_per_element, differing)
+
+
+def fitting_columns(ledger: Ledger, width: int) -> list[Column]:
+    """The columns that have values, the lowest ranks hidden until they fit."""
+    columns = filled_columns(ledger)
+    while sum(column.width + 1 for column in columns) > width - 2 and len(columns) > 4:  # noqa: PLR2004 - a table yet
+        columns.remove(min(columns, key=lambda column: column.rank))
+    return columns
+
+
+def filled_columns(ledger: Ledger) -> list[Column]:
+    """The columns in which some row has a value."""
+    empty = {"traffic", "tiled"} if ledger.metadata.memory_level is None else set()
+    if not ledger.total("comparisons"):
+        empty.add("compares")
+    if not any(row.moved for row in ledger.rows if not row.only_moves):
+        empty.add("moved")
+    if not any(row.idle_params for row in ledger.rows):
+        empty.add("active")
+    if not any(row.seconds for row in ledger.rows):
+        empty.add("time")
+    if ledger.training is None:
+        empty.add("backward")
+    if not ledger.total("kept_bytes"):
+        empty.add("saved")
+    if ledger.agreement is None:
+        empty.add("trace")
+    return [column for column in COLUMNS if column.title not in empty]
+
+
+def _grid(columns: list[Column], rows: list[Row]) -> Aligned:
+    return Aligned([column.width for column in columns], [column.right for column in columns], rows)

@@ -1,0 +1,137 @@
+"""Layers under the contract: every layer of the written lists, with its options, at places that are awkward for it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from xfcost.formulas.component import Component, Place, Residual
+from xfcost.layers.axis_position import AxisPosition
+from xfcost.layers.class_token import ClassToken
+from xfcost.layers.classifier import Classifier
+from xfcost.layers.concatenate import Concatenate
+from xfcost.layers.context import Context
+from xfcost.layers.conv import Conv
+from xfcost.layers.dense import Dense
+from xfcost.layers.distillation_token import DistillationToken
+from xfcost.layers.fold import Fold
+from xfcost.layers.fold_axis import FoldAxis
+from xfcost.layers.fourier import Fourier
+from xfcost.layers.geglu import Geglu
+from xfcost.layers.language_model import LanguageModel
+from xfcost.layers.local_relation import LocalRelationEmbed
+from xfcost.layers.masked_language_model import MaskedLanguageModel
+from xfcost.layers.memory_tokens import MemoryTokens
+from xfcost.layers.mlp import Mlp
+from xfcost.layers.moe import Moe
+from xfcost.layers.norm import Norm, NormSubLayer
+from xfcost.layers.patch import Patch
+from xfcost.layers.patch_merging import PatchMerging
+from xfcost.layers.pixels import Pixels
+from xfcost.layers.pool import Pool
+from xfcost.layers.pooler import Pooler
+from xfcost.layers.pooling_attention import PoolingAttention
+from xfcost.layers.position import Position
+from xfcost.layers.projection import Projection
+from xfcost.layers.shift import Shift
+from xfcost.layers.swiglu import Swiglu
+from xfcost.layers.token import Token
+from xfcost.layers.token_type import TokenType
+from xfcost.layers.upsample import Upsample
+from xfcost.ledger.grid import Grid
+
+DIM = 6
+DISTILLED = ["class_token", "distillation_token"]
+
+
+class LayerCase(NamedTuple):
+    """A layer on a grid; with the grid and the width of another stream where it reads one."""
+
+    layer: Component
+    grid: Grid
+    out_dim: int = DIM
+    other: tuple[Grid, int] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.layer}-{self.grid.sides}+{self.grid.extra}"
+
+    @property
+    def place(self) -> Place:
+        other = {} if self.other is None else {"memory": self.other[0], "memory_dim": self.other[1]}
+        return Place(grid=self.grid, dim=DIM, out_dim=self.out_dim, vocabulary=11, **other)
+
+    def inputs(self, batch: int = 2) -> tuple[Tensor, ...]:
+        noise = torch.Generator().manual_seed(1)
+        if isinstance(self.layer, Token):
+            return (torch.randint(11, (batch, self.grid.total), generator=noise),)
+        shape = (
+            (batch, DIM, *self.grid.sides) if isinstance(self.layer, Patch | Pixels) else (batch, self.grid.total, DIM)
+        )
+        shapes = [shape] if self.other is None else [shape, (batch, self.other[0].total, self.other[1])]
+        return tuple(torch.randn(one, generator=noise, dtype=torch.float64) for one in shapes)
+
+
+# Even and oblong, odd sides, a volume, a sequence.
+OBLONG, ODD, VOLUME, ROW = Grid((4, 6)), Grid((3, 5)), Grid((2, 3, 4)), Grid((7,))
+LAYER_CASES: list[LayerCase] = [
+    *(LayerCase(Patch(size=size), OBLONG, out_dim=5) for size in (1, 2)),
+    LayerCase(Patch(size=2, norm="layer_norm", bias=False), OBLONG, out_dim=8),
+    *(
+        LayerCase(PatchMerging(norm=norm), grid, out_dim=10)
+        for norm in ("pre", "post")
+        for grid in (OBLONG, ODD, Grid((1, 1)))
+    ),
+    LayerCase(Upsample(factor=2), Grid((4,)), other=(ROW, DIM)),
+    LayerCase(Upsample(factor=3), Grid((3,)), other=(Grid((8,)), DIM)),
+    LayerCase(Upsample(factor=4, separate_cls=False), Grid((2,)), other=(ROW, DIM)),
+    *(LayerCase(Shift(axis=axis, start=start), ODD) for axis in ("row", "column") for start in ("zeros", "learned")),
+    LayerCase(Shift(axis="depth"), VOLUME),
+    LayerCase(Shift(axis="row", start="learned"), ROW),
+    *(LayerCase(Context(shift=shift), ODD, other=(ODD, DIM)) for shift in (None, "row", "column")),
+    LayerCase(Concatenate(stage=1), ODD, other=(ODD, 4)),
+    LayerCase(FoldAxis(), ODD),
+    LayerCase(FoldAxis(), VOLUME),
+    LayerCase(AxisPosition(), ODD),
+    LayerCase(ClassToken(), ODD),
+    *(LayerCase(DistillationToken(), Grid((3, 5), extra)) for extra in (1, 2)),
+    LayerCase(MemoryTokens(count=3), ODD),
+    *(LayerCase(Position(), grid) for grid in (ODD, Grid((3, 5), 1))),
+    LayerCase(Position(length=20), ROW),
+    LayerCase(Position(form="sinusoidal"), Grid((13,))),
+    LayerCase(Position(form="axial", shape=[3, 4], widths=[4, 2]), Grid((12,))),
+    LayerCase(Position(form="axial", shape=[3, 4], widths=[2, 4]), ROW),
+    *(LayerCase(Position(form="separate"), grid) for grid in (VOLUME, Grid((2, 3, 4), 1), ODD)),
+    *(LayerCase(Fourier(bands=bands), grid) for bands in (1, 4) for grid in (ODD, VOLUME)),
+    *(LayerCase(Projection(bias=bias), ROW, out_dim=4) for bias in (False, True)),
+    LayerCase(Token(), ROW),
+    LayerCase(Token(scale="sqrt_dim"), ROW),
+    LayerCase(TokenType(), ROW),
+    *(LayerCase(Mlp(hidden=9, act=act), ROW) for act in ("gelu", "relu", "silu")),
+    *(LayerCase(layer(hidden=5, bias=bias), ROW) for layer in (Swiglu, Geglu) for bias in (False, True)),
+    LayerCase(Norm(), ROW),
+    LayerCase(NormSubLayer(), ROW),
+    LayerCase(Fold(), Grid((12,))),
+    *(LayerCase(Pixels(), grid) for grid in (ODD, VOLUME)),
+    LayerCase(Dense(), ROW),
+    LayerCase(Dense(norm="layer_norm", act="none", bias=False), ROW),
+    LayerCase(LocalRelationEmbed(size=3, share=2, stride=2, norm="layer_norm", act="relu"), ODD),
+    *(LayerCase(Classifier(classes=4, pool=pool), Grid((3, 5), 1)) for pool in ("class_token", "mean", "none")),
+    LayerCase(Classifier(classes=4, norm_after_pool=True), ODD),
+    LayerCase(Classifier(classes=4, pool=DISTILLED, norm="none"), Grid((3, 5), 2)),
+    LayerCase(LanguageModel(), ROW),
+    LayerCase(LanguageModel(norm="none", bias=True, scale="rsqrt_dim"), ROW),
+    LayerCase(Pooler(), ROW),
+    LayerCase(Pooler(norm="layer_norm", width=5, act="gelu", classes=3), ROW),
+    LayerCase(MaskedLanguageModel(), ROW),
+    *(LayerCase(Conv(size=3, stride=stride, norm=norm), ODD) for stride, norm in ((1, "none"), (2, "batch_norm"))),
+    LayerCase(Conv(size=2, stride=2, channels=4, groups=2, bias=False, act="relu"), OBLONG, out_dim=4),
+    *(LayerCase(Pool(size=3, stride=2, form=form), grid) for form in ("max", "mean") for grid in (ODD, ROW)),
+    *(
+        LayerCase(PoolingAttention(count=3, heads=2, residual=residual), grid)
+        for grid in (ROW, ODD)
+        for residual in ("none", Residual())
+    ),
+    LayerCase(Moe(experts=4, active=2, expert=Mlp(hidden=5)), ROW),
+]

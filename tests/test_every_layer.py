@@ -1,0 +1,152 @@
+"""The contract of layers, over the written lists: stems, embeddings, stage entries, feed-forward networks, heads."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+import yaml
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from cases.layers import LAYER_CASES, LayerCase
+from compared import given, options_of, scattered
+from growth import orders_at
+from modules import Holder
+from references import layers
+from references.plain import Place as Stand
+from strategies import as_yaml
+from xfcost.counting.forward import batched
+from xfcost.formulas.component import Component, tag_of
+from xfcost.formulas.orders import costs
+from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
+from xfcost.layers.patch import Patch
+from xfcost.layers.pixels import Pixels
+from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.metadata import Metadata
+from xfcost.torch_models.accounts import reconciled
+from xfcost.torch_models.modules import MODULES
+
+every_case = pytest.mark.parametrize("case", LAYER_CASES, ids=str)
+LAYERS = dict.fromkeys(layer for kinds in (EMBEDS, ENTERS, SUBLAYERS, HEADS) for layer in kinds.values())
+every_layer = pytest.mark.parametrize("layer", LAYERS, ids=tag_of)
+
+
+def on_meta(case: LayerCase, batch: int) -> tuple[torch.nn.Module, tuple[Tensor, ...]]:
+    """Its module in a holder, and inputs."""
+    with torch.device("meta"):
+        module = Holder(MODULES[type(case.layer)](case.layer, case.place)).eval().requires_grad_(requires_grad=False)
+    inputs = case.inputs(batch)
+    return module, tuple((one.float() if one.is_floating_point() else one).to("meta") for one in inputs)
+
+
+@every_layer
+def test_every_layer_is_tried(layer: type[Component]) -> None:
+    assert layer in MODULES
+    assert any(type(case.layer) is layer for case in LAYER_CASES)
+
+
+# YAML ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@every_case
+def test_yaml_to_layer_to_yaml_is_the_identity(case: LayerCase) -> None:
+    written = as_yaml(msgspec.to_builtins(case.layer))
+    read = msgspec.convert(yaml.safe_load(written), type(case.layer))
+    assert read == case.layer
+    assert as_yaml(msgspec.to_builtins(read)) == written
+
+
+@every_layer
+def test_an_unknown_key_and_a_list_for_a_value_are_refused(layer: type[Component]) -> None:
+    case = next(case for case in LAYER_CASES if type(case.layer) is layer)
+    plain = msgspec.to_builtins(case.layer)
+    bad = [("no_such_key", 1), ("kind", "no_such_kind"), *((name, {"x": [[]]}) for name in plain if name != "kind")]
+    for name, value in bad:
+        with pytest.raises(msgspec.ValidationError, match=name):
+            msgspec.convert(plain | {name: value}, layer)
+
+
+# Rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@every_case
+def test_every_row_is_a_leaf_and_costs_what_its_trace_says(case: LayerCase) -> None:
+    for batch in (1, 3):
+        module, inputs = on_meta(case, batch)
+        rows = tuple(
+            msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
+            for row in case.layer.operations(case.place)
+        )
+        metadata = Metadata(name="one", tokens="", grid_tokens=case.place.grid.tokens)
+        ledger = reconciled(Ledger(metadata=metadata, rows=rows), module, inputs, {"it": "it"})
+        assert ledger.agreement is not None
+        assert ledger.agreement.exact, (ledger.agreement.differences, ledger.agreement.uncounted)
+        assert ledger.total("dispatched_flops") == ledger.total("traced_flops") == ledger.total("flops")
+        assert sum(one.numel() for one in module.parameters()) == ledger.total("params")
+
+
+@every_case
+def test_macs_are_half_of_what_torch_s_own_counter_says(case: LayerCase) -> None:
+    module, inputs = on_meta(case, 2)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(*inputs)
+    assert counter.get_total_flops() == 2 * sum(batched(row, 2).macs for row in case.layer.operations(case.place))
+
+
+@every_case
+def test_every_costly_row_has_an_order(case: LayerCase) -> None:
+    rows = list(case.layer.operations(case.place))
+    assert set(orders_at(case.layer, case.place)) >= {row.path for row in rows if costs(row)}
+
+
+@every_case
+def test_what_leaves_has_the_shape_that_is_said(case: LayerCase) -> None:
+    module, inputs = on_meta(case, 2)
+    with torch.no_grad():
+        given_out = module(*inputs)
+    grid, width = case.layer.out(case.place)
+    if type(case.layer) not in HEADS.values():
+        assert given_out.shape == (2, grid.total, width)
+
+
+# The same numbers as a reference that shares nothing ────────────────────────────────────────────────────────────────
+
+
+# Their references stand in test_conv_doors.py, test_pooling_attention.py and test_moe.py.
+ELSEWHERE = {"conv", "pool", "pooling_attention", "moe"}
+REFERRED = [case for case in LAYER_CASES if tag_of(type(case.layer)) not in ELSEWHERE]
+
+
+@pytest.mark.parametrize("case", REFERRED, ids=str)
+def test_a_layer_gives_what_its_reference_says(case: LayerCase) -> None:
+    torch.manual_seed(0)
+    place, inputs = case.place, case.inputs()
+    module = scattered(MODULES[type(case.layer)](case.layer, place).double().eval())
+    weights, stand = given(module), Stand(place.grid.sides, place.grid.extra, place.dim, place.out_dim)
+    copies = [one.clone() for one in inputs]
+    smooth = [one for one in (*inputs, *copies) if one.is_floating_point()]
+    for one in smooth:
+        one.requires_grad_()
+    ours = module(*inputs)
+    plain = getattr(layers, tag_of(type(case.layer)))(options_of(case.layer), stand, weights, *copies)
+    # tables of waves are worked out in single precision
+    waves = tag_of(type(case.layer)) == "fourier" or getattr(case.layer, "form", None) == "sinusoidal"
+    torch.testing.assert_close(ours, plain, rtol=1e-11, atol=1e-6 if waves else 1e-11)
+    sways = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    named = [weights.tensors[name] for name, _ in module.named_parameters()]
+    half = len(smooth) // 2
+    leaves = ([*smooth[:half], *module.parameters()], [*smooth[half:], *named])
+    first, second = (
+        torch.autograd.grad((answer * sways).sum(), mine, materialize_grads=True)
+        for answer, mine in zip((ours, plain), leaves, strict=True)
+    )
+    assert first
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+
+
+@every_case
+def test_a_case_stands_where_its_layer_may(case: LayerCase) -> None:
+    if not isinstance(case.layer, Patch | Pixels):  # their place is what the tokens of pixels make
+        case.layer.check(case.place)

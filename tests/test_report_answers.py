@@ -1,0 +1,116 @@
+"""The answer first: in the header of `analyze`, in the first twelve lines of `compare`; --verbose shows the rest."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import xfcost
+from helpers import xf
+from xfcost.report.compare import comparison_plain
+from xfcost.report.table import ledger_plain
+
+
+def header(spec: str, **options: object) -> list[str]:
+    """The lines above the tables."""
+    return ledger_plain(xfcost.analyze(spec, trace=False, **options)).split("\n\n")[0].splitlines()  # type: ignore[arg-type]
+
+
+def test_a_forward_answers_parameters_macs_flops_memory_and_agreement() -> None:
+    assert header("vit")[2:] == [
+        "22,055,272 parameters   22,405,742,592 MACs   45,187,362,640 FLOPs",
+        "attention memory: 169.3 MiB in all layers (training), 28.21 MiB peak (inference)",
+        "counted only; --trace checks it",
+    ]
+
+
+def test_a_decode_step_answers_cache_bytes_intensity_and_tokens_at_once() -> None:
+    # Keys and values of 1,024 tokens, 12 layers, 768 wide, 4 bytes: 72 MiB
+    assert 2 * 1024 * 12 * 768 * 4 == 72 * 2**20
+    lines = header("gpt2", mode="decode", batch=2)
+    assert lines[2] == "KV cache: 144 MiB float32, batch 2; 72 KiB more per token of a sample"
+    assert lines[3].startswith("bytes read per step: ")
+    assert lines[4].endswith("FLOP/byte: memory-bound wherever the ridge point is higher")
+    assert lines[5] == "tokens at once: 2 (one per sample)"
+
+
+def test_a_recurrent_state_is_no_kv_cache() -> None:
+    assert any(line.startswith("recurrent state") for line in header("mamba-130m", mode="decode", N=64))
+
+
+def test_a_generation_answers_its_total() -> None:
+    ledger = xfcost.analyze("gpt2", mode="generate", N=64, new_tokens=8, trace=False)
+    total = ledger.generation.with_cache
+    assert header("gpt2", mode="generate", N=64, new_tokens=8)[2].startswith(
+        f"8 new tokens after 64: {total.macs:,} MACs   {total.flops:,} FLOPs ("
+    )
+
+
+def test_training_answers_flops_memory_and_days() -> None:
+    lines = " ".join(header("gpt2", mode="train", tokens="300e9", sustained="125T", devices=8))
+    for words in ("one step (1,024 tokens): ", "memory: ", "300.0 G tokens: ", " days (", " device-days) on 8 devices"):
+        assert words in lines
+    assert "saved activations, which --trace finds" in lines
+    traced = ledger_plain(xfcost.analyze("gpt2", mode="train", N=8))
+    assert "saved activations)" in traced.split("\n\n")[0]
+
+
+def test_the_parts_of_the_estimate_add_up_in_words() -> None:
+    run = xfcost.analyze("gpt2", mode="train", tokens="300e9", trace=False).training.run
+    assert run.excess_over_estimate == pytest.approx(run.attention_over_estimate + run.rest_over_estimate)
+
+
+def test_the_first_twelve_lines_of_compare_are_its_answer() -> None:
+    lines = xf("compare", "vit", "swin", "--N", "784").stdout.splitlines()[:12]
+    text = "\n".join(lines)
+    assert "MACs: Swin-T has the least at N = 784, 1.180 G: 18.99× less than ViT-S/8 (22.41 G)" in lines
+    assert "attention memory: Swin-T has the least" in text
+    assert "  ViT-S/8  MACs 1.41, mixing MACs 2.00, attention memory 2.00 (to 4·N)" in lines
+    assert "crossovers at equal N: none found" in text
+    assert text.count("counted only") == 1
+
+
+@pytest.mark.parametrize(("mode", "words"), [("decode", "bytes read per step: "), ("train", "FLOPs of a step: ")])
+def test_a_comparison_answers_the_question_of_its_mode(mode: str, words: str) -> None:
+    answer = comparison_plain(xfcost.compare("gpt2", "gpt2-medium", mode=mode)).split("\n\n")[1]  # type: ignore[arg-type]
+    assert answer.startswith(f"{words}GPT-2 (124M) has the least")
+
+
+def test_equal_figures_are_left_out_but_for_verbose() -> None:
+    comparison = xfcost.compare("gpt2", "gpt2", N=64)
+    other = xfcost.compare("mistral-7b", "mistral-7b-sliding", N=8192)  # of the same parameters
+    short, long = comparison_plain(other), comparison_plain(other, verbose=True)
+    assert "(same)" not in short.split("\n\n")[2]
+    assert "(same)" in long.split("\n\n")[2]
+    assert "MACs: the same at N = 64" in comparison_plain(comparison)
+
+
+def test_crossovers_of_tiny_images_are_verbose() -> None:
+    comparison = xfcost.compare("vit", "swin", N=784)
+    assert "at 32×32" not in comparison_plain(comparison)
+    assert "ViT-S/8 at 32×32" in " ".join(comparison_plain(comparison, verbose=True).split())
+
+
+@pytest.mark.parametrize(
+    "words", [("analyze", "swin", "--N", "784", "--no-trace"), ("compare", "vit", "swin", "--N", "784")]
+)
+def test_notes_are_few_but_for_verbose(words: tuple[str, ...]) -> None:
+    short, long = xf(*words).stdout, xf(*words, "--verbose").stdout
+    assert len(re.findall(r"^note: ", short, re.MULTILINE)) == 2
+    hidden = len(re.findall(r"^note: ", long, re.MULTILINE)) - 2
+    assert hidden > 0
+    assert f"{hidden} more note{'s' if hidden > 1 else ''}: --verbose" in short
+    assert "more note" not in long
+    assert "data moved" in long or words[0] == "compare"
+    assert "data moved" not in short
+
+
+def test_columns_that_do_not_fit_are_named() -> None:
+    text = xf("analyze", "vit", "--no-trace", COLUMNS="80").stdout
+    assert "hidden at this width: FLOPs, moved" in text
+
+
+def test_the_system_that_has_the_least_is_named_first() -> None:
+    answer = comparison_plain(xfcost.compare("vit-b16", "vit-s16", N=196)).split("\n\n")[1]
+    assert answer.startswith("MACs: ViT-S/16 has the least at N = 196, ")

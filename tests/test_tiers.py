@@ -1,0 +1,100 @@
+"""What the quick tier chooses: every pair of factors, and something of everything."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cases import CASES
+from cases.base import Case
+from conftest import in_tier
+from strategies import cases, examples
+from tiers import covering, of_preset, pairs, tiered, tiered_cases, tiered_examples, tiered_presets
+from xfcost.mechanisms import MECHANISMS
+from xfcost.spec.load import preset_files, preset_names
+
+
+def quick(parameters: list[Any]) -> list[Any]:
+    """The values of those that the quick tier holds."""
+    return [
+        one.values[0] if len(one.values) == 1 else one.values for one in parameters if pytest.mark.rest not in one.marks
+    ]
+
+
+def test_pairs_by_hand() -> None:
+    assert pairs({"b": 1, "a": 2, "c": 3}) == {
+        (("a", 2), ("b", 1)), (("a", 2), ("c", 3)), (("b", 1), ("c", 3)),
+    }  # fmt: skip
+
+
+def test_four_cases_meet_every_pair_of_three_factors_of_two_values() -> None:
+    rows = [dict(zip("abc", values, strict=True)) for values in itertools.product((0, 1), repeat=3)]
+    assert covering([pairs(row) for row in rows]) == [0, 3, 5, 6]
+
+
+def test_a_covering_takes_what_has_most_and_of_equals_the_first() -> None:
+    needs = [frozenset("ab"), frozenset("cd"), frozenset("abc"), frozenset("cd"), frozenset()]
+    assert covering(needs) == [1, 2]
+
+
+def test_a_covering_has_every_need() -> None:
+    names = preset_names()
+    needs = [of_preset(name) for name in names]
+    chosen = covering(needs)
+    assert frozenset().union(*(needs[number] for number in chosen)) == frozenset().union(*needs)
+    assert 0 < len(chosen) < len(names) / 2
+
+
+def test_values_keep_their_order_and_tuples_are_several_arguments() -> None:
+    parameters = tiered([("x", 1), ("y", 1), ("z", 2)], lambda value: frozenset(value[1:]))
+    assert [one.values for one in parameters] == [("x", 1), ("y", 1), ("z", 2)]
+    assert quick(parameters) == [("x", 1), ("z", 2)]
+
+
+def met(found: list[Case]) -> set[tuple[object, ...]]:
+    """What mechanisms stand on, two by two; of one token nothing is paired."""
+    of = [(type(case.component), case.place) for case in found]
+    return {
+        (mechanism, pair)
+        for mechanism, place in of
+        for pair in ((len(place.grid.sides), place.fused), (place.grid.extra, f"fused={place.fused}"))
+        if place.grid.total > 1
+    } | {(mechanism, "one token") for mechanism, place in of if place.grid.total == 1}
+
+
+@pytest.mark.parametrize("fused", [(False,), (True,), (False, True)])
+def test_every_example_of_every_mechanism_is_in_the_quick_tier(fused: tuple[bool, ...]) -> None:
+    found, known = quick(tiered_cases(fused=fused)), list(cases(fused=fused))
+    assert {str(case.component) for case in found} == {str(case.component) for case in known}
+    assert met(found) == met(known)
+    assert len(found) < len(known)
+
+
+def test_every_mechanism_has_large_grids_in_the_quick_tier() -> None:
+    large = {type(case.component) for case in quick(tiered_cases()) if case.place.grid.total >= 12}
+    assert large == {
+        mechanism for mechanism in MECHANISMS.values() if max(grid.total for grid in CASES[mechanism].grids) >= 12
+    }
+
+
+def test_every_example_runs_eager_or_fused_and_every_mechanism_both() -> None:
+    found, known = quick(tiered_examples()), list(examples())
+    assert {str(component) for component, _ in found} == {str(component) for component, _ in known}
+    assert {(type(component), fused) for component, fused in found} == {(type(one), fused) for one, fused in known}
+
+
+def test_every_family_has_presets_in_the_quick_tier() -> None:
+    files = preset_files()
+    assert {files[name].parent for name in quick(tiered_presets(preset_names()))} == {
+        file.parent for file in files.values()
+    }
+
+
+def test_the_tiers_have_every_test_once() -> None:
+    marked = SimpleNamespace(get_closest_marker=lambda name: name if name == "rest" else None)
+    plain = SimpleNamespace(get_closest_marker=lambda name: None)
+    kept = {tier: [one for one in (marked, plain) if in_tier(one, tier)] for tier in ("quick", "rest", "all")}
+    assert kept == {"quick": [plain], "rest": [marked], "all": [marked, plain]}

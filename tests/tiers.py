@@ -1,0 +1,128 @@
+"""Two tiers of tests: `make test` runs a covering choice of every parametrized contract, `make test-rest` what is left.
+
+A choice is made from what its cases need tried: it holds every need that any case has, in few cases.
+`pytest --tier` says which tier runs; without it all do.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from cases.base import Case
+from strategies import cases, examples
+from xfcost.formulas.component import Mixer, tag_of
+from xfcost.spec.load import preset_files
+
+Needs = frozenset[Hashable]
+_KIND: Final = re.compile(r"\bkind: *(\w+)")
+
+
+def covering(needs: Sequence[Needs]) -> list[int]:
+    """The numbers of few cases that together have every need of all cases.
+
+    Every time that case is taken which has the most needs that none has yet; of equals, the first.
+    """
+    left, chosen = set().union(*needs), []
+    # how many each has was counted earlier, when as many or more were left
+    counted = [(-len(mine), number) for number, mine in enumerate(needs)]
+    heapq.heapify(counted)
+    while left:
+        _, number = counted[0]
+        now = (-len(left & needs[number]), number)
+        if now > counted[0]:
+            heapq.heapreplace(counted, now)
+            continue
+        heapq.heappop(counted)
+        chosen.append(number)
+        left -= needs[number]
+    return sorted(chosen)
+
+
+def pairs(factors: Mapping[str, Hashable]) -> Needs:
+    """Every two of the factors with their values: what pairwise testing has to meet."""
+    return frozenset(itertools.combinations(sorted(factors.items(), key=lambda item: item[0]), 2))
+
+
+def tiered(values: Iterable[Any], needs: Callable[[Any], Needs]) -> list[Any]:
+    """Parameters of a test: all `values`, those marked `rest` that a covering choice leaves out."""
+    values = list(values)
+    chosen = set(covering([needs(value) for value in values]))
+    marks = [() if number in chosen else (pytest.mark.rest,) for number in range(len(values))]
+    return [
+        pytest.param(*value, marks=mark) if type(value) is tuple else pytest.param(value, marks=mark)
+        for value, mark in zip(values, marks, strict=True)
+    ]
+
+
+# Mechanisms ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def options(component: Mixer) -> dict[str, Hashable]:
+    """The options of a component as factors: a number is its default or another."""
+    found: dict[str, Hashable] = {}
+    for field in msgspec.structs.fields(component):
+        value = getattr(component, field.name)
+        coarse = isinstance(value, int) and not isinstance(value, bool)
+        found[field.name] = value == field.default if coarse else str(value)
+    return found
+
+
+def extent(tokens: int) -> str:
+    """One token; fewer than a block or a window of most examples; some blocks; many."""
+    return "one" if tokens == 1 else "few" if tokens < 12 else "some" if tokens < 60 else "many"
+
+
+def of_case(case: Case) -> Needs:
+    """Every example on a grid of several blocks, and on a large one where it has such; every extent; pairs of the rest.
+
+    Pairs: each option, and each number of axes, beside special tokens, axes, and eager and fused execution.
+    """
+    grid, tag, component = case.place.grid, tag_of(type(case.component)), str(case.component)
+    long = extent(grid.total)
+    found: set[Hashable] = {component, long} | ({(component, long)} if long in {"some", "many"} else set())
+    if grid.total > 1:
+        where = {"axes": len(grid.sides), "special tokens": grid.extra, "fused": case.place.fused}
+        found |= pairs(where)
+        found |= {(option, other) for option in options(case.component).items() for other in where.items()}
+    return frozenset((tag, need) for need in found)
+
+
+def of_example(example: tuple[Mixer, bool]) -> Needs:
+    """Every example, each option eager and fused."""
+    component, fused = example
+    tag = tag_of(type(component))
+    return frozenset({(tag, str(component)), *((tag, option, fused) for option in options(component).items())})
+
+
+@functools.cache
+def tiered_cases(*, fused: tuple[bool, ...] = (False, True)) -> list[Any]:
+    """Every case of every mechanism (`strategies.cases`), as parameters."""
+    return tiered(cases(fused=fused), of_case)
+
+
+def tiered_examples() -> list[Any]:
+    """Every example, eager and fused (`strategies.examples`), as parameters."""
+    return tiered(examples(), of_example)
+
+
+# Presets ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def of_preset(name: str) -> Needs:
+    """Every family with each kind of component that its files name."""
+    file = preset_files()[name]
+    family = file.parent.name
+    return frozenset({family, *((family, kind) for kind in _KIND.findall(file.read_text(encoding="utf-8")))})
+
+
+def tiered_presets(names: Iterable[str]) -> list[Any]:
+    """Presets as parameters."""
+    return tiered(names, of_preset)
