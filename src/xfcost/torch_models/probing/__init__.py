@@ -1,1 +1,1 @@
-"""The probed account of a spec: its rows, on grids small enough to probe, compared with what their running leaves read."""
+"""The probed account of a spec: what its rows declare, beside what their running leaves read on small grids."""

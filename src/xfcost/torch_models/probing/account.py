@@ -8,7 +8,7 @@ import msgspec
 import torch
 from torch import nn
 
-from xfcost.formulas.component import Component, Place, SubLayer
+from xfcost.formulas.component import Component, SubLayer
 from xfcost.formulas.layer import Embed, Enter, Head
 from xfcost.formulas.residual import wrapped
 from xfcost.ledger.errors import ComponentError
@@ -20,7 +20,7 @@ from xfcost.torch_models.build import Modules, SubLayerModel
 from xfcost.torch_models.probing.compare import Readings, compared, example, readings
 from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.probing.reading import Reading
-from xfcost.torch_models.probing.small import made_small
+from xfcost.torch_models.probing.small import Small, made_small
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.recurrent import RecurrentLayer
 
@@ -35,14 +35,14 @@ def probed(architecture: Architecture, ledger: Ledger, say: Callable[[str], None
     sizes: dict[str, str] = {}
     known: dict[str, list[ProbedRow]] = {}
     for part, *_ in architecture.parts():
-        found, size = _probed_part(part, known, say)
+        found, size = probed_part(part, known, say)
         rows += [msgspec.structs.replace(row, path=f"{part.path}.{row.path}") for row in found]
         sizes |= {part.path: size} if size else {}
     rows += [_left_out(row, "a table, which reads no token") for row in ledger.rows if row.path.startswith("shared.")]
     return msgspec.structs.replace(ledger, probe=Probe(rows=tuple(rows), sizes=sizes))
 
 
-def _probed_part(
+def probed_part(
     part: Part, known: dict[str, list[ProbedRow]], say: Callable[[str], None]
 ) -> tuple[list[ProbedRow], str]:
     """The rows of a part, by their own names, and how it was made small; with the reason where it can't be probed."""
@@ -57,7 +57,7 @@ def _probed_part(
             alike = repr((small.component, small.places, part.residual))
             if alike not in known:
                 say(f"probing {part.path} …")
-                known[alike] = list(_rows(part._replace(component=small.component), small.places))
+                known[alike] = list(_rows(part, small))
             return known[alike], small.text
     return [_left_out(row, reason) for row in _operations(part)], ""
 
@@ -87,10 +87,11 @@ def _operations(part: Part) -> list[Operation]:
     )
 
 
-def _rows(part: Part, places: tuple[Place, Place]) -> Iterator[ProbedRow]:
-    parts = [part._replace(place=place) for place in places]
-    small, large = (_readings(one) for one in parts)
-    yield from compared(part.component, (_operations(parts[0]), _operations(parts[1])), Readings(small, large), places)
+def _rows(part: Part, small: Small) -> Iterator[ProbedRow]:
+    parts = [part._replace(component=small.component, place=place) for place in small.places]
+    seen = Readings(*(_readings(one) for one in parts))
+    rows = (_operations(parts[0]), _operations(parts[1]))
+    yield from compared(small.component, rows, seen, small.places, small.cut)
 
 
 def _readings(part: Part) -> dict[str, Reading]:

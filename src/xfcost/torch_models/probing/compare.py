@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Component, Place
 from xfcost.formulas.layer import Embed, Enter, Head
-from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.operation import Operation
 from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.torch_models.probing.hints import Hints, hints_for
 from xfcost.torch_models.probing.reading import Reading, kind_of_rows
@@ -18,6 +18,7 @@ from xfcost.torch_models.probing.rows import probe_rows
 from xfcost.torch_models.tracing.rows import row_path
 
 Pair = tuple[Place, Place]
+_CUT_OFF: Final = "no grid that is small enough has room for the component's pattern"
 
 
 class Readings(NamedTuple):
@@ -55,13 +56,22 @@ def readings(module: nn.Module, inputs: tuple[Any, ...], component: Component, p
 
 
 def compared(
-    component: Component, rows: tuple[Sequence[Operation], Sequence[Operation]], seen: Readings, places: Pair
+    component: Component,
+    rows: tuple[Sequence[Operation], Sequence[Operation]],
+    seen: Readings,
+    places: Pair,
+    cut: frozenset[str] = frozenset(),
 ) -> Iterator[ProbedRow]:
-    """Every row beside what its leaf was seen to read, or the reason why nothing was."""
+    """Every row beside what its leaf was seen to read, or the reason why nothing was.
+
+    Of the rows `cut`, the places may cut off what they read; where they do, no row that mixes tokens can be judged.
+    """
     hints = hints_for(component)
+    cut_off = any(one.path in cut and one.reads_tokens != other.reads_tokens for one, other in zip(*rows, strict=True))
     tokens = tuple(place.grid.total for place in places)
     for small, large in zip(*rows, strict=True):
         reason = _reason(component, hints, small, large, seen)
+        reason = _CUT_OFF if cut_off and small.mixes else reason
         if reason:
             declared = Mixes(
                 mixing=small.mixing,

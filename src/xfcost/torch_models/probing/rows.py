@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from xfcost.torch_models.probing.calls import Call, tensors
 from xfcost.torch_models.probing.prepared import prepared
 from xfcost.torch_models.probing.reading import Reading
-from xfcost.torch_models.probing.run import LabelledRun
+from xfcost.torch_models.probing.run import Beforehand, LabelledRun
 
 # What every number that an operation makes is multiplied by, about: no two are then equal.
 APART: Final = 1e-3
@@ -63,7 +63,7 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
     )
     others: dict[str, list[Call]] = {}
     _watch(module, second, lambda name, call: others.setdefault(name, []).append(call), lambda answer: answer)
-    run = LabelledRun(tensors(first), positional, states, apart, rounding, noise, paired=paired)
+    run = LabelledRun(tensors(first), Beforehand(positional, states, apart, rounding, paired), noise)
     turns = dict.fromkeys(others, 0)
 
     def look(name: str, call: Call) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,23 +15,23 @@ from xfcost.torch_models.probing.operands import NOWHERE, Changed, Operand, Seen
 from xfcost.torch_models.probing.reading import Reading
 
 
+class Beforehand(NamedTuple):
+    """What is known of a module beforehand: `probe_rows` says what each is."""
+
+    positional: frozenset[str] = frozenset()
+    states: frozenset[str] = frozenset()
+    apart: int = 0
+    rounding: float = 0
+    paired: bool = False
+
+
 class LabelledRun:
     """Looks at the calls of a module's leaves, in the order in which they come."""
 
-    def __init__(
-        self,
-        inputs: list[Tensor],
-        positional: frozenset[str],
-        states: frozenset[str],
-        apart: int,
-        rounding: float,
-        noise: torch.Generator,
-        *,
-        paired: bool = False,
-    ) -> None:
-        self.positional, self.states, self.apart = positional, states, apart
-        self.rounding, self.noise = rounding, noise
-        self.tokens = (max if paired else sum)(tensor.shape[1] for tensor in inputs)
+    def __init__(self, inputs: list[Tensor], beforehand: Beforehand, noise: torch.Generator) -> None:
+        self.positional, self.states, self.apart = beforehand.positional, beforehand.states, beforehand.apart
+        self.rounding, self.noise = beforehand.rounding, noise
+        self.tokens = (max if beforehand.paired else sum)(tensor.shape[1] for tensor in inputs)
         self.places, self.known = Places(self.tokens), Known()
         self._read: dict[str, dict[tuple[object, int], tuple[set[int], set[int], set[int]]]] = {}
         self._keys: dict[str, int] = {}
@@ -45,7 +46,7 @@ class LabelledRun:
         for tensor in inputs:
             numbers = np.array([self.known.number(Label(token + n, token + n)) for n in range(tensor.shape[1])])
             self.known.remember("", tensor, np.broadcast_to(numbers[None, :, None], tensor.shape))
-            token += 0 if paired else tensor.shape[1]
+            token += 0 if beforehand.paired else tensor.shape[1]
 
     @property
     def names(self) -> list[str]:

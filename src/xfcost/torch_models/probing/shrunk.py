@@ -6,7 +6,6 @@ width of the place. Which form suits is found by trying: `shrunk_forms` lists th
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple, TypeVar
 
@@ -17,7 +16,7 @@ from xfcost.formulas.lettering import letter_of
 from xfcost.ledger.errors import ComponentError
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
-Class = Literal["length", "heads", "rank", "rounds", "experts", "width", "head width"]
+Class = Literal["length", "heads", "rank", "rounds", "experts", "width", "head width", "dilation"]
 
 # What the number of a letter counts; numbers of one class are made smaller together.
 CLASSES: Final[dict[str, Class]] = (
@@ -25,11 +24,13 @@ CLASSES: Final[dict[str, Class]] = (
     | {"h": "heads", "k": "rank", "r": "rounds", "E": "experts"}
     | {"d": "width", "dₖ": "head width"}
 )
-# Fields that no letter stands for, and which are lengths all the same.
-LENGTHS: Final = frozenset({"shift", "window", "pooled"})
+# Fields that no letter stands for.
+UNLETTERED: Final[dict[str, Class]] = {
+    "shift": "length", "window": "length", "pooled": "length", "dilation": "dilation",
+}  # fmt: skip
 # The largest number that is kept of a class in the smallest form.
 LARGEST: Final[dict[Class, int]] = {
-    "heads": 3, "rank": 8, "rounds": 2, "experts": 8, "width": 32, "head width": 16,
+    "heads": 3, "rank": 8, "rounds": 2, "experts": 8, "width": 32, "head width": 16, "dilation": 2,
 }  # fmt: skip
 # Of lengths, on so many axes. A window of 3×3 is neither 2·3 nor 3 tokens; one of 2×2 could be 2 + 2 or 2·2.
 LARGEST_LENGTH: Final = {1: 4, 2: 3, 3: 2}
@@ -86,7 +87,7 @@ def shrunk(component: Component, form: Form | None, ratio: float, axes: int) -> 
             values = _rule(kind, form, len(set(values)))(values, largest * form.raised)
         smaller |= {
             # a kernel or a stride of 1 would be none
-            number.field: halved(number.value, largest) if value == 1 and number.field[-1] not in LENGTHS else value
+            number.field: halved(number.value, largest) if value == 1 and _has_form(number) else value
             for number, value in zip(mine, values, strict=True)
         }
     changes = [
@@ -95,6 +96,11 @@ def shrunk(component: Component, form: Form | None, ratio: float, axes: int) -> 
         if smaller[number.field] != number.value
     ]
     return replaced(component, smaller), changes
+
+
+def _has_form(number: Number) -> bool:
+    """Would it be lost at 1? A shift of 1 is one."""
+    return number.kind == "length" and number.field[-1] not in UNLETTERED
 
 
 def _rule(kind: Class, form: Form, different: int) -> Rule:
@@ -149,7 +155,7 @@ def _numbers(struct: msgspec.Struct) -> Iterator[Number]:
             yield from (Number((name, *one.field), one.value, one.kind) for one in _numbers(value))
             continue
         letter = letter_of(type(struct), name, listed=isinstance(value, list))
-        kind = "length" if name in LENGTHS else CLASSES.get((letter and letter.name) or "")
+        kind = CLASSES.get((letter and letter.name) or "", UNLETTERED.get(name))
         values = enumerate(value) if isinstance(value, list) else [(None, value)]
         for at, one in values:
             if kind and isinstance(one, int) and not isinstance(one, bool) and one:

@@ -39,6 +39,8 @@ class Small(NamedTuple):
     places: tuple[Place, Place]
     text: str
     """What was made smaller."""
+    cut: frozenset[str] = frozenset()
+    """Rows of which the two grids cut off what they read."""
 
 
 class _Standing(NamedTuple):
@@ -72,7 +74,7 @@ def made_small(component: Component, place: Place) -> Small:
             small = Small(one, found.places, _text(found.places, changes))
             if found.roomy:
                 return small
-            cramped = cramped or small
+            cramped = cramped or small._replace(cut=_cut(given, place))
             break
     if cramped is None:
         raise ComponentError("kind", f"it can stand at no place of at most {MOST_TOKENS} tokens")
@@ -84,7 +86,6 @@ class _Standing(NamedTuple):
 
     place: Place
     rows: list[Operation]
-
     whole: int
     """Sides that are multiples of it are not padded."""
 
@@ -135,6 +136,21 @@ def _standing(component: Component, place: Place) -> _Standing | None:
         return None
 
 
+def _cut(component: Component, place: Place) -> frozenset[str]:
+    """Local rows that read as many tokens where the grid is twice as long: a smaller grid can only cut them off.
+
+    One that is declared local, and reads more there too, is declared wrongly.
+    """
+    twice = msgspec.structs.replace(place, grid=Grid(tuple(2 * side for side in place.grid.sides), place.grid.extra))
+    longer = _standing(component, twice)
+    rows = longer.rows if longer else component.operations(place)
+    return frozenset(
+        row.path
+        for row, other in zip(component.operations(place), rows, strict=True)
+        if row.mixing == "local" and row.reads_tokens == other.reads_tokens
+    )
+
+
 def _has_room(small: _Standing, large: _Standing, alone: frozenset[str]) -> bool:
     """Do the rows that read a fixed number of tokens read as many at both places, several, and not half of the smaller?
 
@@ -149,7 +165,7 @@ def _has_room(small: _Standing, large: _Standing, alone: frozenset[str]) -> bool
 
 
 def _not_growing(small: _Standing, large: _Standing) -> int:
-    """How many rows read as many things at both places although they are global? A number of landmarks does not grow."""
+    """How many global rows read as many things at both places, or one alone? Landmarks need not grow."""
     return sum(
         one.mixing == "global" and not 1 < (one.reads_tokens or 0) < (other.reads_tokens or 0)
         for one, other in zip(small.rows, large.rows, strict=False)
