@@ -6,6 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from xfcost.formulas.component import Component, Place
 from xfcost.formulas.features import RandomFeatures
@@ -14,6 +17,7 @@ from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.probe import ProbedRow
+from xfcost.mechanisms.basic import Basic
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.global_local import GlobalLocal
@@ -27,6 +31,7 @@ from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
 from xfcost.torch_models.probing import small as small_module
 from xfcost.torch_models.probing.account import probed_part
+from xfcost.torch_models.probing.rows import probe_rows
 from xfcost.torch_models.probing.small import made_small
 
 
@@ -66,7 +71,7 @@ def named(value: object) -> str | None:
         # strides in a list
         (Pooling(heads=1, kv_stride=[1, 8, 8]), place(8, 56, 56, dim=96), {"kv_stride": [1, 2, 2], "kv_size": 3}),
         # a window of several keys
-        (WindowPooling(heads=1, window=56, kv_stride=4), place(56, 56, dim=96), {"window": 6, "kv_stride": 2}),
+        (WindowPooling(heads=1, window=56, kv_stride=4), place(56, 56, dim=96), {"window": 4, "kv_stride": 2}),
         (GlobalLocal(heads=12, radius=84), place(4096, extra=230), {"radius": 4}),
     ],
     ids=named,
@@ -91,7 +96,7 @@ def test_what_a_number_becomes_is_told() -> None:
         (Nystrom(heads=12), place(784), 8),
         (GlobalLocal(heads=12, radius=84), place(4096, extra=230), 5),
         (Window(heads=4, size=7), place(56, 56), 3),
-        (WindowPooling(heads=1, window=56, kv_stride=4), place(56, 56, dim=96), 6),
+        (WindowPooling(heads=1, window=56, kv_stride=4), place(56, 56, dim=96), 4),
     ],
     ids=named,
 )
@@ -150,6 +155,8 @@ def test_a_row_declared_local_that_reads_all_is_found_global(monkeypatch: pytest
         (PoolingAttention(count=1, heads=4, residual="none"), place(784, out_dim=512)),
         # the memory's tokens are the stream's
         (Context(), place(64, memory=Grid((64,)))),
+        # its second convolution stands behind a stride
+        (Basic(stride=2), place(56, 56, dim=64, out_dim=128)),
         # alone, it starts from zeros
         (Lstm(hidden=768, start="encoder"), place(50, memory=Grid((50,)))),
     ],
@@ -159,6 +166,26 @@ def test_what_was_a_false_difference_agrees(component: Component, at: Place) -> 
     rows = rows_of(component, at)
     assert {path: (row.declared, row.found) for path, row in rows.items() if row.agrees is False} == {}
     assert any(row.agrees for row in rows.values())
+
+
+class MaxPool(nn.Module):
+    """The maximum of 3×3 of S×S tokens, every second one: (B, N, D) -> (B, M, D)."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.side = side
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x_BDYX = x_BND.transpose(1, 2).unflatten(2, (self.side, self.side))
+        return F.max_pool2d(x_BDYX, 3, 2, 1).flatten(2).transpose(1, 2)
+
+
+@pytest.mark.parametrize("side", [6, 7])
+def test_the_channels_of_a_maximum_read_a_kernel_together(side: int) -> None:
+    """No single channel of so few need be seen to take each of the nine."""
+    found = probe_rows(nn.Sequential(MaxPool(side)), (torch.zeros(1, side * side, 24),))
+    assert found["0"].places == 9
+    assert found["0"].apiece == 8
 
 
 def test_a_shifted_memory_is_not_probed() -> None:

@@ -19,11 +19,10 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 Class = Literal["length", "heads", "rank", "rounds", "experts", "width", "head width", "dilation"]
 
 # What the number of a letter counts; numbers of one class are made smaller together.
-CLASSES: Final[dict[str, Class]] = (
-    dict.fromkeys("WwblcmgR", "length")
-    | {"h": "heads", "k": "rank", "r": "rounds", "E": "experts"}
-    | {"d": "width", "dₖ": "head width"}
-)
+CLASSES: Final[dict[str, Class]] = {
+    "W": "length", "w": "length", "b": "length", "l": "length", "c": "length", "m": "length", "g": "length",
+    "R": "length", "h": "heads", "k": "rank", "r": "rounds", "E": "experts", "d": "width", "dₖ": "head width",
+}  # fmt: skip
 # Fields that no letter stands for.
 UNLETTERED: Final[dict[str, Class]] = {
     "shift": "length", "window": "length", "pooled": "length", "dilation": "dilation",
@@ -35,7 +34,7 @@ LARGEST: Final[dict[Class, int]] = {
 # Of lengths, on so many axes. A window of 3×3 is neither 2·3 nor 3 tokens; one of 2×2 could be 2 + 2 or 2·2.
 LARGEST_LENGTH: Final = {1: 4, 2: 3, 3: 2}
 # The largest numbers are raised by these, one after the other, where nothing stands.
-RAISED: Final = (1, 2, 4, 8)
+RAISED: Final = (1, 1.5, 2, 4, 8)
 
 
 class Number(NamedTuple):
@@ -54,7 +53,7 @@ Rule = Callable[[list[int], int], list[int]]
 class Form(NamedTuple):
     """By which rules numbers become smaller."""
 
-    raised: int
+    raised: float
     """So many times the largest numbers may be larger."""
     lengths: Rule
     widths_by_place: bool
@@ -84,7 +83,7 @@ def shrunk(component: Component, form: Form | None, ratio: float, axes: int) -> 
         if kind == "width" and form.widths_by_place:
             values = [max(round(value * ratio), 1) for value in values]
         else:
-            values = _rule(kind, form, len(set(values)))(values, largest * form.raised)
+            values = _rule(kind, form, len(set(values)))(values, int(largest * form.raised))
         smaller |= {
             # a kernel or a stride of 1 would be none
             number.field: halved(number.value, largest) if value == 1 and _has_form(number) else value
@@ -130,7 +129,7 @@ def _stands(component: Component, place: Place) -> bool:
 
 def replaced(struct: _Struct, values: dict[tuple[str, ...], int]) -> _Struct:
     """The struct with other numbers at these fields."""
-    found = {}
+    found: dict[str, object] = {}
     for name in struct.__struct_fields__:
         value = getattr(struct, name)
         inside = {field[1:]: number for field, number in values.items() if field[0] == name}

@@ -43,18 +43,6 @@ class Small(NamedTuple):
     """Rows of which the two grids cut off what they read."""
 
 
-class _Standing(NamedTuple):
-    """A component's rows at a place where it can stand."""
-
-    place: Place
-    rows: list[Operation]
-
-    @property
-    def padded(self) -> bool:
-        """Does it pad its tokens?"""
-        return any(row.moved for row in self.rows if row.path == "pad")
-
-
 def made_small(component: Component, place: Place) -> Small:
     """The component, made small, and two places where nothing of its pattern is cut off.
 
@@ -177,7 +165,9 @@ def _sides(component: Component, axes: int) -> Iterator[int]:
     axes = min(axes, 3)
     lengths = sorted({*lengths_of(component), 1}, reverse=True)
     reach = lengths[0] * getattr(component, "dilation", 1)
-    least = max(LEAST[axes], max(3 * reach, 2 * sum(lengths[:2])) if axes == 1 else max(reach, sum(lengths[:2])))
+    least = {1: max(3 * reach, 2 * sum(lengths[:2])), 2: max(reach, sum(lengths[:2])), 3: reach + 1}[axes]
+    stride = getattr(component, "stride", 1)
+    least = max(LEAST[axes], least) * (stride if isinstance(stride, int) else 1)  # what is behind a stride has room too
     for side in range(least, int(MOST_TOKENS ** (1 / axes)) + 1):
         if side <= 2 * least or any(side % length == 0 or side % (length + 1) == 0 for length in lengths[:-1]):
             yield side
