@@ -1,4 +1,4 @@
-"""The rival: a bare script that imports fvcore and counts a plain torch ViT-S/8 at 224."""
+"""The baseline: a bare script that imports fvcore and counts a plain torch ViT-S/8 at 224."""
 
 import logging
 

@@ -1,11 +1,11 @@
-"""What a process grows by on the CPU, predicted before anything is allocated and measured: the table of one machine.
+"""Memory growth of a process on the CPU, predicted and measured: the table of one machine.
 
 Usage: python benchmarks/memory.py [preset …]
 
-Each preset, a forward or a step of training (AdamW) of 1 or 8 samples, float32, has a process of its own. Measured is
-the high-water mark of the resident set (VmHWM) over four passes after building the model, less what was resident after
-the imports, the prediction and a warm-up of each kernel at a tiny size. What is predicted to take more than 2 GiB at
-worst, or to need more than 40 GMACs, isn't run, and is left out. Linux alone tells a high-water mark.
+A process runs each preset: a forward pass or a training step (AdamW) with 1 or 8 samples, float32. The measured growth
+is the high-water mark of the resident set (VmHWM) over four passes after building the model, minus the resident set
+after imports, prediction and a warm-up of each kernel at a tiny size. Cases above 2 GiB (the high end of the
+prediction) or 40 GMACs are left out. Only Linux has a high-water mark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xfcost.spec.load import expanded
 
 TOLERANCE = 0.15
 CASES = [("forward", 1), ("forward", 8), ("train", 1), ("train", 8)]
-# Of each family one or two, from the small to what fits.
+# One or two of each family.
 # fmt: off
 PRESETS = [
     "vit-ti32", "deit-s", "cait-xs36", "vit-s32-384", "swin-t", "swinv2-s-w8-256", "modules-pcpvt-b", "pvt-v2-b2",
@@ -39,12 +39,13 @@ from torch import nn
 
 from xfcost.counting.forward import count
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.process import of_forward, of_training
+from xfcost.torch_models.memory.process import forward_memory, training_memory
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
-preset, mode, batch, most, longest = json.loads(sys.argv[1])
+preset, mode, batch, max_bytes, max_macs = json.loads(sys.argv[1])
 PASSES = 4
 
 
@@ -62,43 +63,43 @@ def warm_up():
     torch.randn(300, 300) @ torch.randn(300, 300)
 
 
-at = place(load(preset), Run(batch=batch, mode=mode))
-macs = count(at).total("macs") * (3 if mode == "train" else 1)
-found = of_training(at, "adamw") if mode == "train" else of_forward(at)
-told = {"predicted": found.predicted, "low": found.low, "high": found.high, "measured": None}
-if found.high <= most and macs <= longest:
+architecture = place(load(preset), Run(batch=batch, mode=mode))
+macs = count(architecture).total("macs") * (3 if mode == "train" else 1)
+prediction = training_memory(architecture, "adamw") if mode == "train" else forward_memory(architecture)
+result = {"predicted": prediction.predicted, "low": prediction.low, "high": prediction.high, "measured": None}
+if prediction.high <= max_bytes and macs <= max_macs:
     warm_up()
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again from here
     before = resident("VmRSS")
-    live = build(at, "cpu")
+    live = build(architecture, "cpu")
     call = Stepping(live, "adamw", lists=False) if mode == "train" else lambda: live.model(*live.inputs)
     with torch.set_grad_enabled(mode == "train"):
         for _ in range(PASSES):
             call()
-    told["measured"] = resident("VmHWM") - before
-print(json.dumps(told))
+    result["measured"] = resident("VmHWM") - before
+print(json.dumps(result))
 """
-MOST_BYTES, MOST_MACS = 2 * 2**30, 40 * 10**9
+MAX_BYTES, MAX_MACS = 2 * 2**30, 40 * 10**9
 
 
 def measured(preset: str, mode: str, batch: int) -> dict[str, int | None]:
-    """Bytes predicted, low, high and measured, by a process of its own; measured is None where it wasn't run."""
-    asked = json.dumps([preset, mode, batch, MOST_BYTES, MOST_MACS])
-    done = subprocess.run([sys.executable, "-c", MEASURE, asked], check=False, capture_output=True, text=True)
+    """Predicted, low, high and measured bytes of a separate process; measured is None if the case is left out."""
+    arguments = json.dumps([preset, mode, batch, MAX_BYTES, MAX_MACS])
+    done = subprocess.run([sys.executable, "-c", MEASURE, arguments], check=False, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{preset}, {mode}, batch {batch}: {done.stderr}")
-    told: dict[str, int | None] = json.loads(done.stdout.splitlines()[-1])
-    return told
+    result: dict[str, int | None] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
-def summary(mode: str, told: list[dict[str, int]]) -> str:
-    """How many lie within the tolerance, and within their interval."""
-    near = sum(abs(one["predicted"] / one["measured"] - 1) <= TOLERANCE for one in told)
-    inside = sum(one["low"] <= one["measured"] <= one["high"] for one in told)
-    under = sum(one["measured"] <= one["high"] for one in told)
+def summary(mode: str, results: list[dict[str, int]]) -> str:
+    """How many are within the tolerance, and within their interval."""
+    near = sum(abs(result["predicted"] / result["measured"] - 1) <= TOLERANCE for result in results)
+    inside = sum(result["low"] <= result["measured"] <= result["high"] for result in results)
+    under = sum(result["measured"] <= result["high"] for result in results)
     return (
-        f"{mode}: {near} of {len(told)} predicted within {TOLERANCE:.0%}; {inside} within their interval, "
+        f"{mode}: {near} of {len(results)} predicted within {TOLERANCE:.0%}; {inside} within their interval, "
         f"{under} not above its high end"
     )
 
@@ -109,18 +110,20 @@ def main() -> None:
     print(f"Python {platform.python_version()}, {platform.libc_ver()[1]}, {platform.machine()}.\n")
     print("| preset | mode | batch | predicted, MB | interval | measured | predicted / measured |")
     print("|---|---|---|---|---|---|---|", flush=True)
-    kept: dict[str, list[dict[str, int]]] = {"forward": [], "train": []}
+    results: dict[str, list[dict[str, int]]] = {"forward": [], "train": []}
     for preset in presets:
         for mode, batch in CASES:
-            one = measured(preset, mode, batch)
-            if one["measured"] is None:
+            result = measured(preset, mode, batch)
+            if result["measured"] is None:
                 continue
-            kept[mode].append({name: int(number or 0) for name, number in one.items()})
-            predicted, low, high, found = ((one[name] or 0) / 1e6 for name in ("predicted", "low", "high", "measured"))
-            cells = [preset, mode, str(batch), f"{predicted:.0f}", f"{low:.0f} to {high:.0f}", f"{found:.0f}"]
-            print("| " + " | ".join([*cells, f"{predicted / found:.2f}"]) + " |", flush=True)
-    for mode, told in kept.items():
-        print("\n" + summary(mode, told))
+            results[mode].append({name: int(number or 0) for name, number in result.items()})
+            predicted, low, high, growth = (
+                (result[name] or 0) / 1e6 for name in ("predicted", "low", "high", "measured")
+            )
+            cells = [preset, mode, str(batch), f"{predicted:.0f}", f"{low:.0f} to {high:.0f}", f"{growth:.0f}"]
+            print("| " + " | ".join([*cells, f"{predicted / growth:.2f}"]) + " |", flush=True)
+    for mode, of_mode in results.items():
+        print("\n" + summary(mode, of_mode))
 
 
 if __name__ == "__main__":

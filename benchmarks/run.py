@@ -1,6 +1,6 @@
-"""Whole processes in turns, as ratios to a bare fvcore script, in one run: the table of docs/benchmarks.md.
+"""Times of whole processes as ratios to a bare fvcore script: the table of docs/benchmarks.md.
 
-Usage: python benchmarks/run.py [turns]
+Usage: python benchmarks/run.py [rounds]
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-TURNS = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 7
 BARE = [str(HERE / "bare_fvcore.py")]
 OURS = {
     "`xfcost analyze vit --no-trace`": ["-m", "xfcost", "analyze", "vit", "--no-trace"],
@@ -36,13 +36,13 @@ def seconds(arguments: list[str]) -> float:
 def main() -> None:
     """Print the table."""
     times: dict[str, list[float]] = {name: [] for name in ("bare", *OURS)}
-    for _ in range(TURNS):
+    for _ in range(ROUNDS):
         times["bare"].append(seconds(BARE))
         for name, arguments in OURS.items():
             times[name].append(seconds(arguments))
     bare = statistics.median(times["bare"])
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, medians of {TURNS} turns.\n")
-    print("| command | of the bare script's time | that is |\n|---|---|---|")
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, medians of {ROUNDS} runs.\n")
+    print("| command | ratio to the bare script | as a fraction |\n|---|---|---|")
     print(f"| bare script: import fvcore, count a torch ViT | 1 | {bare:.2f} s |")
     for name in OURS:
         ratio = statistics.median(times[name]) / bare

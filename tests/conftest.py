@@ -9,6 +9,8 @@ import os
 
 import pytest
 
+from slow_tests import thinned
+
 # read by torch as it is imported, here and in the commands that tests run
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -29,5 +31,6 @@ def in_tier(item: pytest.Item, tier: str) -> bool:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.getoption("--tier")
+    thinned(items)
     config.hook.pytest_deselected(items=[item for item in items if not in_tier(item, tier)])
     items[:] = [item for item in items if in_tier(item, tier)]

@@ -6,13 +6,15 @@ import re
 
 from xfcost.formulas.component import Component, Place, SubLayer
 from xfcost.formulas.orders import orders
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 
 
 def orders_at(component: Component, place: Place) -> dict[str, str]:
     """Row -> order; of a sub-layer, with what joins the stream where it changes its shape."""
     component, place = component.in_letters(place)
-    return orders(wrapped(component, "none", place) if isinstance(component, SubLayer) else component.operations(place))
+    return orders(
+        residual_rows(component, "none", place) if isinstance(component, SubLayer) else component.operations(place)
+    )
 
 
 def exponent(order: str) -> float:

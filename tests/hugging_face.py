@@ -10,10 +10,12 @@ import torch
 
 from test_against_transformers import transformers
 from xfcost.counting.forward import count
-from xfcost.importing import Imported, imported
+from xfcost.importing import ImportedSpec, import_config
 from xfcost.ledger.ledger import Ledger
+from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Architecture, Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 CONFIGS = Path(__file__).parent / "data" / "configs"
 OWN = Run()  # the spec's own size
@@ -28,9 +30,9 @@ def write(folder: Path, values: dict[str, Any]) -> Path:
     return path
 
 
-def placed(path: Path, run: Run = OWN, architecture: str | None = None) -> tuple[Imported, Architecture]:
+def placed(path: Path, run: Run = OWN, architecture: str | None = None) -> tuple[ImportedSpec, Architecture]:
     """The spec that the config makes, written to a file beside it and loaded as a user's."""
-    spec = imported(path, architecture)
+    spec = import_config(path, architecture)
     file = path.with_suffix(".yaml")
     file.write_text(spec.text)
     return spec, place(load(str(file)), run)

@@ -17,7 +17,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 
 def place_for(component: SubLayer, grid: Grid, *, fused: bool = False, dim: int | None = None) -> Place:
@@ -55,7 +56,7 @@ def examples(*, fused: tuple[bool, ...] = (False, True)) -> Iterator[tuple[Mixer
 def answers(component: SubLayer, place: Place) -> int:
     """How many tokens its module gives: those that leave, or the extra ones where it changes those alone."""
     grid = component.out(place)[0]
-    return grid.extra if component.extra_alone else grid.total
+    return grid.extra if component.special_tokens_only else grid.total
 
 
 def spec_of(component: Mixer) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import Live, build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)

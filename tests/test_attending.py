@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from whole_probe import probe
 from xfcost.counting.forward import count
-from xfcost.formulas.additive import Additive, Maxout, Sum
+from xfcost.formulas.additive_attention import Additive, Maxout, Sum
 from xfcost.formulas.component import Place
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.layers.token import Token
@@ -21,7 +21,8 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.lstm import Lstm
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -162,17 +163,21 @@ def test_the_whole_model_runs_and_its_decoder_sees_no_later_word() -> None:
 @pytest.mark.parametrize(
     ("component", "changes", "expected"),
     [
-        (SEARCH, {"memory": None}, "attend: it reads an encoder's output, and there is no `encoder:` here"),
-        (SEARCH, {"memory_dim": 7}, "start: half of the encoder's width is its backward direction, and 7 is odd"),
+        (SEARCH, {"memory": None}, "attend: reads an encoder's output, and the spec has no `encoder:`"),
+        (SEARCH, {"memory_dim": 7}, "start: the encoder's backward half needs an even width, got 7"),
         (
             Gru(attend=Additive(hidden=3), bidirectional=True),
             {},
-            "bidirectional: every step asks with the state before",
+            "bidirectional: every step attends with the state before",
         ),
-        (Gru(attend=Additive(hidden=3), start="encoder"), {}, "start: a layer that attends starts from what it reads"),
-        (Gru(attend=Additive(hidden=3), readout=Sum()), {}, "hidden: with a `readout` the stage's width is not"),
-        (Gru(readout=Sum()), {}, "readout: it needs what is attended to; give `attend`"),
-        (Gru(start="mean"), {}, "start: it needs what is attended to; give `attend`"),
+        (
+            Gru(attend=Additive(hidden=3), start="encoder"),
+            {},
+            "start: with `attend`, expected zeros, backwards or mean",
+        ),
+        (Gru(attend=Additive(hidden=3), readout=Sum()), {}, "hidden: with a `readout`, give the state's width"),
+        (Gru(readout=Sum()), {}, "readout: needs attention over the encoder; give `attend`"),
+        (Gru(start="mean"), {}, "start: needs attention over the encoder; give `attend`"),
     ],
 )
 def test_what_can_not_attend_is_refused(component: Recurrent, changes: dict[str, Any], expected: str) -> None:

@@ -22,7 +22,8 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.relative import Relative
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 BATCH = 2

@@ -12,7 +12,8 @@ import pytest
 from helpers import xf
 from xfcost.counting.forward import count
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 LAYERS, HEADS = 48, 16

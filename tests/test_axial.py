@@ -22,7 +22,8 @@ from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.axial import Axial
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 GRID = """\
@@ -139,12 +140,12 @@ def test_scores_are_n_sqrt_n_and_not_n_squared():
 @pytest.mark.parametrize(
     ("component", "spot", "field", "text"),
     [
-        (Axial(axis="row", heads=1), at((5,)), "kind", "the 5 tokens here are no grid of 2 or 3 axes; lay a sequence"),
-        (Axial(axis="all", heads=1), at((2, 2), 1), "kind", "1 extra token"),
-        (Axial(axis="depth", heads=1), at((4, 5)), "axis", r"20 \(4×5\) tokens here; it could be 'row' or 'column'"),
+        (Axial(axis="row", heads=1), at((5,)), "kind", "the 5 tokens are not a grid of 2 or 3 axes; lay a sequence"),
+        (Axial(axis="all", heads=1), at((2, 2), 1), "kind", "expected no special tokens, got 1"),
+        (Axial(axis="depth", heads=1), at((4, 5)), "axis", r"20 \(4×5\) tokens; it could be 'row' or 'column'"),
         (Axial(axis="row", heads=4), at((4, 5)), "heads", "4 does not divide the width 6"),
         (Fold(), at((197,)), "kind", r"197 tokens make no grid between 1:1 and 2:1; .* 196 \(14×14\) or 198 \(11×18\)"),
-        (Fold(), at((4, 5)), "kind", "on a grid already"),
+        (Fold(), at((4, 5)), "kind", "tokens are a grid already"),
     ],
 )
 def test_places_that_can_not_be(component, spot, field, text):

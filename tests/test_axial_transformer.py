@@ -15,7 +15,8 @@ from xfcost.layers.shift import Shift
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
@@ -148,10 +149,10 @@ MEMORY = {"memory": Grid((2, 3)), "memory_dim": 2}
 @pytest.mark.parametrize(
     ("component", "spot", "field", "text"),
     [
-        (Shift(axis="column"), at(5), "axis", "'column' is no axis of the 5 tokens here; it could be 'row'"),
-        (Shift(axis="row"), at(2, 2, extra=1), "axis", "1 extra token"),
-        (Context(shift="depth"), at(2, 3, **MEMORY), "shift", "'depth' is no axis"),
-        (Context(), at(2, 3), "kind", "there is no `encoder:` here"),
+        (Shift(axis="column"), at(5), "axis", "'column' is not an axis of the 5 tokens; it could be 'row'"),
+        (Shift(axis="row"), at(2, 2, extra=1), "axis", "expected no special tokens, got 1"),
+        (Context(shift="depth"), at(2, 3, **MEMORY), "shift", "'depth' is not an axis"),
+        (Context(), at(2, 3), "kind", "the spec has no `encoder:`"),
         (Context(), at(3, 2, **MEMORY), "kind", r"encoder gives 6 \(2×3\) tokens of width 2, here are 6 \(3×2\)"),
         (Context(), at(2, 3, **MEMORY | {"memory_dim": 4}), "kind", "of width 4, here are .* of width 2"),
         (AxisPosition(), at(5), "kind", "needs a 2-D grid .* not 5; lay a sequence out"),

@@ -19,16 +19,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from xfcost.counting.forward import count
-from xfcost.importing import imported
+from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec import schema
-from xfcost.spec.explain import explained
+from xfcost.spec.allowed_folders import allow_outside
+from xfcost.spec.error_messages import spec_error
 from xfcost.spec.load import load, preset_files
-from xfcost.spec.outside import allow_outside
+from xfcost.spec.placement import place
 from xfcost.spec.reader import Source, read
+from xfcost.spec.run import Run
 from xfcost.spec.show import texts
-from xfcost.spec.walk import Run, place
 
 TOY = """\
 name: toy
@@ -345,7 +346,7 @@ class TestSuggestions:
         monkeypatch.setattr(schema, "Spec", Nest)
         with pytest.raises(msgspec.ValidationError) as caught:
             msgspec.convert(data, Nest)
-        return str(explained(str(caught.value), data, Source("nest.yaml")))
+        return str(spec_error(str(caught.value), data, Source("nest.yaml")))
 
     @pytest.mark.parametrize(
         ("block", "said"),
@@ -421,7 +422,7 @@ class TestArchitecture:
     def test_windows_and_class_tokens(self, here):
         said = refusal(changed("kind: full", "kind: window"))
         assert said.startswith(
-            "toy.yaml:8 stages[0].block[0].kind: windows tile a grid, and 1 extra token(s) stand outside"
+            "toy.yaml:8 stages[0].block[0].kind: windows tile a grid: expected no special tokens, got 1"
         )
 
     @pytest.mark.parametrize(
@@ -450,7 +451,11 @@ class TestArchitecture:
                 "",
                 "9 head.pool: there is no class token to pool; add {kind: class_token} to `embed`",
             ),
-            ("ratio: 4", "ratio: 0.3", "8 stages[0].block[1].ratio: 0.3·64 is no whole width; give `hidden` instead"),
+            (
+                "ratio: 4",
+                "ratio: 0.3",
+                "8 stages[0].block[1].ratio: 0.3·64 is not a whole width; give `hidden` instead",
+            ),
             ("kind: full", "kind: cross", "8 stages[0].block[0].kind: 'cross' reads an encoder's output"),
             (
                 "kind: position",
@@ -562,8 +567,11 @@ class TestTokens:
     @pytest.mark.parametrize(
         ("tokens", "said"),
         [
-            (787, "no image grid between 1:1 and 2:1 has as many; the nearest that do: 784 (28×28) or 792 (24×33)"),
-            (3, "no image grid between 1:1 and 2:1 has as many; the nearest that do: 2 (1×2) or 4 (2×2)"),
+            (
+                787,
+                "no image grid between 1:1 and 2:1 has as many tokens; the nearest that do: 784 (28×28)",
+            ),
+            (3, "no image grid between 1:1 and 2:1 has as many tokens; the nearest that do: 2 (1×2) or 4 (2×2)"),
             (0, "expected at least 1 token; try --N 1 or --N 784"),
             (-784, "expected at least 1 token; try --N 1 or --N 784"),
             (2**32 + 1, "expected at most 4,294,967,296 tokens (2³²)"),
@@ -636,7 +644,7 @@ class TestSettings:
     def test_all_that_lead_nowhere_are_told_at_once(self):
         given = ("a.b=1", "stages.0.depth=3", "stages.9.depth=2", "x", "a.b=1", "c=1")
         first, *rest = refused("vit-s16", settings=given, error=UsageError).split("\n  ")
-        assert first == "4 things are wrong:"
+        assert first == "4 errors:"
         expected = [
             "--set a.b=1: the spec has no 'a'",
             "--set stages.9.depth=2: stages has items 0",
@@ -882,13 +890,13 @@ stages:
         no = "does not divide the width 64; it could be 1, 2, 4, 8, 16, 32, 64"
         fixed = changed("act: no", "act: relu", self.STAGES)
         assert refusal(fixed).split("\n") == [
-            "3 things are wrong:",
+            "3 errors:",
             "  toy.yaml:9 stages[0].block[0].heads: 5 does not divide the width 64; it could be 1, 2, 4, 8, 16, 32, 64",
             "  toy.yaml:10 stages[0].block[1].ratoi: unknown key 'ratoi'; did you mean 'ratio'?",
             f"  toy.yaml:13 stages[1].block[0].heads: 7 {no}",
         ]
         said = refusal(self.STAGES).split("\n")
-        assert said[0] == "2 things are wrong:"
+        assert said[0] == "2 errors:"
         assert said[2].startswith("  toy.yaml:13 stages[1].block[1].act: got 'no'; ")
 
     def test_two_bad_divisors_of_a_spec_that_converts(self, here):
@@ -911,7 +919,7 @@ stages:
         blocks = "\n".join(f"  - [{{kind: mlp, k{number}: 1}}]" for number in range(100))
         text = "name: x\ninput: {kind: tokens, vocabulary: 9}\nembed: [{kind: token}]\nstages:\n- dim: 8\n  blocks:\n"
         lines = refusal(text + blocks).split("\n")
-        assert (lines[0], len(lines), lines[-1]) == ("100 things are wrong:", 22, "  … and 80 more")
+        assert (lines[0], len(lines), lines[-1]) == ("100 errors:", 22, "  … and 80 more")
         assert lines[1].startswith("  toy.yaml:7 stages[0].blocks[0][0].k0: unknown key 'k0'")
 
 
@@ -925,7 +933,7 @@ class TestOtherFiles:
         Path("toy.yaml").write_text("extends: ./pipe.yaml\n")
         asked = {"name": lambda: load("pipe.yaml"), "extends": lambda: load("toy.yaml")}
         with pytest.raises(SpecError, match=r"pipe\.yaml: is a pipe or a device"):
-            asked.get(by, lambda: imported(Path("pipe.yaml")))()
+            asked.get(by, lambda: import_config(Path("pipe.yaml")))()
 
     @pytest.mark.parametrize("written", ["{outside}", "../secret.yaml", "./link.yaml"])
     def test_a_file_outside_the_folder_is_not_read(self, here, written):

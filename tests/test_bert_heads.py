@@ -18,7 +18,8 @@ from xfcost.layers.masked_language_model import MaskedLanguageModel
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 
@@ -56,7 +57,7 @@ def test_rows_by_hand() -> None:
 
 
 def test_what_can_not_stand_is_refused() -> None:
-    with pytest.raises(ComponentError, match="scores a vocabulary, and the input here has none; use 'classifier'"):
+    with pytest.raises(ComponentError, match="scores a vocabulary, and the input has none; use 'classifier'"):
         MaskedLanguageModel().check(Place(grid=Grid((7,)), dim=4, out_dim=4))
 
 

@@ -23,7 +23,8 @@ from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.mechanisms.full import Full
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import Live
 from xfcost.torch_models.mechanisms.block_sparse import BlockSparseAttention
 
@@ -130,11 +131,11 @@ def test_padding_is_told() -> None:
 
 def test_there_is_no_causal_form() -> None:
     message = "no causal form: the first and the last block read all tokens, and all read them; write causal: false"
-    for component in (BlockSparse(heads=2, causal=True), BlockSparse(heads=2).in_stream(decoder=True)):
+    for component in (BlockSparse(heads=2, causal=True), BlockSparse(heads=2).with_stream_defaults(decoder=True)):
         with pytest.raises(ComponentError, match=message) as refused:
             component.check(at(900))
         assert refused.value.field == "causal"
-    BlockSparse(heads=2, causal=False).in_stream(decoder=True).check(at(900))
+    BlockSparse(heads=2, causal=False).with_stream_defaults(decoder=True).check(at(900))
 
 
 # Beside transformers ─────────────────────────────────────────────────────────────────────────────────────────────────

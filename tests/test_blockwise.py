@@ -106,9 +106,9 @@ def test_padding_is_counted_and_told() -> None:
 @pytest.mark.parametrize(
     ("component", "grid", "field", "words"),
     [
-        (Blockwise(heads=1, block=2, above=1), Grid((4, 4)), "above", "given by `before` and `after`"),
-        (Blockwise(heads=1, block=[2, 2], after=1), Grid((4, 4)), "after", "given by `above`, `below` and `beside`"),
-        (Blockwise(heads=1, block=[2, 2]), Grid((16,)), "block", "the tokens here are 16; give"),
+        (Blockwise(heads=1, block=2, above=1), Grid((4, 4)), "above", "set by `before` and `after`"),
+        (Blockwise(heads=1, block=[2, 2], after=1), Grid((4, 4)), "after", "set by `above`, `below` and `beside`"),
+        (Blockwise(heads=1, block=[2, 2]), Grid((16,)), "block", "the tokens are 16; give"),
         (Blockwise(heads=1, block=[2, 2]), Grid((4, 4), 1), "block", r"16 \(4×4\) \+ 1"),
         (Blockwise(heads=1, block=2, after=1, causal=True), Grid((4,)), "after", "never read"),
         (Blockwise(heads=1, block=[2, 2], below=1, causal=True), Grid((4, 4)), "below", "never read"),

@@ -11,7 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 DIM, LAYERS = 24, 2
 

@@ -14,7 +14,7 @@ from cases.base import Case
 from growth import orders_at
 from test_every_mechanism import example, joined, make, probed
 from xfcost.formulas.component import Mixer, Place
-from xfcost.formulas.receptive import read_at_all, read_once, read_twice
+from xfcost.formulas.receptive_field import pairs_of_one_kernel, pairs_of_two_kernels, tokens_read
 from xfcost.formulas.rows import elementwise, linear
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -125,10 +125,10 @@ def test_receptive_fields_in_closed_form(stride):
     for side in range(1, 30):
         outputs = range(0, side, stride)
         windows = [{place for place in (at - 1, at, at + 1) if 0 <= place < side} for at in outputs]
-        assert read_once(side, stride) == sum(map(len, windows))
-        assert read_at_all(side, stride) == len(set().union(*windows))
+        assert pairs_of_one_kernel(side, stride) == sum(map(len, windows))
+        assert tokens_read(side, stride) == len(set().union(*windows))
         near = [set().union(*windows[max(0, at - 1) : at + 2]) for at in range(len(windows))]
-        assert read_twice(side, stride) == sum(map(len, near))
+        assert pairs_of_two_kernels(side, stride) == sum(map(len, near))
 
 
 # What is refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,11 +137,11 @@ def test_receptive_fields_in_closed_form(stride):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"width": 3, "expansion": 4}, "expansion: stands beside `width`"),
+        ({"width": 3, "expansion": 4}, "expansion: means the same as `width`"),
         ({"expansion": 5}, "expansion: 5 does not divide the stage's width 12; it could be 1, 2, 3, 4, 6"),
         ({"width": 6, "groups": 4}, "groups: 4 does not divide the inner width 6; it could be 1, 2, 3, 6"),
         ({"width": 6, "group_width": 4}, "group_width: 4 does not divide the inner width 6; it could be 1, 2, 3, 6"),
-        ({"width": 6, "groups": 2, "group_width": 3}, "group_width: stands beside `groups`"),
+        ({"width": 6, "groups": 2, "group_width": 3}, "group_width: means the same as `groups`"),
         ({"squeeze": 0.01}, "squeeze: 0.01 of the width 12 is no channel at all; try 0.25"),
     ],
 )
@@ -153,7 +153,7 @@ def test_what_can_not_be_is_refused(options, message):
 
 @pytest.mark.parametrize("component", [Bottleneck(), Basic()])
 def test_extra_tokens_have_no_neighbours(component):
-    with pytest.raises(ComponentError, match="1 extra token"):
+    with pytest.raises(ComponentError, match="expected no special tokens, got 1"):
         component.check(Place(grid=Grid((4, 4), 1), dim=12, out_dim=12))
 
 
@@ -261,7 +261,7 @@ class Shorter(Anywhere, frozen=True, kw_only=True, tag="shorter"):
 
 def test_what_stands_in_place_of_the_3x3_must_leave_the_shortcut_s_grid():
     Bottleneck(stride=2, spatial=Shorter()).check(spot((4, 4), 12))
-    with pytest.raises(ComponentError, match="leaves 1×2 positions where the shortcut leaves 2×2"):
+    with pytest.raises(ComponentError, match="leaves 1×2 positions, and the shortcut 2×2"):
         Bottleneck(stride=2, spatial=Shorter()).check(spot((3, 4), 12))
 
 

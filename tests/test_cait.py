@@ -25,9 +25,12 @@ from xfcost.mechanisms.full import Full
 from xfcost.report.costs import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, Modules, SubLayerModel, build
+from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.sublayer import SubLayerModel
 
 # A plain CaiT ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -253,7 +256,7 @@ def test_the_class_stage_by_hand() -> None:
 )
 def test_the_grid_s_tokens_pass_by_as_they_are(component: Any, extra: int, residual: Any) -> None:
     spot = Place(grid=Grid((3, 4), extra), dim=6, out_dim=6)
-    model = SubLayerModel(Part("it", component, spot, residual), Modules({})).double().eval()
+    model = SubLayerModel(Part("it", component, spot, residual), ModuleMaker({})).double().eval()
     x = torch.randn(2, 12 + extra, 6, dtype=torch.float64)
     with torch.no_grad():
         found = model(x)
@@ -283,7 +286,7 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
     assert kept[1] == ["stages.0.block.0.scores", "stages.1.block.0.attention"]
     for ledger in (eager, fused):
         assert any(
-            "a fused kernel has no place for them: this attention runs eager" in note for note in ledger.metadata.notes
+            "which no fused kernel does: this attention always runs eager" in note for note in ledger.metadata.notes
         )
     assert memory_text(fused).plain.startswith("attention matrices, float32, and float32 statistics where fused")
     assert memory_text(eager).plain.startswith("attention matrices, float32")
@@ -295,12 +298,12 @@ def test_asked_for_fused_talking_heads_run_eager_and_say_so(tmp_path: Path) -> N
 def test_where_no_class_token_stands_they_are_refused(tmp_path: Path) -> None:
     spot = Place(grid=Grid((4,)), dim=4, out_dim=4)
     for component, field in ((ClassAttention(heads=2), "kind"), (Mlp(tokens="class_token"), "tokens")):
-        with pytest.raises(ComponentError, match="there is no class token here") as refused:
+        with pytest.raises(ComponentError, match="there is no class token") as refused:
             component.check(spot)
         assert refused.value.field == field
     stages = cait_spec()["stages"]
     stages[1].pop("enter")
-    with pytest.raises(SpecError, match=r"stages\[1\]\.block\[0\]\.kind: there is no class token here; put"):
+    with pytest.raises(SpecError, match=r"stages\[1\]\.block\[0\]\.kind: there is no class token; add"):
         placed(tmp_path, cait_spec(stages=stages))
 
 
@@ -308,11 +311,11 @@ def test_causal_and_reversible_are_refused(tmp_path: Path) -> None:
     spot = Place(grid=Grid((4,), 1), dim=4, out_dim=4)
     with pytest.raises(ComponentError, match="the class token reads every token"):
         ClassAttention(heads=2, causal=True).check(spot)
-    with pytest.raises(ComponentError, match="gives later tokens a weight too"):
+    with pytest.raises(ComponentError, match="gives later tokens a weight"):
         Full(heads=2, causal=True, talking_heads=True).check(spot)
     stages = cait_spec()["stages"]
     stages[1]["residual"] = {"form": "reversible"}
-    with pytest.raises(SpecError, match="'class_attention' changes the class token alone; a reversible block adds"):
+    with pytest.raises(SpecError, match="'class_attention' changes the class token alone; reversible blocks add"):
         placed(tmp_path, cait_spec(stages=stages))
 
 

@@ -433,6 +433,11 @@ class TestRefusals:
         assert "there is no such device here" in refused("analyze", "vit", "--device", "cuda")
 
 
+def heed_interrupts() -> None:
+    """SIGINT as a terminal starts a process with it: a test run in the background ignores it, and so would a child."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class TestTerminal:
     def test_no_colour_in_a_pipe(self):
         assert not ESCAPE.search(xf("analyze", "vit", "--no-trace").stdout)
@@ -463,7 +468,13 @@ class TestTerminal:
     @pytest.mark.skipif(os.name != "posix", reason="SIGINT to a process")
     def test_ctrl_c_ends_without_a_traceback(self):
         words = words_of("analyze", "gpt3")
-        running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        running = subprocess.Popen(
+            words,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            preexec_fn=heed_interrupts,  # noqa: PLW1509
+        )
         running.stderr.readline()  # "tracing GPT-3 175B …"
         while running.poll() is None:  # as fast as they can be sent, from the first until the process has ended
             running.send_signal(signal.SIGINT)
@@ -489,7 +500,13 @@ with cleaned_up_on_interrupt(lambda: os.unlink(begun)), cleaned_up_on_interrupt(
     while True:
         pass
 """
-        done = subprocess.run([sys.executable, "-c", program], env=environment(), timeout=60, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment(),
+            timeout=60,
+            check=False,
+            preexec_fn=heed_interrupts,
+        )
         assert done.returncode == 130
         assert not begun.exists()
 

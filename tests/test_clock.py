@@ -11,7 +11,8 @@ from torch import nn
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import DeviceError
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import Live, build
 from xfcost.torch_models.memory.peak import check_addressable, check_room, peak_bytes
 from xfcost.torch_models.timing.clock import check_device, time_model, time_rows

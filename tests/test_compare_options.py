@@ -15,9 +15,9 @@ import xfcost
 from strategies import as_yaml
 from xfcost.cli import command
 from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.overtaking import MOST_PAIRED
+from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.formulas.traffic import plain, tiled
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.report.compare import report
 from xfcost.report.export import comparison_text
 
@@ -115,7 +115,9 @@ def test_every_option_is_held_here() -> None:
 def test_traffic_of_all_systems_beside_each_other_and_below(specs: list[Path]) -> None:
     # A text of 8 tokens, 2 heads of 4·k: 2 cores of (8, 8, 4·k) in float32; 1 KiB is 256 numbers.
     expected = {
-        f"Text {k}": (4 * plain(Core(2, 8, 8, 4 * k)), 4 * tiled(Core(2, 8, 8, 4 * k), 256)) for k in (1, 2, 3, 4, 5, 6)
+        f"Text {k}": tuple(4 * elements for elements in (plain(core), tiled(core, 256)))
+        for k in (1, 2, 3, 4, 5, 6)
+        for core in [AttentionCore(2, 8, 8, 4 * k)]
     }
     for systems in (2, 6):
         comparison = xfcost.compare(*specs[:systems], memory_level="1KiB")

@@ -8,7 +8,8 @@ from xfcost.counting.forward import count
 from xfcost.mechanisms.window import Window
 from xfcost.spec.kinds import converted
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 
 def test_growth_of_two_streams_scales_each_by_its_own_length():

@@ -16,7 +16,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.mechanisms.full import Full
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 
 def at(tokens: int, dim: int = 6) -> Place:
@@ -37,7 +38,7 @@ def total(component: Compressed | Full, spot: Place, quantity: str) -> int:
 def test_blocks_by_hand():
     # 7 tokens, blocks of 3 that end at 0, 3 and 6: two zeros stand before the first token.
     component, grid = Compressed(heads=1, causal=True), Grid((7,))
-    assert (component.made(grid), component.padding(grid), component.first_end(grid)) == (3, 2, 0)
+    assert (component.compressed_keys(grid), component.padding(grid), component.first_end(grid)) == (3, 2, 0)
     # A token reads up to the last end, and weighs it by its own query.
     listed = [list(component.reads(grid, token)) for token in range(7)]
     assert listed == [[0], [0, 1], [0, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 1, 2, 3, 5], [0, 1, 2, 3, 4, 5, 6]]
@@ -65,7 +66,7 @@ def test_the_first_tokens_read_the_null_key_alone():
 def test_a_longer_kernel_overlaps_its_neighbours():
     # Kernel 5, stride 2 on 6 tokens: blocks end at 1, 3, 5 and begin three tokens before the one before's end.
     component, grid = Compressed(heads=2, compression=2, kernel=5, null_key=False), Grid((6,))
-    assert (component.made(grid), component.padding(grid)) == (3, 3)
+    assert (component.compressed_keys(grid), component.padding(grid)) == (3, 3)
     module = make(Case(component, place_for(component, grid)))
     compress = probe(
         torch.nn.Sequential(module.pad, module.compress), (torch.zeros(1, 2, 6, 6),), tokens=(1, 2), out_tokens=(1, 2)
@@ -134,11 +135,11 @@ def test_every_power_of_two_in_the_common_family(power):
         (
             Compressed(heads=1, compression=4, kernel=3),
             "kernel",
-            "3 tokens at every 4 tokens leave some",
+            "3 tokens every 4 tokens leave tokens unread",
         ),
         (Compressed(heads=1, groups=4), "groups", "4 does not divide the 6 channels; it could be 1, 2, 3, 6"),
-        (Compressed(heads=1, groups=2, function="mean"), "groups", "'mean' has no channels to group"),
-        (Compressed(heads=1, causal=True, null_key=False), "null_key", "would have no key to read"),
+        (Compressed(heads=1, groups=2, function="mean"), "groups", "'mean' has no channel groups"),
+        (Compressed(heads=1, causal=True, null_key=False), "null_key", "the first tokens read the null key alone"),
         (Compressed(heads=4), "heads", "4 does not divide the width 6"),
     ],
 )

@@ -22,8 +22,10 @@ from xfcost.ledger.errors import ComponentError, SpecError, UsageError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.conv_module import ConvModule
+from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, input_for, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 
@@ -101,7 +103,7 @@ def test_an_even_kernel_reaches_further_back() -> None:
 
 @pytest.mark.parametrize("where", [spot(4, 4), spot(5, extra=1)], ids=str)
 def test_the_module_stands_on_a_sequence_alone(where: Place) -> None:
-    with pytest.raises(ComponentError, match=r"convolves along a sequence, and .* stand here; fold an axis") as refused:
+    with pytest.raises(ComponentError, match=r"convolves along a sequence, got .* tokens; fold an axis") as refused:
         ConvModule().check(where)
     assert refused.value.field == "kind"
 
@@ -127,9 +129,9 @@ def test_folding_an_axis_is_a_view_of_rows() -> None:
 
 
 def test_what_can_not_be_folded_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ComponentError, match="the 7 tokens here are a sequence already; leave it out"):
+    with pytest.raises(ComponentError, match="the 7 tokens are a sequence already; leave it out"):
         FoldAxis().check(spot(7))
-    with pytest.raises(ComponentError, match=r"1 extra token\(s\) stand outside it"):
+    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
         FoldAxis().check(spot(3, 4, extra=1))
     with pytest.raises(SpecError, match="the width is 24 here and nothing in `embed` brings it to 8"):
         # (23 - 3)//2 + 1 = 11 and then 5 rows of (15 - 3)//2 + 1 = 7 and then 3 columns, 8 wide
@@ -183,7 +185,7 @@ def test_its_own_n_costs_what_its_own_frames_do() -> None:
 def test_frames_can_be_given_too() -> None:
     assert counted("conformer-s", size=(2000, 80)).metadata.grid_tokens == 499
     with pytest.raises(UsageError, match="keeps one side of its image, folded into the width; give --N"):
-        input_for(load("conformer-s"), Run(), (1, 1))
+        image_size_for_grid(load("conformer-s"), Run(), (1, 1))
     with pytest.raises(UsageError, match="expected at least 1 token"):
         counted("conformer-s", tokens=(0,))
 

@@ -24,7 +24,8 @@ from xfcost.mechanisms.bytenet import ByteNet
 from xfcost.mechanisms.conv import Conv
 from xfcost.mechanisms.lstm import Lstm
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -69,9 +70,9 @@ def test_a_causal_one_writes_its_zeros() -> None:
     rows = rows_of(Conv(size=4, dilation=3, causal=True), spot(10))
     assert rows["pad"].moved == (10 + 9) * 6
     assert "pad" not in rows_of(Conv(size=1, causal=True), spot(10))
-    assert Conv().in_stream(decoder=True).causality == "exact"
-    assert Conv().in_stream(decoder=False).causality == "none"
-    assert Conv(causal=False).in_stream(decoder=True).causality == "none"
+    assert Conv().with_stream_defaults(decoder=True).causality == "exact"
+    assert Conv().with_stream_defaults(decoder=False).causality == "none"
+    assert Conv(causal=False).with_stream_defaults(decoder=True).causality == "none"
 
 
 def test_a_bytenet_block_by_hand() -> None:
@@ -127,9 +128,9 @@ def test_outputs_are_torch_nn_conv1d_s(causal: bool, dilation: int) -> None:
 @pytest.mark.parametrize(
     ("component", "where", "expected"),
     [
-        (Conv(size=4), spot(9), "size: 4 is even, and a kernel stands around its middle; try 3 or 5, or causal: true"),
+        (Conv(size=4), spot(9), "size: 4 is even, and the kernel is centred; try 3 or 5, or causal: true"),
         (Conv(causal=True), spot(3, 3), r"causal: tokens of a grid (9 (3×3)) have no order; write causal: false"),
-        (Conv(), spot(9, extra=1), "kind: a kernel slides over a grid, and 1 extra token(s) stand outside it here"),
+        (Conv(), spot(9, extra=1), "kind: a kernel slides over a grid: expected no special tokens, got 1"),
         (Conv(form="depthwise", act="glu"), spot(9), "act: a gate halves the width, and a depthwise convolution"),
         (ByteNet(), spot(9, dim=7), "kind: 'bytenet' works at half the width, and 7 is odd"),
     ],

@@ -37,10 +37,12 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Modules, SubLayerModel, build
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.sublayer import SubLayerModel
 
 NORMS: tuple[NormKind, ...] = ("layer_norm", "rms_norm", "batch_norm", "group_norm", "affine")
 # Per element, and learned vectors: as docs/how-it-counts.md prints them.
@@ -391,7 +393,7 @@ def kernels(draw: st.DrawFn) -> tuple[Conv, tuple[int, ...]]:
 def test_entering_gives_back_what_leaves(case: tuple[Conv, tuple[int, ...]]) -> None:
     component, sides = case
     leaving = component.out(spot(Grid(sides)))[0].sides
-    entering = component.entering(leaving)
+    entering = component.input_sides(leaving)
     assert stands(component, Grid(entering))
     assert component.out(spot(Grid(entering)))[0].sides == leaving
 
@@ -404,10 +406,10 @@ def test_what_no_input_gives_is_refused(case: tuple[Conv, tuple[int, ...]]) -> N
     least = component.out(spot(Grid((1,) * len(wanted))))[0].sides
     if any(side < few for side, few in zip(wanted, least, strict=True)):
         with pytest.raises(ComponentError, match="no input gives a grid of") as refused:
-            component.entering(wanted)
+            component.input_sides(wanted)
         assert refused.value.field == "padding"
     else:
-        assert component.out(spot(Grid(component.entering(wanted))))[0].sides == wanted
+        assert component.out(spot(Grid(component.input_sides(wanted))))[0].sides == wanted
 
 
 def stem(door: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -476,7 +478,7 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple
     ("component", "grid", "field", "message"),
     [
         (Conv(size=5, padding=0), Grid((4, 4)), "size", "a kernel of 5×5 with padding 0×0 does not fit the grid 4×4"),
-        (Conv(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid, and 1 extra token"),
+        (Conv(size=3), Grid((4, 4), 1), "kind", "a kernel slides over a grid: expected no special tokens, got 1"),
         (Conv(size=3, groups=3), Grid((4, 4)), "groups", "3 does not divide the width 4"),
         (Conv(size=3, groups=4, channels=6), Grid((4, 4)), "groups", "4 does not divide the channels 6"),
         (Conv(size=[3, 3]), Grid((4,)), "size", r"expected one number, or 1 for the grid 4; got \[3, 3\]"),
@@ -484,7 +486,7 @@ def test_a_note_stands_where_positions_go_into_no_output(case: tuple[Conv, tuple
         (Conv(size=3, padding=[1, 1, 1]), Grid((4, 4)), "padding", "expected one number, or 2"),
         (Pool(size=3, padding=2), Grid((8, 8)), "padding", "expected at most half the kernel 3×3"),
         (Pool(size=9, stride=1, padding=0), Grid((8, 8)), "size", "does not fit the grid 8×8"),
-        (Pool(), Grid((8, 8), 2), "kind", r"2 extra token\(s\) stand outside it"),
+        (Pool(), Grid((8, 8), 2), "kind", r"expected no special tokens, got 2"),
         (Pool(size=3, stride=1, form="mean"), Grid((2, 3, 4)), "size", "3 is larger than a side of the volume 2×3×4"),
     ],
     ids=str,
@@ -575,7 +577,7 @@ def test_no_norm_is_no_row() -> None:
 
 def sublayer(component: Any, where: Place, residual: Residual | str) -> SubLayerModel:
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", component, where, residual), Modules({})).double().eval()  # type: ignore[arg-type]
+    model = SubLayerModel(Part("it", component, where, residual), ModuleMaker({})).double().eval()  # type: ignore[arg-type]
     return stirred(model).requires_grad_(requires_grad=False)  # type: ignore[return-value]
 
 
@@ -620,7 +622,7 @@ def test_scales_stand_where_the_formula_has_them(residual: Residual) -> None:
 
 
 def test_a_layer_scale_starts_at_its_number() -> None:
-    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), Modules({}))
+    model = SubLayerModel(Part("it", Mlp(), spot(Grid((3,))), Residual(layer_scale=1e-3)), ModuleMaker({}))
     assert model.residual_layer_scale is not None
     assert torch.equal(model.residual_layer_scale.weight, torch.full((DIM,), 1e-3))
 

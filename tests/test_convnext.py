@@ -17,7 +17,8 @@ from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.convnext import ConvNext
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 
@@ -46,9 +47,9 @@ def test_a_kernel_of_one_position_mixes_nothing() -> None:
 @pytest.mark.parametrize(
     ("component", "spot", "message"),
     [
-        (ConvNext(size=6), SPOT, "6 is even, and a kernel stands around its middle; try 5 or 7"),
-        (ConvNext(ratio=0.25), SPOT, r"0.25·10 is no whole width; give `hidden` instead"),
-        (ConvNext(), Place(grid=Grid((3, 4), 1), dim=10, out_dim=10), "1 extra token"),
+        (ConvNext(size=6), SPOT, "6 is even, and the kernel is centred; try 5 or 7"),
+        (ConvNext(ratio=0.25), SPOT, r"0.25·10 is not a whole width; give `hidden` instead"),
+        (ConvNext(), Place(grid=Grid((3, 4), 1), dim=10, out_dim=10), "expected no special tokens, got 1"),
     ],
 )
 def test_blocks_that_can_not_stand_are_refused(component: ConvNext, spot: Place, message: str) -> None:

@@ -17,7 +17,8 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.forward import count
 from xfcost.report.compare import comparison_plain
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 WORDS = {"MACs": "macs", "mixing MACs": "mixing_macs", "attention memory": "attention_bytes"}
 # A range that is named without its end is held at so many N.

@@ -15,11 +15,12 @@ import xfcost
 from strategies import as_yaml
 from xfcost.counting.comparison import CURVES
 from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.crossovers import Crossing, Points, crossings, search
 from xfcost.counting.forward import count
+from xfcost.counting.order_search import Crossing, Points, crossings, search
 from xfcost.report.compare import comparison_plain
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 NAT = """
 name: Neighbours
@@ -228,6 +229,6 @@ def test_every_order_is_that_of_its_points(signs: list[int]) -> None:
         assert before.last < after.first
     assert sum(order.points for order in orders) >= len(points.numbers())
     told = [order for order in orders if order.cheaper is not None]
-    assert [(one.before, one.at) for one in crossings(orders)] == [
+    assert [(one.before, one.after) for one in crossings(orders)] == [
         (before.last, after.first) for before, after in pairwise(told) if before.cheaper != after.cheaper
     ]

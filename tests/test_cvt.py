@@ -20,7 +20,8 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 
@@ -67,7 +68,7 @@ def test_a_query_is_made_of_its_neighbours() -> None:
     keys = probe(module.k, (torch.zeros(1, 21, 6),)).reads
     assert len(keys) == 7
     assert frozenset().union(*keys) == frozenset(range(21))
-    assert list(component.notes(spot)) == ["1 extra token(s) go round the convolutions, and are joined behind them"]
+    assert list(component.notes(spot)) == ["1 special token(s) skip the convolutions, and are concatenated after them"]
     assert list(component.notes(at(4, 5))) == []
 
 
@@ -75,7 +76,7 @@ def test_a_query_is_made_of_its_neighbours() -> None:
     ("component", "field", "text"),
     [
         (ConvAttention(heads=4), "heads", "4 does not divide the width 6"),
-        (ConvAttention(heads=1, size=4), "size", "4 is even, and a kernel stands around its middle; try 3 or 5"),
+        (ConvAttention(heads=1, size=4), "size", "4 is even, and the kernel is centred; try 3 or 5"),
         (ConvAttention(heads=1, kv_stride=3), "kv_stride", "leave some that no key reads; expected at most 2"),
         (ConvAttention(heads=1, causal=True), "causal", "has no causal form: a query and a key are made of"),
     ],

@@ -24,12 +24,13 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import build, takes_cache
+from xfcost.torch_models.build import build
 from xfcost.torch_models.layers.context import ContextLayer, TokenOfMemory
 from xfcost.torch_models.mechanisms.cross import CrossAttention
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.modules import MODULES, optional_arguments
 from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState, set_position
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.recurrent import Attending, RecurrentLayer
@@ -59,11 +60,13 @@ every_step = pytest.mark.parametrize("case", tiered(decodable(), of_case), ids=s
 def test_a_module_takes_a_cache_exactly_where_an_example_decodes(mechanism: type[Mixer]) -> None:
     case = CASES[mechanism]
     expected = any(type(one.component) is mechanism for one in decodable())
-    assert takes_cache(MODULES[mechanism]) == expected, case.component
+    assert ("cache_batch" in optional_arguments(MODULES[mechanism])) == expected, case.component
 
 
-def tables(case: Case) -> dict[str, Table]:
-    return {name: Table(*shape) for name, shape in case.component.tables(case.place).items()}
+def tables(case: Case) -> dict[str, dict[str, Table]]:
+    """The argument `tables` of the case's module, if it takes one."""
+    tables = {name: Table(*shape) for name, shape in case.component.tables(case.place).items()}
+    return {"tables": tables} if "tables" in optional_arguments(MODULES[type(case.component)]) else {}
 
 
 def both(case: Case, device: str = "cpu") -> tuple[nn.Module, nn.Module]:
@@ -72,8 +75,8 @@ def both(case: Case, device: str = "cpu") -> tuple[nn.Module, nn.Module]:
     with torch.device(device):
         shared = tables(case)
         make = MODULES[type(case.component)]
-        whole = make(case.component, case.place, shared).double().eval()
-        step = make(case.component, case.place, shared, BATCH).double().eval()
+        whole = make(case.component, case.place, **shared).double().eval()
+        step = make(case.component, case.place, **shared, cache_batch=BATCH).double().eval()
     step.load_state_dict(whole.state_dict())
     return whole.requires_grad_(requires_grad=False), step.requires_grad_(requires_grad=False)
 
@@ -120,7 +123,7 @@ def test_the_counted_step_is_the_traced_one(case: Case) -> None:
     rows = tuple(batched(row, BATCH) for row in case.component.decoding(case.place))
     with torch.device("meta"):
         make = MODULES[type(case.component)]
-        step = make(case.component, case.place, tables(case), BATCH).eval().requires_grad_(False)
+        step = make(case.component, case.place, **tables(case), cache_batch=BATCH).eval().requires_grad_(False)
         x_B1D = torch.empty(BATCH, 1, case.place.dim)
     set_position(step, case.place.grid.total - 1)
     rows = tuple(msgspec.structs.replace(row, path=f"it.{row.path}") for row in rows)

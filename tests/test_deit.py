@@ -19,7 +19,8 @@ from xfcost.layers.distillation_token import DistillationToken
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 transformers = pytest.importorskip("transformers")
@@ -141,7 +142,7 @@ def test_the_answer_is_the_mean_of_both_tokens_classifiers(tmp_path: Path) -> No
 
 
 def test_tokens_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ComponentError, match="no class token to stand behind"):
+    with pytest.raises(ComponentError, match="no class token; the distillation token follows it"):
         DistillationToken().check(Place(grid=Grid((4,)), dim=4, out_dim=4))
     with pytest.raises(
         ComponentError, match=r"expected \[class_token, distillation_token\], got \[class_token, class_tok"

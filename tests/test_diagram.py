@@ -22,7 +22,7 @@ from xfcost.report.block_figure import diagram_bytes, diagram_figure
 from xfcost.report.style import WORDS
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
-from xfcost.spec.walk import place
+from xfcost.spec.placement import place
 
 VIT_BLOCK = [
     "Input X",

@@ -11,7 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.shared import leaves, recurrence

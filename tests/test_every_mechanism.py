@@ -32,7 +32,7 @@ from tiers import tiered_cases, tiered_examples
 from whole_probe import Probed, kind_of, probe
 from xfcost.counting.forward import batched
 from xfcost.formulas.component import Mixer, Place, Residual, SubLayer, tag_of
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.layers import SUBLAYERS
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.moe import Moe
@@ -49,10 +49,12 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.window import Window
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Modules, SubLayerModel, build
-from xfcost.torch_models.modules import MODULES
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import MODULES, ModuleMaker
+from xfcost.torch_models.sublayer import SubLayerModel
 from xfcost.torch_models.tracing.rows import row_path
 
 PAGES_SMALL = [component for component, _ in examples(fused=(False,))]
@@ -73,7 +75,7 @@ def test_every_mechanism_is_tried(mechanism: type[Mixer]) -> None:
     assert mechanism in MODULES
     case = CASES[mechanism]
     assert {type(component) for component in case.examples} == {mechanism}
-    assert (case.frozen is not None) == mechanism.chooses
+    assert (case.frozen is not None) == mechanism.content_selects_tokens
     assert any(component.reads_memory for component in case.examples) == case.memory
 
 
@@ -202,7 +204,7 @@ def test_pairs_in_closed_form_on_any_grid(mechanism: type[Mixer], data: st.DataO
         assert sum(map(len, listed)) == component.pairs(grid, MEMORY)
     rows = [row for row in component.operations(place) if row.pairs is not None]
     assert all(row.pairs <= row.attention_entries // row.heads for row in rows)
-    if [row.path for row in rows] == ["scores"] and not component.chooses:
+    if [row.path for row in rows] == ["scores"] and not component.content_selects_tokens:
         assert rows[0].pairs == component.pairs(grid, MEMORY)
 
 
@@ -229,12 +231,12 @@ def joined(component: SubLayer, place: Place, batch: int, residual: Residual | s
     """Closed form and trace of `component` inside its residual, row by row."""
     rows = [
         msgspec.structs.replace(batched(row, batch), path=f"it.{row.path}")
-        for row in wrapped(component, residual, place)
+        for row in residual_rows(component, residual, place)
     ]
     counted = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
         model = (
-            Holder(SubLayerModel(Part("it", component, place, residual), Modules({})))
+            Holder(SubLayerModel(Part("it", component, place, residual), ModuleMaker({})))
             .eval()
             .requires_grad_(requires_grad=False)
         )
@@ -342,7 +344,7 @@ def test_the_probed_pattern_is_reads(case: Case) -> None:
 
 @every_eager_case
 def test_what_is_chosen_is_among_what_may_be_read(case: Case) -> None:
-    if not case.component.chooses:
+    if not case.component.content_selects_tokens:
         return
     held = CASES[type(case.component)].frozen(make(case), example(case.place, 1))
     chosen = held.reads
@@ -366,7 +368,7 @@ def test_the_probed_kind_is_the_declared_kind(component: Mixer, *, fused: bool) 
 
 @every_example
 def test_two_blocks_read_what_is_read_by_what_they_read(component: Mixer, tmp_path: Path) -> None:
-    if component.reads_memory or component.chooses or SPEC_DIM % getattr(component, "heads", 1):
+    if component.reads_memory or component.content_selects_tokens or SPEC_DIM % getattr(component, "heads", 1):
         return
     file = tmp_path / "two.yaml"
     file.write_text(as_yaml(spec_of(component)), encoding="utf-8")
@@ -447,7 +449,7 @@ def test_sub_layers_that_are_no_mixers_mix_none(layer: type[SubLayer]) -> None:
     for grid in (Grid((1,)), Grid((7,)), Grid((3, 4), 1)):
         place = place_for(component, grid)
         for residual in ("none", Residual(), Residual(place="post"), Residual(place="res_post")):
-            model = SubLayerModel(Part("it", component, place, residual), Modules({}))
+            model = SubLayerModel(Part("it", component, place, residual), ModuleMaker({}))
             # tokens of one expert share a product, and its size decides how it rounds
             seen = probe(model, example(place, 1), rounding=1e-12 if layer is Moe else 0)
             assert seen.reads == tuple(frozenset({token}) for token in range(grid.total))
@@ -591,7 +593,7 @@ def test_causal_pages_read_no_later_token(component: Mixer) -> None:
 def test_pages_refuse_places_that_can_not_be() -> None:
     with pytest.raises(ComponentError, match="reads an encoder's output"):
         Cross(heads=1).check(Place(grid=Grid((3,)), dim=DIM, out_dim=DIM))
-    with pytest.raises(ComponentError, match="1 extra token"):
+    with pytest.raises(ComponentError, match="expected no special tokens, got 1"):
         Window(heads=1).check(Place(grid=Grid((3, 3), 1), dim=DIM, out_dim=DIM))
     with pytest.raises(ComponentError, match="7 is not below the window's size 7"):
         Window(heads=1, size=7, shift=7).check(Place(grid=Grid((9, 9)), dim=DIM, out_dim=DIM))

@@ -13,15 +13,17 @@ from tiers import tiered_examples
 from xfcost.counting.forward import batched
 from xfcost.counting.training import products_of_input, with_backward_macs
 from xfcost.formulas.component import Joining, Mixer, Place, Residual
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.join import with_backward
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.spec.architecture import Part
-from xfcost.torch_models.build import Live, Modules, SubLayerModel
+from xfcost.torch_models.build import Live
+from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.sublayer import SubLayerModel
 from xfcost.torch_models.tracing.backward import walk
-from xfcost.torch_models.training import by_rows
+from xfcost.torch_models.training import costs_by_row
 
 BATCH = 2
 every_example = pytest.mark.parametrize(
@@ -43,21 +45,21 @@ def awkward(component: Mixer) -> list[Grid]:
 def joined(component: Mixer, place: Place, residual: Joining, *, learned: bool) -> Ledger:
     """Both accounts of the backward pass of `component`; is what comes into it `learned`, or as fixed as pixels?"""
     part = Part("it", component, place, residual)
-    saving = set() if learned else set(products_of_input(part) or ())
+    products = set() if learned else set(products_of_input(part) or ())
     rows = [
         msgspec.structs.replace(
-            with_backward_macs(batched(row, BATCH), saves=row.path in saving), path=f"it.{row.path}"
+            with_backward_macs(batched(row, BATCH), input_gradient=row.path not in products), path=f"it.{row.path}"
         )
-        for row in wrapped(component, residual, place)
+        for row in residual_rows(component, residual, place)
     ]
     ledger = Ledger(metadata=Metadata(name="one", tokens="", grid_tokens=place.grid.tokens), rows=tuple(rows))
     with torch.device("meta"):
-        model = Holder(SubLayerModel(part, Modules({}))).eval()
+        model = Holder(SubLayerModel(part, ModuleMaker({}))).eval()
         inputs = [torch.randn(BATCH, place.grid.total, place.dim, requires_grad=learned)]
         if place.memory:
             inputs.append(torch.randn(BATCH, place.memory.total, place.memory_dim, requires_grad=True))
     live = Live(model, tuple(inputs), {"it": "it"})
-    return with_backward(ledger, *by_rows(live, walk(live.model, live.inputs)))
+    return with_backward(ledger, *costs_by_row(live, walk(live.model, live.inputs)))
 
 
 @every_example

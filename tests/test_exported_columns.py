@@ -22,7 +22,7 @@ from strategies import as_yaml
 from xfcost.counting.gallery import gallery_rows
 from xfcost.counting.sweep import records as sweep_records
 from xfcost.ledger.accounts import Cached, Measured, Traffic, TrainingFigures, WeightsRead
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.metadata import Metadata
@@ -53,7 +53,7 @@ ROW = Operation(
     cache=Cached(10, per_token=11),
     weights_read=WeightsRead(12, at_most=13),
     bound=False,
-    core=Core(1, 2, 3, 4),
+    core=AttentionCore(1, 2, 3, 4),
     traffic=Traffic(plain=14, tiled=15),
     backward_macs=16,
     training=TrainingFigures(saved_macs=17, traced_backward_macs=26, kept_bytes=27),
@@ -606,7 +606,7 @@ def test_points_of_a_plot(image: Path, tmp_path: Path) -> None:
 def test_traced_points_of_a_plot(image: Path) -> None:
     from xfcost.counting.sweep import sweep
     from xfcost.spec.load import load
-    from xfcost.spec.walk import Run
+    from xfcost.spec.run import Run
 
     run = Run(batch=2)
     one = sweep("Image", load(str(image)), run, (4, 9))

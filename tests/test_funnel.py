@@ -12,14 +12,15 @@ from bert import assert_alike, put_joined
 from test_against_transformers import ours_of, put, scrambled, take, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.layers.upsample import Upsample
 from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.funnel import Funnel
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live
 
@@ -78,12 +79,12 @@ def test_a_residual_joins_as_many_tokens_as_go_out() -> None:
     component = Funnel(heads=2, stride=2)
     # pre: the norm sees 8 tokens of 4, the sum 4; post: both see 4
     for where, normed in (("pre", 8), ("post", 4), ("res_post", 4)):
-        rows = {row.path: row for row in wrapped(component, Residual(place=where), spot(8))}
+        rows = {row.path: row for row in residual_rows(component, Residual(place=where), spot(8))}
         assert rows["residual_norm"].flops == normed * 4 * 5
         assert rows["residual_add"].flops == 4 * 4
         assert (rows["residual_pool"].flops, rows["residual_pool"].moved) == (32, 32)
-    assert "residual_pool" not in {row.path for row in wrapped(Funnel(heads=2), Residual(), spot(8))}
-    assert "residual_pool" not in {row.path for row in wrapped(component, "none", spot(8))}
+    assert "residual_pool" not in {row.path for row in residual_rows(Funnel(heads=2), Residual(), spot(8))}
+    assert "residual_pool" not in {row.path for row in residual_rows(component, "none", spot(8))}
 
 
 def test_notes_tell_what_is_left_out_and_what_is_too_short() -> None:
@@ -97,7 +98,7 @@ def test_notes_tell_what_is_left_out_and_what_is_too_short() -> None:
 def test_only_a_sequence_is_pooled(grid: Grid) -> None:
     where = Place(grid=grid, dim=4, out_dim=4)
     Funnel(heads=1).check(where)
-    with pytest.raises(ComponentError, match=r"2 pools a sequence, and .* tokens stand here; use 1") as refused:
+    with pytest.raises(ComponentError, match=r"2 pools a sequence, got .* tokens; use 1") as refused:
         Funnel(heads=1, stride=2).check(where)
     assert refused.value.field == "stride"
 
@@ -279,7 +280,7 @@ def test_upsampling_by_hand() -> None:
 @pytest.mark.parametrize(
     ("component", "where", "field", "message"),
     [
-        (Upsample(factor=4, skip=2), back(4, None), "skip", "2 is no stage before this one"),
+        (Upsample(factor=4, skip=2), back(4, None), "skip", "2 is not an earlier stage"),
         (Upsample(factor=4), back(4, 13, 6), "skip", "stage 1 is 4 wide and this one 6"),
         (Upsample(factor=2), back(4, 13), "factor", "4 tokens 2 times over are fewer .* 13; expected at least 4"),
     ],
@@ -294,5 +295,5 @@ def test_upsampling_refuses_what_can_not_be(component: Upsample, where: Place, f
 def test_a_stage_can_not_read_itself(tmp_path: Path) -> None:
     spec = funnel_spec(16)
     spec["stages"].append(decoder() | {"enter": [{"kind": "upsample", "factor": 4, "skip": 4}]})
-    with pytest.raises(SpecError, match=r"ours\.yaml:\d+ stages\[3\]\.enter\[0\]\.skip: 4 is no stage before this one"):
+    with pytest.raises(SpecError, match=r"ours\.yaml:\d+ stages\[3\]\.enter\[0\]\.skip: 4 is not an earlier stage"):
         ours_of(spec, tmp_path)

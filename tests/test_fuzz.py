@@ -21,7 +21,7 @@ def fuzz() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["fuzz"] = module  # its NamedTuple asks where it stands
+    sys.modules["fuzz"] = module  # its NamedTuple looks up its module
     spec.loader.exec_module(module)
     return module
 
@@ -31,12 +31,12 @@ def test_every_item_is_answered_or_refused(fuzz: ModuleType, kind: str, tmp_path
     """Times are the script's to judge: nothing here depends on the machine's speed."""
     for number in range(_EACH):
         with contextlib.suppress(fuzz.XfcostError):
-            fuzz.TRY[kind](random.Random(f"{kind}:{number}"), tmp_path)  # noqa: S311 - to be made again
+            fuzz.TESTS[kind](random.Random(f"{kind}:{number}"), tmp_path)  # noqa: S311 - reproducible
 
 
 def test_a_finding_is_found(fuzz: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(rng: random.Random, folder: Path) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setitem(fuzz.TRY, "spec", broken)
-    assert fuzz.tried("spec:1", tmp_path).what.startswith("ZeroDivisionError: planted (test_fuzz.py:")
+    monkeypatch.setitem(fuzz.TESTS, "spec", broken)
+    assert fuzz.tried("spec:1", tmp_path).failure.startswith("ZeroDivisionError: planted (test_fuzz.py:")

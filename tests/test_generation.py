@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from xfcost.api import account, analyze, compare
 from xfcost.counting.run_options import make_run
-from xfcost.counting.sums import MOST_EVALUATIONS, summed
+from xfcost.counting.sums import MAX_EVALUATIONS, sum_over_sizes
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
@@ -29,7 +29,7 @@ def test_sums_of_pieces_are_those_of_all_their_terms(
         return sum(a * t**k for k, a in enumerate(powers)), min(t, kink), min(t, kink) * t, -(-t // steps)
 
     last = first + more
-    assert summed(costs, first, last) == tuple(map(sum, zip(*map(costs, range(first, last + 1)), strict=True)))
+    assert sum_over_sizes(costs, first, last) == tuple(map(sum, zip(*map(costs, range(first, last + 1)), strict=True)))
 
 
 def test_polynomials_are_not_walked_through() -> None:
@@ -40,7 +40,7 @@ def test_polynomials_are_not_walked_through() -> None:
         return (3 * t * t + 5,)
 
     n = 10**6
-    assert summed(costs, 1, n) == (3 * n * (n + 1) * (2 * n + 1) // 6 + 5 * n,)
+    assert sum_over_sizes(costs, 1, n) == (3 * n * (n + 1) * (2 * n + 1) // 6 + 5 * n,)
     assert len(asked) < 20
 
 
@@ -62,7 +62,7 @@ def test_sums_of_chunks_and_windows_are_those_of_all_their_terms(
         return padded * padded, sum(a * rest**k for k, a in enumerate(powers)), growing, t * (2 * t - 1).bit_length()
 
     last = first + more
-    assert summed(costs, first, last, {chunk, dilation, window}) == walked(costs, first, last)
+    assert sum_over_sizes(costs, first, last, {chunk, dilation, window}) == walked(costs, first, last)
 
 
 def test_two_thousand_million_tokens_are_summed_exactly() -> None:
@@ -76,18 +76,18 @@ def test_two_thousand_million_tokens_are_summed_exactly() -> None:
 
     m = last // 256
     logarithms = sum(k * (2**k * (2**k + 1) - 2 ** (k - 1) * (2 ** (k - 1) + 1)) // 2 for k in range(1, 32))
-    assert summed(costs, 1, last, {256, 12, 64}) == (256 * m * (m + 1) // 2, logarithms)
-    assert len(asked) < MOST_EVALUATIONS
+    assert sum_over_sizes(costs, 1, last, {256, 12, 64}) == (256 * m * (m + 1) // 2, logarithms)
+    assert len(asked) < MAX_EVALUATIONS
 
 
 def test_what_changes_everywhere_is_given_up() -> None:
     with pytest.raises(UsageError, match="change in too many places"):
-        summed(lambda t: (t * int(str(t)[::-1]),), 1, 2**31)
+        sum_over_sizes(lambda t: (t * int(str(t)[::-1]),), 1, 2**31)
 
 
 def test_any_costs_of_few_tokens_are_summed() -> None:
     costs = lambda t: (hash(str(t)[::-1].zfill(9)) % 97,)  # noqa: E731 - any numbers
-    assert summed(costs, 1, MOST_EVALUATIONS, {3, 7}) == walked(costs, 1, MOST_EVALUATIONS)
+    assert sum_over_sizes(costs, 1, MAX_EVALUATIONS, {3, 7}) == walked(costs, 1, MAX_EVALUATIONS)
 
 
 def work(ledger: Ledger) -> tuple[int, int]:

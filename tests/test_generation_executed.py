@@ -13,11 +13,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from helpers import xf
 from hugging_face import theirs, write
 from xfcost.api import account, analyze
-from xfcost.importing import imported
+from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.options import Logits
 from xfcost.spec.load import load
-from xfcost.spec.walk import Logits, Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 BATCH = 2
@@ -60,7 +62,7 @@ def macs_of_theirs(
 
 def ours(folder: Path, values: dict[str, Any], architecture: str, **run: Any) -> Ledger:
     """The same text, counted and traced."""
-    spec = imported(write(folder, values | {"architectures": [architecture]}))
+    spec = import_config(write(folder, values | {"architectures": [architecture]}))
     file = folder / "ours.yaml"
     file.write_text(spec.text, encoding="utf-8")
     return account(load(str(file)), Run(batch=run.pop("batch", BATCH), mode="generate", **run))

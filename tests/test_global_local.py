@@ -78,7 +78,7 @@ def test_without_global_tokens_it_is_a_band() -> None:
     component = GlobalLocal(heads=2, radius=2, share_projections=False, share_output=False)
     found = rows(component, at(12, 0))
     assert [*found] == ["qkv", "pad", "scale", "scores", "mask", "softmax", "weighted_sum", "out"]
-    assert any(note.startswith("there are no global tokens here") for note in component.notes(at(12, 0)))
+    assert any(note.startswith("no global tokens, only a band") for note in component.notes(at(12, 0)))
 
 
 def test_notes() -> None:

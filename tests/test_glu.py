@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.gated import Gated
+from xfcost.formulas.gated_mlp import GatedMlp
 from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
@@ -46,7 +46,9 @@ def test_a_width_of_8d_over_3_has_the_parameters_and_macs_of_a_plain_network_of_
 
 
 def test_a_width_that_three_does_not_divide_is_refused() -> None:
-    with pytest.raises(ComponentError, match=r"8·512/3 is no whole width; give `hidden`, 1365 or 1366") as refused:
+    with pytest.raises(
+        ComponentError, match=r"8·512/3 is not a whole width; give `hidden`, such as 1365 or 1366"
+    ) as refused:
         Swiglu().check(at(3, 512))
     assert refused.value.field == "hidden"
     Swiglu(hidden=1376).check(at(3, 512))
@@ -61,7 +63,7 @@ def test_a_width_that_three_does_not_divide_is_refused() -> None:
     ],
     ids=["swiglu", "geglu", "geglu_tanh"],
 )
-def test_outputs_are_the_formula_s(component: Gated, act: object) -> None:
+def test_outputs_are_the_formula_s(component: GatedMlp, act: object) -> None:
     torch.manual_seed(0)
     module = MODULES[type(component)](component, at(7, 6)).double()
     x = torch.randn(2, 7, 6, dtype=torch.float64)

@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from test_against_transformers import ours_of, put, scrambled, take, theirs_gpt2, theirs_of, transformers, weights_of
 from xfcost.counting.forward import count
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 # Brown et al. 2020, Table D.1: parameters in millions; Table 2.1: layers, width, heads (XL's as its width has them)

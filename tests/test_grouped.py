@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from strategies import counted_spec
-from xfcost.formulas.buckets import Buckets
 from xfcost.formulas.component import Mixer, Place
+from xfcost.formulas.position_buckets import Buckets
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
@@ -144,15 +144,19 @@ def test_the_shared_table_is_learned_from_every_layer() -> None:
     [
         (Full(heads=8, kv_heads=3), "kv_heads", "8 heads don't divide into 3 groups; it could be 1, 2, 4, 8"),
         (Full(heads=4, kv_heads=8), "kv_heads", "4 heads don't divide into 8 groups; it could be 1, 2, 4"),
-        (Full(heads=8, position="rope"), "position", "a head is 1 wide here; give an even `head_dim`"),
-        (Full(heads=2, position="alibi"), "position", "this is not causal; write causal: true"),
+        (Full(heads=8, position="rope"), "position", "expected an even head width, got 1: give an even `head_dim`"),
+        (Full(heads=2, position="alibi"), "position", "alibi needs causal attention; write causal: true"),
         (Full(heads=2, causal=True, position="alibi", bias=Buckets()), "bias", "leave one of the two out"),
-        (Full(heads=2, bias=Buckets(count=32, distance=8)), "bias", "32 buckets reach further than `distance`, 8"),
-        (Full(heads=4, kv_heads=2, talking_heads=True), "talking_heads", "only heads of their own keys, scaled"),
+        (Full(heads=2, bias=Buckets(count=32, distance=8)), "bias", "32 buckets cover more than `distance`, 8"),
+        (
+            Full(heads=4, kv_heads=2, talking_heads=True),
+            "talking_heads",
+            "talking heads need scaled scores without a bias",
+        ),
         (Full(heads=4, scaled=False, talking_heads=True), "talking_heads", "leave one of the two out"),
         (Sliding(heads=2, window=4, global_tokens=1, position="rope"), "position", "projections of their own"),
         (Sliding(heads=2, window=4, global_tokens=1, kv_heads=1), "kv_heads", "projections of their own"),
-        (Sliding(heads=2, window=4, kv_heads=1), "kv_heads", "only causal windows share keys"),
+        (Sliding(heads=2, window=4, kv_heads=1), "kv_heads", "only causal windows have `kv_heads`"),
     ],
 )
 def test_what_can_not_stand_is_refused(component: Mixer, field: str, message: str) -> None:

@@ -40,7 +40,7 @@ def test_one_vector_without_a_bias() -> None:
 
 
 def test_there_is_no_pooled_vector_to_normalise() -> None:
-    with pytest.raises(ComponentError, match="every token is classified here"):
+    with pytest.raises(ComponentError, match="classifies every token"):
         Classifier(pool="none", norm_after_pool=True).check(SPOT)
 
 

@@ -15,7 +15,8 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.hyena import Hyena
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.hyena import LongConvolution, Spectra
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -120,7 +121,7 @@ def test_twice_as_many_tokens_cost_twice_as_much_and_a_logarithm_more() -> None:
     ("component", "where", "field", "words"),
     [
         (Hyena(features=4), spot(5), "features", "4 is even, .* try 3 or 5"),
-        (Hyena(), spot(3, 3), "kind", "walks along a sequence"),
+        (Hyena(), spot(3, 3), "kind", "needs a sequence without special tokens"),
     ],
 )
 def test_what_it_refuses(component: Hyena, where: Place, field: str, words: str) -> None:

@@ -17,7 +17,8 @@ from xfcost.formulas.component import Place
 from xfcost.layers.shift import Shift
 from xfcost.ledger.grid import Grid
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 
 transformers = pytest.importorskip("transformers")

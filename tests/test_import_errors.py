@@ -13,10 +13,11 @@ import pytest
 
 from hugging_face import CONFIGS, write
 from xfcost.counting.forward import count
-from xfcost.importing import imported
+from xfcost.importing import import_config
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 BERT = {"model_type": "bert", "architectures": ["BertModel"]}
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
@@ -34,20 +35,20 @@ NO_JSON = [
     ('{"model_type": "bert"} {}', "config.json:1:24 is not valid JSON: extra data"),
     ("model_type: bert", "config.json:1:1 is not valid JSON: expecting value"),
     ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "config.json: is nested too deeply"),
-    ('{"vocab_size": 1, "vocab_size": 2}', "vocab_size: the field stands twice (first at line 1); keep one"),
-    ('{"model_type": "bert",\n"x": {"a": 1, "a": 2}}', "config.json:2 x: the key 'a' stands twice in it"),
+    ('{"vocab_size": 1, "vocab_size": 2}', "vocab_size: duplicate field (first at line 1); keep one"),
+    ('{"model_type": "bert",\n"x": {"a": 1, "a": 2}}', "config.json:2 x: duplicate key 'a'"),
     ('{"model_type": "llama",\n"rope_theta": NaN}', "config.json:2 rope_theta: expected a finite number, got nan"),
     ('{"model_type": "llama", "hidden_size": -Infinity}', "hidden_size: expected a finite number, got -inf"),
     ('{"model_type": "llama", "rope_theta": 1e999}', "rope_theta: expected a finite number, got inf"),
     ('{"model_type": "llama", "rope_scaling": {"factor": [NaN]}}', "rope_scaling: expected a finite number, got"),
     ('{"hidden_size": ' + "9" * 10_000 + "}", "hidden_size: a number of 10,000 digits is too large"),
-    ("{}", "has no model_type; expected a config.json of transformers, which names one: bert, "),
+    ("{}", "has no model_type; expected a config.json of transformers with one of bert, "),
     ('{"hidden_size": 768}', "has no model_type"),
     ('{"model_type": 7}', "config.json:1 model_type: expected text, got 7"),
     ('{"model_type": null}', "model_type: expected text, got null"),
     (
         '{"model_type": "lama"}',
-        "model_type: 'lama' is not carried, nor is its architecture (null); a config",
+        "model_type: 'lama' is not supported, nor is its architecture (null); a config",
     ),
     ('{"model_type": "whisper"}', "is another model. Known: bert, roberta"),
 ]
@@ -58,7 +59,7 @@ def test_what_is_no_config_is_refused(text: str, said: str, tmp_path: Path) -> N
     path = tmp_path / "config.json"
     path.write_text(text)
     with pytest.raises(SpecError) as error:
-        imported(path)
+        import_config(path)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -67,7 +68,7 @@ def test_a_comma_too_many_is_told_by_line_and_column(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text('{\n "model_type": "bert",\n}')
     with pytest.raises(SpecError, match=r"config\.json:[23]:\d+ is not valid JSON"):
-        imported(path)
+        import_config(path)
 
 
 # fields -> what is said, the field by its name
@@ -93,15 +94,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (BERT | {"add_cross_attention": True}, "add_cross_attention: expected false, got true"),
     (BERT | {"is_encoder_decoder": True}, "is_encoder_decoder: expected false, got true"),
     (BERT | {"pruned_heads": {"0": [1]}}, "pruned_heads: expected {} or null"),
-    (BERT | {"embedding_size": 128}, "embedding_size: is not known of this family, and 128 could change"),
+    (BERT | {"embedding_size": 128}, "embedding_size: is unknown in this family, and 128 could change"),
     (BERT | {"hidden_sise": 128}, "128 could change what is counted; did you mean 'hidden_size'"),
-    (BERT | {"id2label": ["a"]}, "id2label: expected the names of the classes by their numbers"),
-    (BERT | {"id2label": {}}, "id2label: expected the names of the classes"),
+    (BERT | {"id2label": ["a"]}, "id2label: expected class names by class number"),
+    (BERT | {"id2label": {}}, "id2label: expected class names"),
     (BERT | {"id2label": {"0": "a"}, "num_labels": 3}, "num_labels: expected 1, the names in id2label, got 3"),
     (BERT | {"num_labels": 0}, "num_labels: expected a whole number of at least 1"),
     (BERT | {"architectures": "BertModel"}, "architectures: expected a list of names, got 'BertModel'"),
     (BERT | {"architectures": [7]}, "architectures: expected a list of names, got [7]"),
-    (BERT | {"architectures": ["GPT2Model"]}, "architectures: 'GPT2Model' is not carried; expected one of BertModel, "),
+    (
+        BERT | {"architectures": ["GPT2Model"]},
+        "architectures: 'GPT2Model' is not supported; expected one of BertModel, ",
+    ),
     (
         {"model_type": "bert", "architectures": ["BertForMaskedLM"], "tie_word_embeddings": False},
         "tie_word_embeddings: expected true, got false: untied",
@@ -142,7 +146,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "num_key_value_heads: 32 heads (num_attention_heads) don't divide into 5 groups",
     ),
     (LLAMA | {"num_attention_heads": 30}, "num_attention_heads: 30 heads don't divide the width 4096"),
-    (LLAMA | {"head_dim": 5}, "head_dim: rotary positions turn pairs of columns, and a head is 5 wide"),
+    (LLAMA | {"head_dim": 5}, "head_dim: rotary positions rotate pairs of columns, and a head is 5 wide"),
     (LLAMA | {"hidden_act": "relu"}, "hidden_act: expected a gate of silu or gelu, got 'relu'"),
     (LLAMA | {"rope_theta": 0.5}, "rope_theta: expected a number of at least 1"),
     (LLAMA | {"rope_scaling": "linear"}, "rope_scaling: expected a mapping, got 'linear'"),
@@ -158,7 +162,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "rope_parameters: its partial_rotary_factor: expected 1",
     ),
     (LLAMA | {"partial_rotary_factor": 0.5}, "partial_rotary_factor: expected 1, got 0.5"),
-    (LLAMA | {"num_local_experts": 8}, "num_local_experts: is not known of this family"),
+    (LLAMA | {"num_local_experts": 8}, "num_local_experts: is unknown in this family"),
     (
         {"model_type": "qwen2", "layer_types": ["full_attention"]},
         "layer_types: expected 32 words, one per layer, got 1",
@@ -169,7 +173,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"model_type": "mixtral", "num_experts_per_tok": 9}, "num_experts_per_tok: a token can't use 9 of 8 experts"),
     ({"model_type": "mixtral", "num_experts": 4, "num_local_experts": 8}, "num_experts: is another name of"),
-    ({"model_type": "deepseek_v2"}, "num_experts_per_tok: is missing: how many experts a token uses has no default"),
+    ({"model_type": "deepseek_v2"}, "num_experts_per_tok: is missing: the number of experts per token has no default"),
     ({"model_type": "deepseek_v2", "num_experts_per_tok": 2, "norm_topk_prob": True}, "norm_topk_prob: expected false"),
     ({"model_type": "deepseek_v3", "n_group": 7}, "n_group: 256 experts (n_routed_experts) don't divide into 7 groups"),
     ({"model_type": "deepseek_v3", "topk_group": 9}, "topk_group: 9 of 8 groups (n_group) can't be active"),
@@ -183,14 +187,23 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "mamba2", "n_groups": 7}, "n_groups: doesn't divide the 128 heads (num_heads); it could be 1, 2"),
     ({"model_type": "convnext", "depths": [1]}, "depths: expected 4 items, one per stage (num_stages), got 1"),
     ({"model_type": "resnet", "hidden_act": "gelu"}, "hidden_act: expected relu, got 'gelu'"),
-    ({"model_type": "resnet", "hidden_sizes": [8, 3, 8, 8]}, "hidden_sizes: expected at least 4: a bottleneck is"),
-    ({"model_type": "poolformer", "pool_size": 4}, "pool_size: 4 is even, and a pool stands around its middle"),
+    ({"model_type": "resnet", "hidden_sizes": [8, 3, 8, 8]}, "hidden_sizes: expected at least 4: a bottleneck has"),
+    ({"model_type": "poolformer", "pool_size": 4}, "pool_size: 4 is even, and a pool is centred on its token"),
     ({"model_type": "pvt", "strides": [2, 2, 2, 2]}, "strides: expected patch_sizes, [4, 2, 2, 2], got [2, 2, 2, 2]"),
-    ({"model_type": "pvt", "image_size": 200}, "image_size: expected a multiple of 32, which patches tile, got 200"),
+    (
+        {"model_type": "pvt", "image_size": 200},
+        "image_size: expected a multiple of 32, so that patches tile it, got 200",
+    ),
     ({"model_type": "pvt", "qkv_bias": False}, "qkv_bias: expected true, got false"),
-    ({"model_type": "mamba", "use_bias": True}, "use_bias: expected false, got true: projections with biases"),
+    (
+        {"model_type": "mamba", "use_bias": True},
+        "use_bias: expected false, got true: the grammar has no projections with biases",
+    ),
     ({"model_type": "mamba", "use_conv_bias": False}, "use_conv_bias: expected true, got false"),
-    ({"model_type": "mamba", "intermediate_size": 99}, "intermediate_size: expected inner, which is 1536, got 99"),
+    (
+        {"model_type": "mamba", "intermediate_size": 99},
+        "intermediate_size: expected inner_width, which is 1536, got 99",
+    ),
     ({"model_type": "mamba", "time_step_rank": "many"}, "time_step_rank: expected auto, got 'many'"),
     ({"model_type": "rwkv", "attention_hidden_size": 5}, "attention_hidden_size: expected hidden_size, 4096, got 5"),
     ({"model_type": "vit", "patch_size": 15}, "patch_size: 15 does not divide the image 224×224 (image_size)"),
@@ -201,15 +214,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "swin", "depths": [2, "x"], "num_heads": [3, 6]}, "depths[1]: expected a whole number, got 'x'"),
     ({"model_type": "swin", "num_heads": [5, 6, 12, 24]}, "num_heads: 5 heads don't divide the width 96"),
     ({"model_type": "swin", "window_size": 12}, "window_size: expected at most 7, the side of the last stage's grid"),
-    ({"model_type": "swin", "hidden_size": 96}, "hidden_size: expected last_width, which is 768, got 96"),
+    ({"model_type": "swin", "hidden_size": 96}, "hidden_size: expected final_width, which is 768, got 96"),
     ({"model_type": "swinv2", "use_absolute_embeddings": True}, "use_absolute_embeddings: expected false"),
 ]
 
 
 @pytest.mark.parametrize(("values", "said"), REFUSED, ids=[said.partition(":")[0] for _, said in REFUSED])
-def test_what_can_not_be_carried_is_refused_by_its_name(values: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_unsupported_fields_are_refused_by_name(values: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError) as error:
-        imported(write(tmp_path, values))
+        import_config(write(tmp_path, values))
     assert said in str(error.value)
     assert str(error.value).startswith(f"{tmp_path}/config.json")
 
@@ -221,26 +234,29 @@ def test_the_line_is_the_field_s_own(tmp_path: Path) -> None:
     for field, ignored in (("x", []), ("hidden_size", ["x"])):
         line = next(number for number, text in enumerate(lines, 1) if text.startswith(f'  "{field}"'))
         with pytest.raises(SpecError, match=rf"config\.json:{line} {field}: "):
-            imported(path, ignored=ignored)
+            import_config(path, ignored=ignored)
 
 
-def test_what_changes_nothing_can_be_ignored_and_what_is_carried_can_not(tmp_path: Path) -> None:
+def test_unknown_fields_can_be_ignored_and_supported_ones_can_not(tmp_path: Path) -> None:
     path = write(tmp_path, BERT | {"mood": "good"})
-    spec = imported(path, ignored=["mood"])
-    assert "mood: ignored, as asked for." in spec.text
-    for name, said in (("hidden_size", "is carried, and can't be ignored"), ("moods", "did you mean 'mood'")):
+    spec = import_config(path, ignored=["mood"])
+    assert "mood: ignored (--ignore)." in spec.text
+    for name, said in (
+        ("hidden_size", "changes what is counted and can't be ignored"),
+        ("moods", "did you mean 'mood'"),
+    ):
         with pytest.raises(SpecError, match=said):
-            imported(path, ignored=[name])
+            import_config(path, ignored=[name])
 
 
 # Near names of other models: a config renamed to one would be counted as what it is not.
 @pytest.mark.parametrize("model_type", ["qwen3", "convnextv2", "umt5", "mistral3", "lama"])
 def test_no_other_model_is_proposed_for_a_model_type(model_type: str, tmp_path: Path) -> None:
-    path = write(tmp_path, {"model_type": model_type, "architectures": ["NotCarried"]})
+    path = write(tmp_path, {"model_type": model_type, "architectures": ["NotSupported"]})
     with pytest.raises(SpecError) as error:
-        imported(path)
+        import_config(path)
     assert "did you mean" not in str(error.value)
-    assert f"'{model_type}' is not carried, nor is its architecture ('NotCarried')" in str(error.value)
+    assert f"'{model_type}' is not supported, nor is its architecture ('NotSupported')" in str(error.value)
 
 
 def test_all_fields_that_are_refused_are_said_in_one_run_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -255,7 +271,7 @@ def test_all_fields_that_are_refused_are_said_in_one_run_in_the_order_of_the_fil
  "id2label": []
 }""")
     with pytest.raises(SpecError) as error:
-        imported(path)
+        import_config(path)
     said = [line.partition("config.json:")[2] for line in str(error.value).splitlines()]
     assert [line.partition(": ")[0] for line in said] == [
         "3 rope_theta",
@@ -286,8 +302,8 @@ REMARKED = {
 def test_fields_that_change_nothing_pass_and_what_a_reader_must_know_is_remarked(
     base: dict[str, Any], tmp_path: Path
 ) -> None:
-    plain = imported(write(tmp_path, base))
-    more = imported(write(tmp_path, base | WITHOUT_EFFECT | REMARKED))
+    plain = import_config(write(tmp_path, base))
+    more = import_config(write(tmp_path, base | WITHOUT_EFFECT | REMARKED))
     assert more.data == plain.data
     new = [remark for remark in more.remarks if remark not in plain.remarks]
     assert sorted(remark.partition(":")[0] for remark in new) == sorted(REMARKED)
@@ -298,7 +314,7 @@ def test_an_unknown_model_type_follows_the_architecture_that_it_names(tmp_path: 
     # 1.04e12 parameters, 32.6e9 of them active.
     values = json.loads((Path(__file__).with_name("data") / "kimi_k2.json").read_text(encoding="utf-8"))
     assert values["model_type"] == "kimi_k2"
-    found = imported(write(tmp_path, values))
+    found = import_config(write(tmp_path, values))
     assert found.architecture == "DeepseekV3ForCausalLM"
     assert "no family has the model_type kimi_k2" in found.remarks[0]
     path = tmp_path / "k2.yaml"
@@ -314,25 +330,25 @@ def test_an_unknown_model_type_follows_the_architecture_that_it_names(tmp_path: 
 
 def test_another_architecture_can_be_asked_for_and_none_that_isn_t_known(tmp_path: Path) -> None:
     path = write(tmp_path, BERT)
-    assert imported(path, "BertForMaskedLM").data["head"]["kind"] == "masked_language_model"
+    assert import_config(path, "BertForMaskedLM").data["head"]["kind"] == "masked_language_model"
     with pytest.raises(UsageError, match=r"--architecture BertForMusic: did you mean 'BertFor"):
-        imported(path, "BertForMusic")
+        import_config(path, "BertForMusic")
 
 
 def test_files_that_can_not_be_read(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no such file; `xfcost import` reads a local file and fetches none"):
-        imported(tmp_path / "none.json")
+        import_config(tmp_path / "none.json")
     with pytest.raises(SpecError, match=r"is a directory; expected a config\.json of transformers$"):
-        imported(tmp_path)
+        import_config(tmp_path)
     path = write(tmp_path, BERT)
     with pytest.raises(SpecError, match=rf"is a directory; expected a config.json of transformers: {path}"):
-        imported(tmp_path)
+        import_config(tmp_path)
     path.write_bytes(b'{"model_type": "\xff"}')
     with pytest.raises(SpecError, match="is not UTF-8 text"):
-        imported(path)
+        import_config(path)
     path.write_text(" " * 16_000_001)
     with pytest.raises(SpecError, match="is larger than 16,000,000 bytes; a config is a page of JSON"):
-        imported(path)
+        import_config(path)
 
 
 def command(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -351,7 +367,7 @@ def test_the_command_writes_a_spec_whole_or_not_at_all(tmp_path: Path) -> None:
     done = command(config, "-o", "spec.yaml", folder=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines()[-1] == "Wrote spec.yaml"
-    assert "rotary positions of type llama3 change constants alone" in done.stderr
+    assert "rotary positions of type llama3 change constants only" in done.stderr
     written = spec.read_text()
     assert written == command(config, folder=tmp_path).stdout
     assert load(str(spec)).spec.input.width == 128256

@@ -16,11 +16,11 @@ from msgspec.structs import fields
 from hugging_face import ours, parameters, theirs, write
 from test_against_transformers import transformers
 from test_import_tiny import TINY
-from xfcost.importing.common import ONLY, UNCOUNTED
+from xfcost.importing.common import COST_FREE, SUPPORTED_VALUES
 from xfcost.importing.families import FAMILIES, family_of
 from xfcost.ledger.errors import SpecError
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run
+from xfcost.spec.run import Run
 
 # Fields of ours that transformers keeps elsewhere (in rope_parameters), and a length that is N alone.
 ELSEWHERE = {"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "seq_length", "num_labels"}
@@ -74,15 +74,15 @@ def test_every_field_of_a_config_that_transformers_saves_is_known(kind: str, tmp
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_no_field_is_both_carried_and_left_out(kind: str) -> None:
+def test_no_field_is_both_supported_and_left_out(kind: str) -> None:
     family = family_of(kind)
     own = set(family.__struct_fields__) | set(family.aliases)
-    assert not own & (family.uncounted | set(family.mirrors))
-    assert not UNCOUNTED & (set(ONLY) | set(family.only) | set(family.mirrors))
+    assert not own & (family.cost_free | set(family.mirrors))
+    assert not COST_FREE & (set(SUPPORTED_VALUES) | set(family.supported_values) | set(family.mirrors))
 
 
 def test_what_the_generation_of_text_needs_is_known() -> None:
-    assert set(transformers.GenerationConfig._get_default_generation_params()) <= UNCOUNTED
+    assert set(transformers.GenerationConfig._get_default_generation_params()) <= COST_FREE
 
 
 def numbers(*names: str, low: int = 1, high: int = 24) -> dict[str, st.SearchStrategy[Any]]:

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hugging_face import ours, parameters, placed, theirs, write
 from xfcost.counting.forward import count
 from xfcost.importing.families import FAMILIES, family_of
-from xfcost.spec.walk import Run
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hugging_face import CONFIGS
-from xfcost.importing import imported
+from xfcost.importing import import_config
 from xfcost.importing.families import FAMILIES
 from xfcost.spec.load import load
 from xfcost.spec.reader import read
@@ -51,7 +51,7 @@ def test_what_is_written_is_read(data: dict[str, Any], comments: list[str]) -> N
 
 @pytest.mark.parametrize("name", ["t5-small", "swin-tiny-patch4-window7-224", "mistral-7b-v0.1", "llama-3.1-405b"])
 def test_any_reader_of_yaml_reads_a_spec(name: str) -> None:
-    spec = imported(CONFIGS / f"{name}.json")
+    spec = import_config(CONFIGS / f"{name}.json")
     assert yaml.safe_load(spec.text) == spec.data
     assert all(len(line) <= WIDTH or "kind:" in line for line in spec.text.splitlines())
 
@@ -74,7 +74,7 @@ def test_any_reader_of_yaml_reads_a_spec(name: str) -> None:
 def test_a_public_model_s_config_gives_its_preset(config: str, preset: str, tmp_path: Path) -> None:
     path = Path(shutil.copy(CONFIGS / f"{config}.json", tmp_path))
     file = tmp_path / "spec.yaml"
-    file.write_text(imported(path).text)
+    file.write_text(import_config(path).text)
     ours, known = load(str(file)).spec, load(preset).spec
     assert (ours.stages, ours.encoder, ours.decoder) == (known.stages, known.encoder, known.decoder)
     assert (ours.embed, ours.head, ours.residual, ours.input) == (known.embed, known.head, known.residual, known.input)
@@ -83,10 +83,10 @@ def test_a_public_model_s_config_gives_its_preset(config: str, preset: str, tmp_
 def test_the_top_says_where_it_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": "gpt2", "_name_or_path": "/home/me/models/mine\n"}))
-    lines = imported(path).text.splitlines()
+    lines = import_config(path).text.splitlines()
     assert lines[0].startswith("# Made by `xfcost import` from ")
     assert "model_type gpt2, architecture GPT2LMHeadModel." in " ".join(line.lstrip("# ") for line in lines[:4])
-    assert any(line.startswith("# Assumed: GPT2LMHeadModel, as the config names no architectures") for line in lines)
+    assert any(line.startswith("# Assumed: GPT2LMHeadModel; the config names no architectures") for line in lines)
     assert "name: mine (GPT2LMHeadModel)" in lines
 
 
@@ -94,7 +94,7 @@ def test_a_name_is_never_an_instruction(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     for name in ("", "/", "\x1b[31mred", "a" * 500, "{x: 1}", "名前", "- x\n# y", 7, None):
         path.write_text(json.dumps({"model_type": "gpt2", "_name_or_path": name}))
-        spec = imported(path)
+        spec = import_config(path)
         assert read(spec.text, "spec.yaml")[0] == spec.data
 
 

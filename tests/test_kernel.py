@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from strategies import as_yaml, counted_spec
 from xfcost.api import analyze
 from xfcost.formulas.component import Place
-from xfcost.formulas.features import EluPlusOne, RandomFeatures
+from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.ledger.errors import ComponentError, DeviceError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
@@ -260,7 +260,7 @@ def test_causal_features_stay_finite_where_keys_are_huge() -> None:
 @pytest.mark.parametrize(
     ("component", "field", "message"),
     [
-        (Kernel(heads=2, form="chunked"), "form", "'chunked' is a way to be causal, and this attention isn't"),
+        (Kernel(heads=2, form="chunked"), "form", "'chunked' is a causal form; add causal: true"),
         (Kernel(heads=2, chunk=4), "chunk", "there are no chunks where attention isn't causal"),
         (Kernel(heads=2, causal=True, form="recurrent", chunk=4), "chunk", "no chunks in the recurrent form"),
         (Kernel(heads=3), "heads", "3 does not divide the width 8"),

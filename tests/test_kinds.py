@@ -14,7 +14,7 @@ from xfcost.formulas.kinds import Kinds
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
 from xfcost.mechanisms.full import Full
-from xfcost.spec.explain import explained
+from xfcost.spec.error_messages import spec_error
 from xfcost.spec.grammar import COMPONENT_FIELDS, AnySubLayer, Spec
 from xfcost.spec.kinds import OneOf, converted
 from xfcost.spec.reader import Source
@@ -70,8 +70,8 @@ def test_a_bad_component_is_refused_as_by_a_union_of_all_classes(value: Any) -> 
         msgspec.convert(value, union)
     with pytest.raises(msgspec.ValidationError) as ours:
         converted(spec, Spec)
-    expected = explained(str(plain.value), spec, Source("x"), place)
-    assert str(explained(str(ours.value), spec, Source("x"))) == str(expected)
+    expected = spec_error(str(plain.value), spec, Source("x"), place)
+    assert str(spec_error(str(ours.value), spec, Source("x"))) == str(expected)
 
 
 def test_both_parts_of_a_path_are_one() -> None:

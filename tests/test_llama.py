@@ -16,7 +16,8 @@ from test_against_transformers import ours_of, put, scrambled, take, theirs_of, 
 from xfcost.counting.forward import count
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import Live
 
 VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 2, 6

@@ -11,7 +11,7 @@ from xfcost.counting.forward import count
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, Place
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.neighbours import Neighbours
+from xfcost.formulas.neighbourhood import Neighbourhood
 from xfcost.formulas.rows import convolution
 from xfcost.layers.local_relation import LocalRelationEmbed
 from xfcost.ledger.errors import ComponentError, SpecError
@@ -20,8 +20,8 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run
-from xfcost.spec.walk import place as architecture
+from xfcost.spec.placement import place as architecture
+from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
 
@@ -44,20 +44,20 @@ def total(every: dict[str, Operation], quantity: str) -> int:
 
 def test_windows_by_hand():
     # Windows of 3 along 5 positions hold 2 + 3 + 3 + 3 + 2 = 13; every second of them 2 + 3 + 2 = 7.
-    assert Neighbours(Grid((5,)), 3).pairs() == 13
-    assert Neighbours(Grid((5,)), 3, 2).pairs() == 7
-    assert [Neighbours(Grid((5,)), 3, 2).tokens(out) for out in range(3)] == [[0, 1], [1, 2, 3], [3, 4]]
+    assert Neighbourhood(Grid((5,)), 3).pairs() == 13
+    assert Neighbourhood(Grid((5,)), 3, 2).pairs() == 7
+    assert [Neighbourhood(Grid((5,)), 3, 2).tokens(out) for out in range(3)] == [[0, 1], [1, 2, 3], [3, 4]]
     # Cells of 2 hold the windows of both: 0-2, 1-4, 3-4 are 3 + 4 + 2 positions.
-    cells = Neighbours(Grid((5,)), 3, 2)
+    cells = Neighbourhood(Grid((5,)), 3, 2)
     assert [cells.tokens(out, cell=True) for out in range(3)] == [[0, 1, 2], [1, 2, 3, 4], [3, 4]]
     assert cells.pairs(cell=True) == 9
-    assert Neighbours(Grid((5, 5)), 3).pairs() == 13**2
+    assert Neighbourhood(Grid((5, 5)), 3).pairs() == 13**2
 
 
 @pytest.mark.parametrize("size", [3, 5, 9])
 def test_pairs_in_closed_form_are_counted_on_every_axis_length(size):
     for side, stride, cell in product(range(1, 14), (1, 2, 3, 5), (False, True)):
-        windows = Neighbours(Grid((side,)), size, stride)
+        windows = Neighbourhood(Grid((side,)), size, stride)
         assert windows.out.tokens == ceil_div(side, stride)
         assert windows.pairs(cell=cell) == sum(len(windows.tokens(out, cell=cell)) for out in range(windows.out.tokens))
 
@@ -79,7 +79,7 @@ def test_a_layer_of_sasa_50_s_first_stage_by_hand():
     # Along 56 positions windows of 7 hold 7·56 - 2·(1 + 2 + 3) = 380 real ones.
     assert layer["scores"].pairs == LocalAttention().pairs(place.grid) == 380**2
     assert next(LocalAttention().notes(place)) == (
-        "windows of 7×7 reach over the border: 9,264 of 153,664 keys are padding, zeros that take part in the softmax, "
+        "windows of 7×7 cross the border: 9,264 of 153,664 keys are padding, zeros that take part in the softmax, "
         "and counted"
     )
     assert {row.mixing for row in layer.values()} == {"per-token", "local"}
@@ -181,7 +181,7 @@ def test_a_prior_is_a_function_of_the_offset_alone():
 REFUSED: list[tuple[Mixer, Place, str, str]] = [
     (LocalAttention(size=4), at((8, 8), 16), "size", "4 is even, .* try 3 or 5"),
     (LocalRelation(size=8), at((8, 8), 16), "size", "try 7 or 9"),
-    (LocalAttention(), at((8, 8), 16, extra=1), "kind", "1 extra token"),
+    (LocalAttention(), at((8, 8), 16, extra=1), "kind", "expected no special tokens, got 1"),
     (LocalAttention(heads=3), at((8, 8), 16), "heads", "3 does not divide the width 16"),
     (LocalAttention(heads=8), at((2, 4, 4), 16), "heads", "2 wide, which the embeddings of 3 axes can't share"),
     (LocalAttention(heads=16), at((4, 4), 16), "heads", "1 wide"),
@@ -287,7 +287,7 @@ def test_the_stem_is_the_layer_then_a_norm_and_an_activation():
     component, place = LocalRelationEmbed(stride=2, norm="batch_norm", act="relu"), at((8, 8), 16)
     layer, stem = LocalRelation(stride=2), {row.path: row for row in component.operations(place)}
     assert list(stem) == [*(row.path for row in layer.operations(place)), "norm", "act"]
-    assert (component.out(place), component.entering((4, 4))) == (layer.out(place), (8, 8))
+    assert (component.out(place), component.input_sides((4, 4))) == (layer.out(place), (8, 8))
     assert (stem["norm"].params, stem["act"].flops) == (32, 16 * 16)
     assert list(component.notes(place)) == list(layer.notes(place))
     with pytest.raises(ComponentError, match="is even"):
@@ -304,8 +304,8 @@ def test_fused_attention_inside_a_bottleneck():
 INSIDE = [
     ("heads=7", r"spatial: heads: 7 does not divide the width 64"),
     ("size=8", r"spatial: size: 8 is even"),
-    ("stride=2", r"spatial: stride: is the block's"),
-    ("residual=none", r"spatial: residual: is the block's"),
+    ("stride=2", r"spatial: `stride` belongs to the block"),
+    ("residual=none", r"spatial: `residual` belongs to the block"),
 ]
 
 

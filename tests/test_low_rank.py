@@ -17,7 +17,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.low_rank import LowRank
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 
@@ -88,7 +89,7 @@ def test_layerwise_numbers_are_those_of_one_shared_table(tmp_path: Path) -> None
     live = build(place(load(str(file)), Run()), "cpu")
     layer = live.model.get_submodule("streams.0.stages.0.run.0.0.inner").double()
     table = live.model.get_parameter("shared.projection_16x4.weight").double()
-    layer.projection.borrowed[0].double()
+    layer.projection.shared_table[0].double()
     x = torch.randn(2, 16, 12, dtype=torch.float64)
     q, k, v = F.linear(x, layer.qkv.weight, layer.qkv.bias).chunk(3, dim=-1)
     weights = (q @ (table.T @ k).mT / 12**0.5).softmax(-1)

@@ -100,8 +100,8 @@ def test_exact_causality_is_refused_and_a_decoder_is_approximate():
     with pytest.raises(ComponentError, match="later tokens are hashed and sorted too") as refused:
         component.check(place_for(component, Grid((128,)), dim=DIM))
     assert refused.value.field == "causal"
-    assert Lsh(heads=3).in_stream(decoder=True).causal == "approximate"
-    assert Lsh(heads=3).in_stream(decoder=False).causal is False
+    assert Lsh(heads=3).with_stream_defaults(decoder=True).causal == "approximate"
+    assert Lsh(heads=3).with_stream_defaults(decoder=False).causal is False
 
 
 def notes(component: Lsh, tokens: int) -> list[str]:

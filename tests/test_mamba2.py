@@ -14,7 +14,8 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.mamba2 import Mamba2
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 
 
@@ -119,7 +120,7 @@ def test_a_chunk_s_size_moves_cost_from_inside_to_between() -> None:
     [
         (Mamba2(head_dim=3), spot(5), "head_dim", "3 does not divide the 16 channels inside; it could be 1, 2, 4"),
         (Mamba2(head_dim=4, groups=3), spot(5), "groups", "4 heads don't divide into 3; it could be 1, 2, 4"),
-        (Mamba2(head_dim=4), spot(3, 3), "kind", "walks along a sequence"),
+        (Mamba2(head_dim=4), spot(3, 3), "kind", "needs a sequence without special tokens"),
     ],
 )
 def test_what_it_refuses(component: Mamba2, where: Place, field: str, words: str) -> None:

@@ -14,7 +14,8 @@ from xfcost.ledger.errors import UsageError
 from xfcost.report.compare import comparison_plain, report
 from xfcost.report.console import plain_text
 from xfcost.spec.load import expanded, load, preset_names
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 
 def test_a_pattern_stands_for_the_presets_that_match_it() -> None:

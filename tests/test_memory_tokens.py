@@ -19,13 +19,15 @@ from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, Modules, build
+from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.modules import ModuleMaker
 
 
 def test_memory_tokens_never_take_the_class_token_s_place() -> None:
-    with pytest.raises(ComponentError, match="put 'memory_tokens' before 'class_token'"):
+    with pytest.raises(ComponentError, match="put it before 'class_token'"):
         MemoryTokens(count=2).check(Place(grid=Grid((5,), 1), dim=4, out_dim=4))
 
 
@@ -92,7 +94,7 @@ def test_memory_and_class_token_add_up_and_the_later_page_stands_first(tmp_path:
 
 def test_the_memory_itself_reads_nothing_and_tokens_read_themselves() -> None:
     spot = Place(grid=Grid((5,)), dim=4, out_dim=4)
-    seen = probe(Modules({}).of(Part("it", MemoryTokens(count=2), spot)), (torch.zeros(1, 5, 4),))
+    seen = probe(ModuleMaker({}).module(Part("it", MemoryTokens(count=2), spot)), (torch.zeros(1, 5, 4),))
     assert seen.reads == (frozenset(), frozenset(), *(frozenset({n}) for n in range(5)))
 
 
@@ -106,5 +108,5 @@ def test_how_many_must_be_said_and_be_sensible(tmp_path: Path, count_: int | Non
 def test_windows_refuse_them_as_any_extra_token(tmp_path: Path) -> None:
     data = spec(DOOR)
     data["stages"][0]["block"][0] = {"kind": "window", "size": 5, "heads": 2}
-    with pytest.raises(SpecError, match="3 extra token"):
+    with pytest.raises(SpecError, match="expected no special tokens, got 3"):
         placed(tmp_path, data)

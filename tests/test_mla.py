@@ -95,7 +95,7 @@ def test_a_step_reads_the_latents_themselves() -> None:
 
 
 def test_a_model_that_reads_later_tokens_has_no_step() -> None:
-    with pytest.raises(ComponentError, match="reads later tokens here"):
+    with pytest.raises(ComponentError, match="reads later tokens, so nothing can be cached"):
         list(Mla(heads=3, rope_dim=2, kv_rank=10).decoding(at(7, 12)))
 
 

@@ -24,8 +24,10 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import Model, build
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.build import build
+from xfcost.torch_models.model import Model
 from xfcost.torch_models.modules import MODULES
 
 transformers = pytest.importorskip("transformers")
@@ -74,9 +76,9 @@ def test_x_is_added_where_the_shape_stays() -> None:
 
 
 def test_an_inverted_residual_refuses() -> None:
-    with pytest.raises(ComponentError, match=r"1\.1·6 is no whole width"):
+    with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width"):
         InvertedResidual(ratio=1.1).check(spot(4, 4))
-    with pytest.raises(ComponentError, match=r"1 extra token\(s\) stand outside it"):
+    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
         InvertedResidual().check(spot(4, 4, extra=1))
 
 
@@ -135,7 +137,7 @@ def test_unfolded_attention_refuses() -> None:
     ) as refused:
         Unfolded(heads=2).check(spot(7, 8))
     assert refused.value.field == "patch"
-    with pytest.raises(ComponentError, match=r"1 extra token\(s\) stand outside it"):
+    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
         Unfolded(heads=2).check(spot(4, 4, extra=1))
     with pytest.raises(ComponentError, match="has no causal form"):
         Unfolded(heads=2, causal=True).check(spot(4, 4))
@@ -176,9 +178,9 @@ def test_what_can_not_stand_beside_is_refused(tmp_path: Path) -> None:
     ledger = counted_spec(spec(1, 1), tmp_path)
     (fused,) = [row for row in ledger.rows if row.path == "stages.2.enter.1.conv"]
     assert fused.macs == 16 * 10 * 8
-    with pytest.raises(SpecError, match=r"enter\[0\].stage: 3 is no stage before this one"):
+    with pytest.raises(SpecError, match=r"enter\[0\].stage: 3 is not an earlier stage"):
         counted_spec(spec(3, 1), tmp_path)
-    with pytest.raises(SpecError, match=r"stage 1 leaves 16 \(4×4\) tokens and 4 \(2×2\) stand here"):
+    with pytest.raises(SpecError, match=r"stage 1 leaves 16 \(4×4\) tokens, and the input has 4 \(2×2\)"):
         counted_spec(spec(1, 2), tmp_path)
 
 

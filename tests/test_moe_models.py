@@ -23,7 +23,8 @@ from xfcost.mechanisms.mla import Mla
 from xfcost.report.export import grouped, ledger_text
 from xfcost.spec.architecture import Mode
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 VOCABULARY, DIM, HIDDEN, LAYERS, HEADS = 29, 24, 20, 3, 4
 EPS = torch.finfo(torch.float64).eps  # what torch's own norm adds

@@ -25,11 +25,15 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.mechanisms.pooling import Pooling
 from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.architecture import Part
+from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import load, preset_files
-from xfcost.spec.walk import Run, input_for, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Modules, SubLayerModel, build
+from xfcost.torch_models.build import build
+from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.shared.decomposed import distance_rows
+from xfcost.torch_models.sublayer import SubLayerModel
 
 
 def here(*sides: int, extra: int = 0, dim: int = 8) -> Place:
@@ -264,11 +268,11 @@ def test_what_joins_the_stream_is_pooled_and_widened() -> None:
 def test_an_mlp_that_widens_projects_what_it_takes() -> None:
     component, spot = Mlp(out_width=12), here(5)
     torch.manual_seed(0)
-    model = SubLayerModel(Part("it", component, spot, Residual()), Modules({})).double()
+    model = SubLayerModel(Part("it", component, spot, Residual()), ModuleMaker({})).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     normed = model.residual_norm(x)
     assert torch.equal(model(x), model.residual_projection(normed) + model.inner(normed))
-    after = SubLayerModel(Part("it", component, spot, Residual(place="post")), Modules({})).double()
+    after = SubLayerModel(Part("it", component, spot, Residual(place="post")), ModuleMaker({})).double()
     assert torch.equal(after(x), after.residual_norm(after.residual_projection(x) + after.inner(x)))
     assert [row.path for row in component.shortcut(spot)] == ["residual_projection"]
     assert not list(Mlp(out_width=8).shortcut(spot))
@@ -289,7 +293,7 @@ def test_frames_stay_whatever_n() -> None:
     assert place(load("mvit-b-16x4"), Run(tokens=(8 * 12,))).grid.sides == (8, 3, 4)
     assert place(load("mvit-b-16x4"), Run(size=(112, 224))).grid.sides == (8, 28, 56)
     assert place(load("mvit-b-16x4"), Run(scale=(1, 2))).grid.sides == (4, 28, 28)
-    assert input_for(load("mvit-b-16x4"), Run(), (14, 20)) == (56, 80)
+    assert image_size_for_grid(load("mvit-b-16x4"), Run(), (14, 20)) == (56, 80)
 
 
 def test_what_no_video_has_is_refused_with_its_neighbours() -> None:
@@ -354,11 +358,11 @@ def test_separate_positions_by_hand() -> None:
         (Pooling(heads=2, q_size=2), here(4, 4), "q_size", "odd sizes, got 2"),
         (Pooling(heads=2, kv_size=[3, 4]), here(4, 4), "kv_size", "odd sizes"),
         (Pooling(heads=2, kv_stride=[1, 2, 2]), here(4, 4), "kv_stride", "or 2 for the grid 4×4"),
-        (Pooling(heads=2, q_stride=3), here(4, 4), "q_stride", "expected 1 or even, got 3"),
+        (Pooling(heads=2, q_stride=3), here(4, 4), "q_stride", "expected 1 or an even stride, got 3"),
         (Pooling(heads=3, out_width=8), here(4, 4, dim=9), "heads", "3 does not divide the width 8"),
         (Pooling(heads=2, causal=True), here(4, 4), "causal", "no causal form"),
         (Pooling(heads=2, function="mean"), here(2, 4, 4), "q_size", "does not fit the grid 2×4×4"),
-        (WindowPooling(heads=2, window=4), here(4, 4, extra=1), "window", "1 extra token"),
+        (WindowPooling(heads=2, window=4), here(4, 4, extra=1), "window", "expected no special tokens, got 1"),
         (WindowPooling(heads=2, window=6, kv_stride=4), here(4, 4), "window", "a multiple of the `kv_stride` 4, got 6"),
         (Mlp(tokens="class_token", out_width=4), here(4, extra=1), "out_width", "pass by"),
         (Position(form="separate"), here(4), "form", "two axes or more"),

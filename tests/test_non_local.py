@@ -122,7 +122,7 @@ REFUSED: list[tuple[Mixer, Place, str, str]] = [
     (NonLocal(), at((3,), 7), "width", "7 is odd"),
     (NonLocal(pool=2), at((1, 4), 8), "pool", "a kernel of 2×2 .* does not fit the grid 1×4"),
     (NonLocal(pool=[2, 2]), at((1, 4, 4), 8), "pool", "expected one number, or 3"),
-    (NonLocal(pool=2), at((4, 4), 8, extra=1), "pool", "1 extra token"),
+    (NonLocal(pool=2), at((4, 4), 8, extra=1), "pool", "expected no special tokens, got 1"),
     (Sagan(), at((4, 4), 12), "reduction", "8 does not divide the width 12; it could be 1, 2, 3, 4, 6"),
     (Sagan(reduction=2), at((4, 4), 12), "value_reduction", "8 does not divide the width 12"),
     (Sagan(output_projection=False), at((4, 4), 16), "output_projection", "they are 2 wide; write value_reduction: 1"),

@@ -14,7 +14,8 @@ from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 
@@ -163,7 +164,8 @@ def test_gpt3_is_counted_without_torch():
     script = """
         import sys
         from xfcost.counting.forward import count
-        from xfcost.spec.walk import Run, place
+        from xfcost.spec.placement import place
+        from xfcost.spec.run import Run
         from xfcost.spec.load import load
         ledger = count(place(load("gpt3"), Run()))
         print(ledger.total("params"), ledger.total("macs"), sorted({"torch", "fvcore", "numpy"} & set(sys.modules)))

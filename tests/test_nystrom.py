@@ -20,7 +20,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.nystrom import NystromAttention, PseudoInverse
@@ -118,7 +119,7 @@ def test_a_sample_does_not_depend_on_the_others_beside_it() -> None:
 @pytest.mark.parametrize(
     ("component", "field", "message"),
     [
-        (Nystrom(heads=2, conv=64), "conv", "64 has no middle; an odd size keeps the length: 63 or 65"),
+        (Nystrom(heads=2, conv=64), "conv", "64 is even, and the kernel is centred; try 63 or 65"),
         (Nystrom(heads=2, causal=True), "causal", "'nystrom' has no causal form: every landmark is a mean of tokens"),
     ],
 )

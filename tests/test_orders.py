@@ -12,10 +12,10 @@ from cases import CASES
 from growth import exponent, orders_at
 from strategies import place_for
 from xfcost.counting.forward import count
-from xfcost.formulas.component import Place, SubLayer, alone
+from xfcost.formulas.component import Place, SubLayer, single_token
 from xfcost.formulas.lettered import Lettered, lettered
 from xfcost.formulas.orders import costs, order, orders
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.moe import Moe
 from xfcost.layers.swiglu import Swiglu
@@ -32,7 +32,8 @@ from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.mechanisms.window import Window
 from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.spec.load import load, preset_names
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 ENLARGED = 2**30
 
@@ -53,10 +54,10 @@ def test_every_costly_row_of_every_preset_has_an_order(mode: str, attention: str
 def rows_of(component: SubLayer, spot: Place, mode: str) -> Iterator[Operation]:
     """Its own rows and what joins the stream, of all tokens or of one more."""
     if mode == "forward":
-        yield from wrapped(component, "none", spot)
+        yield from residual_rows(component, "none", spot)
         return
     yield from component.decoding(spot)
-    yield from component.shortcut(alone(spot))
+    yield from component.shortcut(single_token(spot))
 
 
 def enlarged(component: SubLayer, grid: Grid, times: int) -> Grid:

@@ -18,7 +18,8 @@ from xfcost.layers.fourier import Fourier
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import Live, build
 from xfcost.torch_models.layers.fourier import fourier_features
 

@@ -18,7 +18,7 @@ from xfcost.commands.plot import run
 from xfcost.commands.ranges import axis_of
 from xfcost.counting.comparison import distinct
 from xfcost.counting.run_options import make_run
-from xfcost.counting.sweep import few, records, slope, sweep
+from xfcost.counting.sweep import records, slope, sweep, thinned
 from xfcost.ledger.errors import OutputError, SpecError, UsageError
 from xfcost.ledger.metadata import Timing
 from xfcost.report.chart import Chart, Line
@@ -130,8 +130,8 @@ def test_slope_is_the_least_squares_line_in_logarithms():
 
 
 def test_few_keeps_both_ends():
-    assert few(list(range(1, 1001)), 4) == [1, 10, 100, 1000]
-    assert few([3, 4], 5) == [3, 4]
+    assert thinned(list(range(1, 1001)), 4) == [1, 10, 100, 1000]
+    assert thinned([3, 4], 5) == [3, 4]
 
 
 @pytest.mark.parametrize(

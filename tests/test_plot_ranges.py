@@ -13,7 +13,7 @@ from xfcost.counting.sweep import Sweep, common_range, span_of, sweep
 from xfcost.ledger.errors import UsageError
 from xfcost.report.scaling import numbers_text, scaling_chart, skipped_text
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run
+from xfcost.spec.run import Run
 
 
 def swept(name: str, low: int, high: int) -> Sweep:

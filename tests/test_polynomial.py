@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from xfcost.formulas.arithmetic import ceil_div, ceil_log2, floor_sqrt, greater, lesser, root_divisor, round_up, rounded
 from xfcost.formulas.lettered import Lettered, form_of, lettered
 from xfcost.formulas.letters import LETTERS
-from xfcost.formulas.polynomial import WHOLE, Polynomial, apart, constant
+from xfcost.formulas.polynomial import TWELFTHS, Polynomial, constant, exponents
 
 # A letter, the number that it is, and its symbol.
 VALUES = {"N": 4096, "W": 7, "d": 96, "h": 6, "dₖ": 16, "k": 32, "b": 64}
@@ -46,8 +46,8 @@ def symbolic(form: Polynomial) -> Any:
     """The polynomial as sympy writes it."""
     terms = []
     for powers, number in form.terms.items():
-        factors = zip(LETTERS, apart(powers), strict=False)
-        term = sympy.prod(SYMBOLS[letter] ** sympy.Rational(power, WHOLE) for letter, power in factors)
+        factors = zip(LETTERS, exponents(powers), strict=False)
+        term = sympy.prod(SYMBOLS[letter] ** sympy.Rational(power, TWELFTHS) for letter, power in factors)
         terms.append(term * sympy.Rational(Fraction(number).numerator, Fraction(number).denominator))
     return sum(terms)
 
@@ -81,7 +81,7 @@ def test_a_quotient_by_several_terms_is_exact_where_it_divides(one: Pair, other:
     number, (divisor, _) = one[0], other
     if int(divisor) == 0 or not form_of(divisor).terms or len(form_of(divisor).leading()) == 1:
         return
-    quotient = form_of(number * divisor).over(form_of(divisor))
+    quotient = form_of(number * divisor).floor_divided(form_of(divisor))
     assert quotient == form_of(number)
 
 
@@ -110,7 +110,7 @@ def test_the_leading_terms_are_those_of_sympy(pair: Pair) -> None:
     if poly.is_zero:
         assert not form_of(number).terms
         return
-    assert form_of(number).growth() == (WHOLE * poly.degree() // 2, 0)
+    assert form_of(number).growth() == (TWELFTHS * poly.degree() // 2, 0)
 
 
 def test_python_s_own_sums_and_products_keep_letters() -> None:

@@ -19,7 +19,8 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.average_pool import AveragePool
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.mechanisms.average_pool import AveragePooling
 
@@ -65,8 +66,8 @@ def test_pooling_by_hand() -> None:
 @pytest.mark.parametrize(
     ("component", "grid", "message"),
     [
-        (AveragePool(size=4), Grid((5, 5)), "4 is even, and a kernel stands around its middle; try 3 or 5"),
-        (AveragePool(), Grid((5, 5), 1), "slides over a grid, and 1 extra token"),
+        (AveragePool(size=4), Grid((5, 5)), "4 is even, and the kernel is centred; try 3 or 5"),
+        (AveragePool(), Grid((5, 5), 1), "slides over a grid: expected no special tokens, got 1"),
         (AveragePool(size=5), Grid((5, 5, 4)), "5 is larger than a side of the volume 5×5×4"),
     ],
 )

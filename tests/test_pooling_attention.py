@@ -32,7 +32,8 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.report.diagram import diagram_plain
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
@@ -300,7 +301,7 @@ def test_each_input_has_its_first_step(tmp_path: Path, entry: Any, embed: Any, s
 
 
 def test_vectors_can_not_be_scored_as_words(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input here has none"):
+    with pytest.raises(SpecError, match="'language_model' scores a vocabulary, and the input has none"):
         place(loaded(tmp_path, spec(first=True, head={"kind": "language_model"})), Run())
 
 

@@ -15,9 +15,10 @@ from tiers import tiered_presets
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.architecture import Architecture, Stage
+from xfcost.spec.block_order import BlockOrder
 from xfcost.spec.load import gallery, load, preset_files, preset_names
-from xfcost.spec.order import Order
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 
@@ -45,7 +46,7 @@ def thinned(architecture: Architecture) -> Architecture:
         every = tuple(stage.order)
         order = tuple(block for at, block in enumerate(every) if every[:at].count(block) < 2)
         blocks = [block._replace(times=order.count(number)) for number, block in enumerate(stage.blocks)]
-        return stage._replace(order=Order(order), blocks=tuple(blocks))
+        return stage._replace(order=BlockOrder(order), blocks=tuple(blocks))
 
     streams = [stream._replace(stages=tuple(map(thin, stream.stages))) for stream in architecture.streams]
     return architecture._replace(streams=tuple(streams))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Component, Place
-from xfcost.formulas.features import RandomFeatures
+from xfcost.formulas.feature_maps import RandomFeatures
 from xfcost.layers.context import Context
 from xfcost.layers.pooling_attention import PoolingAttention
 from xfcost.ledger.grid import Grid

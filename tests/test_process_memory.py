@@ -10,12 +10,13 @@ from torch import nn
 
 from xfcost.ledger.errors import DeviceError
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.memory import limits, shortage
 from xfcost.torch_models.memory import peak as memory
 from xfcost.torch_models.memory.heap import Heap
 from xfcost.torch_models.memory.limits import Limit, cgroup_limits
-from xfcost.torch_models.memory.process import HeapBytes, of_forward, of_training, workspace_bytes
+from xfcost.torch_models.memory.process import HeapBytes, forward_memory, training_memory, workspace_bytes
 
 KIB, MIB = 1024, 2**20
 
@@ -107,7 +108,7 @@ def test_workspace_of_a_convolution(kernel, groups, forwards, backwards):
 
 def test_the_prediction_lies_in_its_interval_and_holds_the_parameters():
     run = place(load("vit-ti32"), Run())
-    for found, copies in ((of_forward(run), 1), (of_training(run._replace(mode="train"), "adamw"), 4)):
+    for found, copies in ((forward_memory(run), 1), (training_memory(run._replace(mode="train"), "adamw"), 4)):
         # 6,131,560 parameters of 4 bytes; in training gradients and two states as well
         assert copies * 6_131_560 * 4 < found.low <= found.predicted < found.high
 
@@ -120,15 +121,16 @@ import json, re
 from pathlib import Path
 import torch
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.process import of_forward
+from xfcost.torch_models.memory.process import forward_memory
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 def resident(field):
     return int(re.search(field + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 
 at = place(load("vit-s32-384"), Run())
-found = of_forward(at)
+found = forward_memory(at)
 torch.nn.Linear(300, 300)(torch.randn(300, 300)).sum().backward()
 Path("/proc/self/clear_refs").write_text("5")
 before = resident("VmRSS")

@@ -20,7 +20,8 @@ from strategies import as_yaml, counted_spec
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 

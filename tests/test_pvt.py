@@ -25,7 +25,8 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.tracing.trace import trace
@@ -139,7 +140,7 @@ def test_what_stands_in_no_patch_is_told_and_read_by_no_other() -> None:
     component, spot = SpatialReduction(heads=2, reduction=2), at(3, 5)
     assert list(component.reads(spot.grid, 14)) == [0, 1, 2, 3, 5, 6, 7, 8]
     (note,) = component.notes(spot)
-    assert note.startswith("patches of 2×2 don't tile the grid 3×5: its last 1×1 rows and columns stand in no key")
+    assert note.startswith("patches of 2×2 don't tile the grid 3×5: its last 1×1 rows and columns go into no key")
     assert list(component.notes(at(4, 6))) == []
     module = MODULES[SpatialReduction](component, spot).double().eval()
     x_BND = torch.randn(1, 15, 6, dtype=torch.float64)
@@ -161,10 +162,20 @@ def test_a_grid_below_the_pooled_one_is_told() -> None:
     ("component", "spot", "field", "text"),
     [
         (SpatialReduction(heads=4), at(4, 4), "heads", "4 does not divide the width 6"),
-        (SpatialReduction(heads=1, reduction=2, pooled=7), at(8, 8), "pooled", "pooled or reduced 2 times, not both"),
-        (SpatialReduction(heads=1, reduction=2), at(4, 4, extra=1), "reduction", r"1 extra token\(s\) stand outside"),
-        (SpatialReduction(heads=1, pooled=2), at(4, 4, extra=2), "pooled", r"2 extra token\(s\) stand outside"),
-        (SpatialReduction(heads=1, reduction=8), at(7, 9), "reduction", "fits the grid 7×9; it could be at most 7"),
+        (
+            SpatialReduction(heads=1, reduction=2, pooled=7),
+            at(8, 8),
+            "pooled",
+            "`pooled` and `reduction` exclude each other",
+        ),
+        (SpatialReduction(heads=1, reduction=2), at(4, 4, extra=1), "reduction", r"expected no special tokens, got 1"),
+        (SpatialReduction(heads=1, pooled=2), at(4, 4, extra=2), "pooled", r"expected no special tokens, got 2"),
+        (
+            SpatialReduction(heads=1, reduction=8),
+            at(7, 9),
+            "reduction",
+            "do not fit the grid 7×9; it could be at most 7",
+        ),
         (SpatialReduction(heads=1, causal=True), at(4, 4), "causal", "has no causal form: a key stands for a patch"),
     ],
 )

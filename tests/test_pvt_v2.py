@@ -19,7 +19,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv_mlp import ConvMlp
 from xfcost.mechanisms.depthwise_conv import DepthwiseConv
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
@@ -51,14 +52,14 @@ def test_a_depthwise_convolution_by_hand() -> None:
 
 @pytest.mark.parametrize("component", [ConvMlp, DepthwiseConv])
 def test_places_where_kernels_can_not_stand(component: Any) -> None:
-    with pytest.raises(ComponentError, match="4 is even, and a kernel stands around its middle; try 3 or 5"):
+    with pytest.raises(ComponentError, match="4 is even, and the kernel is centred; try 3 or 5"):
         component(size=4).check(at(4, 4))
-    with pytest.raises(ComponentError, match=r"1 extra token\(s\) stand outside"):
+    with pytest.raises(ComponentError, match=r"expected no special tokens, got 1"):
         component().check(at(4, 4, extra=1))
 
 
 def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
-    with pytest.raises(ComponentError, match=r"1\.1·6 is no whole width; give `hidden` instead"):
+    with pytest.raises(ComponentError, match=r"1\.1·6 is not a whole width; give `hidden` instead"):
         ConvMlp(ratio=1.1).check(at(4, 4))
 
 

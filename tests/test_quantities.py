@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from helpers import xf
 from xfcost.cli import COMMANDS, app, command
 from xfcost.commands.ranges import axis_of
-from xfcost.counting.plan import make_plan
 from xfcost.counting.run_options import make_run
+from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.option_readers import image_size, token_numbers
 from xfcost.ledger.quantities import read_number, whole, whole_numbers

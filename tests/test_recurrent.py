@@ -24,7 +24,8 @@ from xfcost.mechanisms.gru import Gru
 from xfcost.mechanisms.lstm import Lstm
 from xfcost.mechanisms.rnn import Rnn
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import LiveBytes
 from xfcost.torch_models.modules import MODULES
@@ -98,7 +99,9 @@ def test_steps_are_the_tokens_and_one_for_attention() -> None:
 def test_the_width_of_the_stage_is_shared_by_the_directions() -> None:
     assert Lstm().units(spot(5, out_dim=9)) == 9
     assert Lstm(bidirectional=True).units(spot(5, out_dim=8)) == 4
-    with pytest.raises(ComponentError, match="two directions share the width, and 9 is odd; give `hidden`"):
+    with pytest.raises(
+        ComponentError, match="two directions share the width; expected an even one, got 9: give `hidden`"
+    ):
         Lstm(bidirectional=True).check(spot(5, out_dim=9))
 
 
@@ -276,7 +279,7 @@ def test_a_decoder_layer_alone_has_nothing_to_start_from() -> None:
     module = MODULES[Gru](Gru(start="encoder"), where)
     with pytest.raises(RuntimeError, match="no encoder ran before it"):
         module(torch.randn(1, 3, 6), torch.randn(1, 4, 6))
-    with pytest.raises(ComponentError, match=r"there is no `encoder:` here; use zeros"):
+    with pytest.raises(ComponentError, match=r"the spec has no `encoder:`; use zeros"):
         Gru(start="encoder").check(spot(3))
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from saved import saved_bytes
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place
@@ -20,10 +21,11 @@ from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.peak import kept_bytes, peak_bytes
+from xfcost.torch_models.memory.peak import peak_bytes
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.timing.clock import time_rows
 
@@ -107,7 +109,7 @@ def test_training_keeps_the_hidden_elements_of_chunks_unless_they_are_worked_out
         block = [{"kind": "full", "heads": 3}, {"kind": "mlp", "chunks": chunks}]
         live = build(architecture_of(spec(block, 64, residual={"form": form}), tmp_path))
         stage = live.model.requires_grad_().streams[0].stages[0]
-        kept.append(kept_bytes(stage, (torch.empty(1, 64, DIM, device="meta"), None)))
+        kept.append(saved_bytes(stage, (torch.empty(1, 64, DIM, device="meta"), None)))
     assert kept[0] == kept[1]
     assert kept[2] == 4 * 2 * 64 * DIM
 

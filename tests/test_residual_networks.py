@@ -14,7 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -19,7 +19,8 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.retention import Retention
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.retention import decay
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
@@ -125,10 +126,10 @@ def test_the_class_depends_on_the_form(form: str, times: int) -> None:
     ("component", "where", "field", "words"),
     [
         (Retention(heads=3), spot(5), "heads", "3 does not divide the width 8"),
-        (Retention(heads=8), spot(5), "heads", "pairs of columns are turned, and a head is 1 wide"),
+        (Retention(heads=8), spot(5), "heads", "expected an even head width, got 1"),
         (Retention(heads=2, value_dim=7), spot(5), "value_dim", "2 heads do not divide values of 7"),
-        (Retention(heads=2, chunk=4), spot(5), "chunk", "no chunks in the parallel form"),
-        (Retention(heads=2), spot(3, 3), "kind", "walks along a sequence"),
+        (Retention(heads=2, chunk=4), spot(5), "chunk", "the parallel form has no chunks"),
+        (Retention(heads=2), spot(3, 3), "kind", "needs a sequence without special tokens"),
     ],
 )
 def test_what_it_refuses(component: Retention, where: Place, field: str, words: str) -> None:

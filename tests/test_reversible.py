@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from saved import saved_bytes
 from strategies import as_yaml
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual
@@ -21,12 +22,14 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.report.costs import memory_text
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.spec.load import load
+from xfcost.spec.placement import place
 from xfcost.spec.reader import Source
 from xfcost.spec.reversible import check_block
-from xfcost.spec.walk import Run, place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
-from xfcost.torch_models.build import Live, StageModel, build
-from xfcost.torch_models.memory.peak import kept_bytes, watched
+from xfcost.torch_models.build import Live, build
+from xfcost.torch_models.memory.peak import watched
+from xfcost.torch_models.model import StageModel
 from xfcost.torch_models.shared.reversible import ReversibleRun
 
 TOKENS, DIM = 6, 12
@@ -157,7 +160,7 @@ def kept(folder: Path, depth: int, *, reversible: bool, device: str) -> int:
     data = spec(depth=depth)
     data["residual"] = {"form": "reversible" if reversible else "ordinary"}
     stage = stage_of(learning(architecture_of(data, folder), device))
-    return kept_bytes(stage, (torch.empty(2, TOKENS, DIM, dtype=torch.float64, device=device), None))
+    return saved_bytes(stage, (torch.empty(2, TOKENS, DIM, dtype=torch.float64, device=device), None))
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

@@ -17,7 +17,8 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.routing import Routing
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.mechanisms.routing import DECAY, RoutingAttention
 
@@ -112,7 +113,7 @@ def test_local_heads_read_their_block_and_its_neighbours() -> None:
 @pytest.mark.parametrize(
     ("options", "field", "message"),
     [
-        ({"local_heads": 2, "window": 4}, "local_heads", "2 of 2 heads leaves none to route"),
+        ({"local_heads": 2, "window": 4}, "local_heads", "2 of 2 heads are local, and none is left to route"),
         ({"local_heads": 1}, "local_heads", "give `local_window`"),
         ({"causal": True}, "causal", "write causal: approximate"),
     ],

@@ -12,17 +12,18 @@ from xfcost.api import analyze
 from xfcost.counting.forward import count
 from xfcost.ledger.errors import UsageError
 from xfcost.report.table import ledger_plain
+from xfcost.spec.block_order import BlockOrder
 from xfcost.spec.load import load
-from xfcost.spec.order import Order
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 HEADER = "name: x\ninput: {kind: tokens, vocabulary: 100, length: 64}\nembed: [{kind: token}]\nstages:\n"
 
 
-def orders() -> st.SearchStrategy[Order]:
-    def order(items: st.SearchStrategy[int | Order]) -> st.SearchStrategy[Order]:
+def orders() -> st.SearchStrategy[BlockOrder]:
+    def order(items: st.SearchStrategy[int | BlockOrder]) -> st.SearchStrategy[BlockOrder]:
         return st.builds(
-            lambda found, times: Order(tuple(found), times), st.lists(items, max_size=3), st.integers(0, 7)
+            lambda found, times: BlockOrder(tuple(found), times), st.lists(items, max_size=3), st.integers(0, 7)
         )
 
     return st.recursive(
@@ -32,7 +33,7 @@ def orders() -> st.SearchStrategy[Order]:
 
 @given(order=orders())
 @settings(deadline=None, max_examples=200)
-def test_an_order_says_what_its_numbers_written_out_say(order: Order) -> None:
+def test_an_order_says_what_its_numbers_written_out_say(order: BlockOrder) -> None:
     plain = list(order)
     assert len(order) == len(plain)
     assert +order.counts() == Counter(plain)
@@ -42,7 +43,7 @@ def test_an_order_says_what_its_numbers_written_out_say(order: Order) -> None:
 
 @given(order=orders(), table=st.lists(st.integers(0, 4), min_size=20, max_size=20))
 @settings(deadline=None, max_examples=300)
-def test_a_walk_is_that_of_every_number_one_after_another(order: Order, table: list[int]) -> None:
+def test_a_walk_is_that_of_every_number_one_after_another(order: BlockOrder, table: list[int]) -> None:
     """`table` is any machine of five states and four numbers."""
 
     def step(number: int, state: int) -> tuple[int, int]:
@@ -52,7 +53,7 @@ def test_a_walk_is_that_of_every_number_one_after_another(order: Order, table: l
     for number in order:
         made, state = step(number, state)
         expected.append(made)
-    walked, end = order.walked(0, step)
+    walked, end = order.mapped(0, step)
     assert (list(walked), end) == (expected, state)
 
 
@@ -64,7 +65,7 @@ def test_a_depth_costs_no_steps() -> None:
         steps.append(number)
         return number, state
 
-    walked, _ = Order((0,), 10**12).walked("one state", step)
+    walked, _ = BlockOrder((0,), 10**12).mapped("one state", step)
     assert (len(walked), steps) == (10**12, [0])
 
 

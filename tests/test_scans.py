@@ -20,7 +20,8 @@ from xfcost.mechanisms.mamba import Mamba
 from xfcost.mechanisms.rwkv_channel import RwkvChannel
 from xfcost.mechanisms.rwkv_time import RwkvTime
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 from xfcost.torch_models.shared import scans
 from xfcost.torch_models.tracing.trace import trace
@@ -155,7 +156,7 @@ def test_an_rwkv_block_is_transformers_own() -> None:
 
 @pytest.mark.parametrize("component", [Mamba(), RwkvTime(), RwkvChannel()], ids=str)
 def test_a_grid_is_refused(component: Mixer) -> None:
-    with pytest.raises(ComponentError, match=r"walks along a sequence, and 9 \(3×3\) tokens stand here"):
+    with pytest.raises(ComponentError, match=r"needs a sequence without special tokens, got 9 \(3×3\) tokens"):
         component.check(spot(3, 3))
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from xfcost.counting.forward import count
 from xfcost.formulas.component import Place, Residual, SubLayer
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.layers.dense import Dense
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -19,8 +19,11 @@ from xfcost.mechanisms.full import Full
 from xfcost.mechanisms.inducing import Inducing
 from xfcost.spec.architecture import Part
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
-from xfcost.torch_models.build import BlockModel, Modules, SubLayerModel
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
+from xfcost.torch_models.model import BlockModel
+from xfcost.torch_models.modules import ModuleMaker
+from xfcost.torch_models.sublayer import SubLayerModel
 
 POST = Residual(place="post")
 PLAIN = Residual(place="post", norm="none")
@@ -32,7 +35,7 @@ def spot(tokens: int, dim: int, *, fused: bool = False) -> Place:
 
 
 def rows_of(place: Place, residual: Residual, *components: SubLayer) -> list[Operation]:
-    return [row for component in components for row in wrapped(component, residual, place)]
+    return [row for component in components for row in residual_rows(component, residual, place)]
 
 
 def total(rows: list[Operation], quantity: str) -> int:
@@ -42,7 +45,7 @@ def total(rows: list[Operation], quantity: str) -> int:
 def block(place: Place, residual: Residual, *components: SubLayer) -> nn.Module:
     torch.manual_seed(0)
     return (
-        BlockModel(SubLayerModel(Part("it", component, place, residual), Modules({})) for component in components)
+        BlockModel(SubLayerModel(Part("it", component, place, residual), ModuleMaker({})) for component in components)
         .double()
         .eval()
     )

@@ -19,8 +19,10 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.report.compare import comparison_plain
 from xfcost.report.table import ledger_plain
+from xfcost.spec.inputs import image_size_for_grid
 from xfcost.spec.load import Loaded, load, preset_names
-from xfcost.spec.walk import Run, input_for, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 
 def counted(name: str, **run: object) -> Ledger:
@@ -58,8 +60,8 @@ def test_a_traced_model_of_another_size_agrees():
 
 
 def test_the_input_for_a_grid():
-    assert input_for(load("vit-b16"), Run(), (14, 20)) == (224, 320)
-    assert input_for(load("swin-t"), Run(), (1, 1)) == (4, 4)
+    assert image_size_for_grid(load("vit-b16"), Run(), (14, 20)) == (224, 320)
+    assert image_size_for_grid(load("swin-t"), Run(), (1, 1)) == (4, 4)
 
 
 def test_a_sweep_over_sizes_takes_images_that_patches_tile():

@@ -19,7 +19,8 @@ from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sliding import Sliding
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import Live
 
 
@@ -104,8 +105,8 @@ def test_reads_and_kind_of_every_row() -> None:
 @pytest.mark.parametrize(
     ("component", "field", "message"),
     [
-        (Sliding(heads=2, window=5), "window", "5 is odd, and half of it stands on each side; try 4 or 6"),
-        (Sliding(heads=2, window=4, global_tokens=11), "global_tokens", "11 are more than the 10 tokens here"),
+        (Sliding(heads=2, window=5), "window", "5 is odd, and half of it is on each side; try 4 or 6"),
+        (Sliding(heads=2, window=4, global_tokens=11), "global_tokens", "11 are more than the 10 tokens"),
         (Sliding(heads=2, window=4, global_tokens=1, causal=True), "global_tokens", "later tokens too"),
         (Sliding(heads=3, window=4), "heads", "3 does not divide the width 8"),
     ],
@@ -118,9 +119,9 @@ def test_what_can_not_stand_is_refused(component: Sliding, field: str, message: 
 
 def test_a_decoder_has_no_global_tokens() -> None:
     component = Sliding(heads=2, window=4, global_tokens=1)
-    component.in_stream(decoder=False).check(at(10))
+    component.with_stream_defaults(decoder=False).check(at(10))
     with pytest.raises(ComponentError, match="this is causal; leave them out, or write causal: false"):
-        component.in_stream(decoder=True).check(at(10))
+        component.with_stream_defaults(decoder=True).check(at(10))
 
 
 def test_notes() -> None:
@@ -131,7 +132,7 @@ def test_notes() -> None:
     (dilated,) = Sliding(heads=2, window=4, dilation=3).notes(at(10))
     assert dilated.startswith("10 tokens padded to 12 for windows of 4, 3 apart")
     (unused,) = Sliding(heads=2, window=4, global_projections=True).notes(at(12))
-    assert unused.startswith("the three projections of global tokens are kept, and unused")
+    assert unused.startswith("the three projections of global tokens have parameters and are unused")
     (fused,) = plain.notes(at(12, fused=True))
     assert "no fused form" in fused
 

@@ -16,7 +16,8 @@ from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.sparse import Sparse
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.modules import MODULES
 
 
@@ -235,8 +236,8 @@ def test_what_a_reader_must_know_is_told() -> None:
     padded, cells, fused, both = fixed(4, 2, causal=False).notes(stand(9, fused=True))
     assert padded.startswith("9 tokens padded to whole blocks of 4: 3 positions more")
     assert "2 summary cells of a block 2 times it" in cells
-    assert "counted, eager" in fused
-    assert "to both sides" in both
+    assert "it runs eager, and is counted so" in fused
+    assert "tokens on both sides" in both
 
 
 # Published ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -22,10 +22,11 @@ from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
 from xfcost.spec.load import load, preset_names
+from xfcost.spec.placement import place
 from xfcost.spec.reader import Source, path_text, read, read_value
+from xfcost.spec.run import Run
 from xfcost.spec.schema import json_schema
 from xfcost.spec.show import texts
-from xfcost.spec.walk import Run, place
 
 
 @pytest.fixture
@@ -449,7 +450,7 @@ class TestSet:
         with pytest.raises(SpecError) as caught:
             load("x.yaml")
         first, *rest = str(caught.value).split("\n  ")
-        assert first == "3 things are wrong:"
+        assert first == "3 errors:"
         assert rest[0] == "x.yaml:4 set.stages.9.depth: stages has items 0 to 0, and no '9'"
         assert rest[1].startswith("x.yaml:5 set.foo.bar: the spec has no 'foo'; ")
         assert rest[2].startswith("x.yaml:6 stages[0].block[0].heads: 7 does not divide the width 384")

@@ -22,7 +22,8 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.window import Window
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import build
 from xfcost.torch_models.mechanisms.window import WindowAttention
@@ -135,7 +136,7 @@ def test_scores_are_cosines_and_know_no_length():
 
 
 def test_keys_without_a_bias_where_nothing_has_one_are_refused():
-    with pytest.raises(ComponentError, match="no projection has a bias"):
+    with pytest.raises(ComponentError, match="projection_bias: false leaves out all biases"):
         Window(heads=1, projection_bias=False, key_bias=False).check(spot(8, 8))
 
 

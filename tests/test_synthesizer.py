@@ -116,9 +116,9 @@ def test_low_rank_tables_have_low_rank_before_the_softmax() -> None:
 @pytest.mark.parametrize(
     ("component", "field", "message"),
     [
-        (Synthesizer(heads=2, trainable=False), "trainable", "only random weights can stay as drawn.* is 'dense'"),
-        (Synthesizer(heads=2, factor=2), "factor", "only 'factorized_dense' has factors, and the form here is 'dense'"),
-        (Synthesizer(heads=2, rank=2), "rank", "only 'factorized_random' has a rank, and the form here is 'dense'"),
+        (Synthesizer(heads=2, trainable=False), "trainable", "only `form: random` has fixed weights.* is 'dense'"),
+        (Synthesizer(heads=2, factor=2), "factor", "only 'factorized_dense' has factors, and the form is 'dense'"),
+        (Synthesizer(heads=2, rank=2), "rank", "only 'factorized_random' has a rank, and the form is 'dense'"),
         (
             Synthesizer(heads=2, form="factorized_dense", factor=5),
             "factor",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from cases import CASES
 from cases.base import Case
 from conftest import in_tier
+from slow_tests import CASES_IN_QUICK
 from strategies import cases, examples
-from tiers import covering, of_preset, pairs, tiered, tiered_cases, tiered_examples, tiered_presets
+from tiers import covering, of_preset, options, pairs, tiered, tiered_cases, tiered_examples, tiered_presets
+from xfcost.formulas.component import Mixer
 from xfcost.mechanisms import MECHANISMS
 from xfcost.spec.load import preset_files, preset_names
 
@@ -80,10 +83,22 @@ def test_every_mechanism_has_large_grids_in_the_quick_tier() -> None:
     }
 
 
-def test_every_example_runs_eager_or_fused_and_every_mechanism_both() -> None:
+def test_every_option_of_every_mechanism_runs_and_every_mechanism_eager_and_fused() -> None:
+    def met_by(found: list[tuple[Mixer, bool]]) -> set[object]:
+        return {(type(one), option) for one, _ in found for option in options(one).items()} | {
+            (type(one), fused) for one, fused in found
+        }
+
     found, known = quick(tiered_examples()), list(examples())
-    assert {str(component) for component, _ in found} == {str(component) for component, _ in known}
-    assert {(type(component), fused) for component, fused in found} == {(type(one), fused) for one, fused in known}
+    assert met_by(found) == met_by(known)
+    assert len(found) < len(known)
+
+
+def test_slow_tests_keep_cases_and_are_there() -> None:
+    for test, kept in CASES_IN_QUICK.items():
+        file, _, function = test.partition("::")
+        assert f"def {function}(" in Path(__file__).with_name(file).read_text(encoding="utf-8"), test
+        assert kept >= 0
 
 
 def test_every_family_has_presets_in_the_quick_tier() -> None:

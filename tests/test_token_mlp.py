@@ -19,7 +19,8 @@ from xfcost.mechanisms.gmlp import Gmlp
 from xfcost.mechanisms.token_linear import TokenLinear
 from xfcost.mechanisms.token_mlp import TokenMlp
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import reconciled
 from xfcost.torch_models.build import Live, build
 
@@ -93,7 +94,7 @@ def test_an_odd_half_is_refused(component: Gmlp) -> None:
 
 
 def test_a_ratio_that_gives_no_whole_width_is_refused() -> None:
-    with pytest.raises(ComponentError, match=r"1.25·10 is no whole width; give `hidden` instead"):
+    with pytest.raises(ComponentError, match=r"1.25·10 is not a whole width; give `hidden` instead"):
         Gmlp(ratio=1.25).check(SPOT)
 
 

@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 from helpers import xf
 from xfcost.api import analyze
 from xfcost.formulas.traffic import plain, tiled
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.errors import UsageError
 from xfcost.ledger.option_readers import byte_number
 
 
 def test_by_hand() -> None:
     # 8 queries and keys of width 4. Plain: Q, K, V, O of 32 elements, and S written, read, P written, read: 4·64.
-    core = Core(1, 8, 8, 4)
+    core = AttentionCore(1, 8, 8, 4)
     assert plain(core) == 4 * 32 + 4 * 64 == 384
     # 32 elements on chip: blocks of ⌈32/16⌉ = 2 keys, 4 of them; each reads Q and O and writes O (3·32) and reads and
     # writes two statistics of 8 queries (4·8); keys and values once: 2·32 + 4·128.
     assert tiled(core, 32) == 64 + 4 * 128 == 576
     # Everything fits: one pass.
     assert tiled(core, 8 * 16) == 64 + 128
-    assert plain(Core(3, 8, 8, 4)) == 3 * 384
+    assert plain(AttentionCore(3, 8, 8, 4)) == 3 * 384
 
 
-def counted_by_loops(core: Core, on_chip: int) -> int:
+def counted_by_loops(core: AttentionCore, on_chip: int) -> int:
     """Algorithm 1 with a counter at every load and store."""
     n, m, d, v = core.queries, core.keys, core.width, core.values
     keys_per_block = -(-on_chip // (2 * d + 2 * v))
@@ -46,13 +46,13 @@ def counted_by_loops(core: Core, on_chip: int) -> int:
 
 @given(*[st.integers(1, 40)] * 3, st.integers(1, 30), st.none() | st.integers(1, 30), st.integers(0, 2000))
 def test_the_closed_form_is_the_loops_count(times: int, n: int, m: int, d: int, v: int | None, more: int) -> None:
-    core = Core(times, n, m, d, v)
+    core = AttentionCore(times, n, m, d, v)
     assert tiled(core, core.least_on_chip + more) == counted_by_loops(core, core.least_on_chip + more)
 
 
 def test_the_orders_of_the_paper() -> None:
     # Theorem 2: Θ(N²d²/M) while d ≤ M ≤ N·d: twice the tokens, four times the traffic; twice the memory, half of it.
-    core, twice = (Core(1, n, n, 64) for n in (2**20, 2**21))
+    core, twice = (AttentionCore(1, n, n, 64) for n in (2**20, 2**21))
     assert tiled(twice, 2**16) / tiled(core, 2**16) == pytest.approx(4, rel=1e-3)
     assert tiled(core, 2**16) / tiled(core, 2**17) == pytest.approx(2, rel=1e-3)
 
@@ -62,8 +62,8 @@ def test_execution_changes_neither_macs_nor_traffic_formulas() -> None:
     for quantity in ("macs", "plain_traffic_bytes", "tiled_traffic_bytes"):
         assert eager.total(quantity) == fused.total(quantity)
     # 12 layers of 12 heads, N = 1024, d_k = 64, 4 bytes.
-    assert eager.total("plain_traffic_bytes") == 4 * 144 * plain(Core(1, 1024, 1024, 64))
-    assert eager.total("tiled_traffic_bytes") == 4 * 144 * tiled(Core(1, 1024, 1024, 64), 192 * 1024 // 4)
+    assert eager.total("plain_traffic_bytes") == 4 * 144 * plain(AttentionCore(1, 1024, 1024, 64))
+    assert eager.total("tiled_traffic_bytes") == 4 * 144 * tiled(AttentionCore(1, 1024, 1024, 64), 192 * 1024 // 4)
     # Attention memory: h·N² entries kept, or h·N statistics.
     assert (eager.total("attention_entries"), fused.total("attention_entries")) == (144 * 1024**2, 144 * 1024)
     assert analyze("gpt2", trace=False).total("plain_traffic_bytes") is None

@@ -17,11 +17,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import xfcost
 from helpers import xf
+from saved import saved_bytes
 from strategies import as_yaml
 from test_presets import WHOLE, thinned
 from xfcost.counting.forward import count
-from xfcost.counting.plan import make_plan, spent
 from xfcost.counting.training import with_training
+from xfcost.counting.training_plan import device_flops, make_plan
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.errors import UsageError
@@ -31,15 +32,15 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.training import Plan
 from xfcost.report.table import ledger_plain
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
-from xfcost.torch_models.memory.peak import kept_bytes
 from xfcost.torch_models.memory.training_step import Lion
 from xfcost.torch_models.memory.training_step import optimizer as optimizer_of
 from xfcost.torch_models.shared.recurrence import in_few_steps
 from xfcost.torch_models.tracing.backward import walk
 from xfcost.torch_models.tracing.kernels import KernelOnMeta
-from xfcost.torch_models.training import by_rows, factored_numbers
+from xfcost.torch_models.training import adafactor_states, costs_by_row
 
 MLP = {"kind": "mlp", "ratio": 4}
 FULL = {"kind": "full", "heads": 2}
@@ -145,7 +146,7 @@ def test_both_accounts_of_a_backward_pass_agree_in_every_family(name):
     ledger = with_training(count(architecture), architecture, Plan())
     live = build(architecture)
     live.model.requires_grad_()
-    found = with_backward(ledger, *by_rows(live, walk(live.model, live.inputs)))
+    found = with_backward(ledger, *costs_by_row(live, walk(live.model, live.inputs)))
     assert found.agreement.exact, found.agreement
 
 
@@ -178,7 +179,7 @@ def test_groups_of_a_convolution_are_not_forgotten():
 def test_what_is_kept_is_what_autograd_saves(name):
     live = build(place(load(name), Run()))
     live.model.requires_grad_()
-    assert sum(walk(live.model, live.inputs).kept.values()) == kept_bytes(live.model, live.inputs) > 0
+    assert sum(walk(live.model, live.inputs).saved.values()) == saved_bytes(live.model, live.inputs) > 0
 
 
 @pytest.mark.parametrize("name", ["vit-s8", "gpt2", "swin-t"])
@@ -188,7 +189,7 @@ def test_on_a_device_as_much_is_kept_as_on_meta(name):
     for device in ("meta", "cpu"):
         live = build(architecture, device)
         live.model.requires_grad_()
-        kept.append(kept_bytes(live.model, live.inputs))
+        kept.append(saved_bytes(live.model, live.inputs))
     assert kept[0] == kept[1]
 
 
@@ -211,8 +212,8 @@ def test_a_loop_of_many_steps_costs_what_a_few_say(kind, tmp_path):
     live.model.__class__ = Whole
     whole = walk(live.model, live.inputs)
     assert (quick.forward, quick.backward) == (whole.forward, whole.backward)
-    assert quick.kept == whole.kept
-    assert sum(quick.kept.values()) == kept_bytes(live.model, live.inputs)
+    assert quick.saved == whole.saved
+    assert sum(quick.saved.values()) == saved_bytes(live.model, live.inputs)
 
 
 @pytest.mark.parametrize("shared", [1, 2])
@@ -273,7 +274,7 @@ def test_adafactor_s_states_are_torch_s():
     model(torch.randn(1, 3, 8, 8)).sum().backward()
     optimizer.step()
     states = (part for state in optimizer.state.values() for key, part in state.items() if key != "step")
-    assert factored_numbers(model) == sum(part.numel() for part in states)
+    assert adafactor_states(model) == sum(part.numel() for part in states)
 
 
 def test_master_copies_are_of_16_bits_alone(tmp_path):
@@ -366,10 +367,10 @@ def test_a_peak_and_its_utilisation_are_a_rate():
     assert ledgers[0].training.run.days == ledgers[1].training.run.days
     told = json.loads(ledgers[0].to_json())["training"]["run"]
     assert (told["rate"], told["peak"], told["mfu"]) == (156e12, 312e12, 0.5)
-    assert "on 8 devices, each at 156.0 TFLOP/s (50.0 % of a peak of 312.0 TFLOP/s): " in " ".join(
+    assert "on 8 devices, each at 156.0 TFLOP/s (50.0 % of a peak of 312.0 TFLOP/s)" in " ".join(
         ledger_plain(ledgers[0]).split()
     )
-    assert "on 8 devices, each at 156.0 TFLOP/s sustained: " in " ".join(ledger_plain(ledgers[1]).split())
+    assert "on 8 devices, each at 156.0 TFLOP/s sustained" in " ".join(ledger_plain(ledgers[1]).split())
 
 
 @pytest.mark.parametrize(
@@ -435,8 +436,8 @@ def test_compare_in_training():
 
 def test_time_gpus_and_rate_are_no_count():
     # Vaswani et al. 2017, table 2 and footnote 5: 8 P100 of 9.5 TFLOP/s, 12 hours and 3.5 days
-    assert spent(12 * 3600, 8, 9.5e12) == pytest.approx(3.3e18, rel=0.01)
-    assert spent(3.5 * 86400, 8, 9.5e12) == pytest.approx(2.3e19, rel=0.01)
+    assert device_flops(12 * 3600, 8, 9.5e12) == pytest.approx(3.3e18, rel=0.01)
+    assert device_flops(3.5 * 86400, 8, 9.5e12) == pytest.approx(2.3e19, rel=0.01)
 
 
 # ── timed ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -47,10 +47,10 @@ def test_gpt_3_175b_is_counted_by_hand(tables):
 
 def test_the_transformer_s_training_cost_is_time_gpus_and_rate(tables):
     base, big = tables.times()
-    assert base.spent == 8 * 9.5e12 * 12 * 3600 == 3.2832e18
-    assert big.spent == 8 * 9.5e12 * 3.5 * 24 * 3600 == pytest.approx(2.298e19, rel=1e-3)
+    assert base.device_flops == 8 * 9.5e12 * 12 * 3600 == 3.2832e18
+    assert big.device_flops == 8 * 9.5e12 * 3.5 * 24 * 3600 == pytest.approx(2.298e19, rel=1e-3)
     for one in (base, big):
-        assert one.spent == pytest.approx(one.printed_flops, rel=0.01)
-        assert 0.2 < one.counted / one.spent < 0.5
+        assert one.device_flops == pytest.approx(one.printed_flops, rel=0.01)
+        assert 0.2 < one.counted / one.device_flops < 0.5
     # 100,000 steps of 50,000 tokens, 25 and 25 of a sentence pair: 1,586,124,800 MACs, thrice
     assert base.counted == 6 * 1_586_124_800 * 10**8

@@ -16,7 +16,8 @@ from whole_probe import probe
 from xfcost.counting.forward import count
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.build import build
 
 PRINTED = {

@@ -66,9 +66,7 @@ def test_as_wide_as_keys_is_the_default(mixer: Mixer) -> None:
 
 def test_without_an_output_projection_values_must_fill_the_stream() -> None:
     Full(heads=3, head_dim=2, value_dim=4, output_projection=False).check(at(10))
-    with pytest.raises(
-        ComponentError, match="the heads together must be as wide as the output \\(12\\), and they are 15"
-    ):
+    with pytest.raises(ComponentError, match="the heads together must have the output's width 12, and they have 15"):
         Full(heads=3, value_dim=5, output_projection=False).check(at(10))
 
 

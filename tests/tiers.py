@@ -81,13 +81,13 @@ def extent(tokens: int) -> str:
 
 
 def of_case(case: Case) -> Needs:
-    """Every example on a grid of several blocks, and on a large one where it has such; every extent; pairs of the rest.
+    """Every example; every extent; pairs of the rest.
 
     Pairs: each option, and each number of axes, beside special tokens, axes, and eager and fused execution.
     """
     grid, tag, component = case.place.grid, tag_of(type(case.component)), str(case.component)
     long = extent(grid.total)
-    found: set[Hashable] = {component, long} | ({(component, long)} if long in {"some", "many"} else set())
+    found: set[Hashable] = {component, long}
     if grid.total > 1:
         where = {"axes": len(grid.sides), "special tokens": grid.extra, "fused": case.place.fused}
         found |= pairs(where)
@@ -96,10 +96,10 @@ def of_case(case: Case) -> Needs:
 
 
 def of_example(example: tuple[Mixer, bool]) -> Needs:
-    """Every example, each option eager and fused."""
+    """Every option of every mechanism; eager and fused."""
     component, fused = example
     tag = tag_of(type(component))
-    return frozenset({(tag, str(component)), *((tag, option, fused) for option in options(component).items())})
+    return frozenset({(tag, fused), *((tag, option) for option in options(component).items())})
 
 
 @functools.cache

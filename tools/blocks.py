@@ -1,6 +1,6 @@
-"""What the cog blocks of README.md and docs/ print: commands with their real output, and generated tables.
+"""The cog blocks of README.md and docs/: commands with their output, and generated tables.
 
-`make docs` writes the blocks, `make lint` checks that they are what the commands print today.
+`make docs` writes the blocks; `make lint` fails if a block differs from the current output.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import cog
 
 
 def run(arguments: str, *, first: int | None = None, last: int | None = None) -> None:
-    """`$ xfcost ARGUMENTS` and what it prints, or its first and last lines."""
+    """`$ xfcost ARGUMENTS` and its output, or the first and last lines of it."""
     lines = output(arguments).splitlines()
     if first is not None and len(lines) > first + (last or 0):
         lines = [*lines[:first], "…", *(lines[-last:] if last else [])]
@@ -22,15 +22,24 @@ def run(arguments: str, *, first: int | None = None, last: int | None = None) ->
 
 
 def lines_of(arguments: str, word: str, count: int) -> None:
-    """`$ xfcost ARGUMENTS` and, of what it prints, the first line with `word` in it and so many in all from there."""
+    """`$ xfcost ARGUMENTS` and `count` lines of its output, from the first line with `word`."""
     lines = output(arguments).splitlines()
     first = next(number for number, line in enumerate(lines) if word in line)
-    shown = [line.rstrip() for line in lines[first : first + count]]
-    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", "…", *shown, "…", "```", ""]))
+    part = [line.rstrip() for line in lines[first : first + count]]
+    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", "…", *part, "…", "```", ""]))
+
+
+def section(arguments: str, word: str) -> None:
+    """`$ xfcost ARGUMENTS` and its output from the first line with `word` to the next empty line."""
+    lines = output(arguments).splitlines()
+    first = next(number for number, line in enumerate(lines) if word in line)
+    last = next((number for number in range(first, len(lines)) if not lines[number].strip()), len(lines))
+    part = [line.rstrip() for line in lines[first:last]]
+    cog.outl("\n".join(["", "```text", f"$ xfcost {arguments}", "…", *part, "…", "```", ""]))
 
 
 def output(arguments: str) -> str:
-    """What a command prints on stdout, 100 columns wide, without colour."""
+    """A command's stdout, 100 columns wide, without colour."""
     environment = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8", "TERM": "dumb"}
     command = [sys.executable, "-m", "xfcost", *shlex.split(arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=True)
@@ -57,7 +66,7 @@ def conventions() -> None:
 
 
 def families() -> None:
-    """The gallery's families, with how many presets each has."""
+    """The gallery's families with their numbers of presets."""
     from gallery import families, lines
     from tabulate import tabulate
 
@@ -66,7 +75,7 @@ def families() -> None:
 
 
 def kinds() -> None:
-    """Every struct of the grammar with a table of its keys, after links to all of them."""
+    """Links to all structs of the grammar, then each with a table of its keys."""
     from grammar_tables import index, sections
 
     cog.outl(f"\n{index()}")
@@ -76,7 +85,7 @@ def kinds() -> None:
 
 
 def survey() -> None:
-    """Derived orders beside the survey's column, then what explains each."""
+    """Derived orders beside the survey's, then an explanation of each."""
     from survey import ENTRIES, lines
     from tabulate import tabulate
 
@@ -87,7 +96,7 @@ def survey() -> None:
 
 
 def vision() -> None:
-    """What mixes in every mechanism that the survey leaves out."""
+    """Mixing operations of every mechanism that the survey leaves out."""
     from tabulate import tabulate
     from vision import lines
 
@@ -95,16 +104,16 @@ def vision() -> None:
 
 
 def letters() -> None:
-    """What the letters of orders stand for."""
+    """The meanings of the letters in orders."""
     from xfcost.formulas.letters import LETTERS
 
     cog.outl("\n" + ", ".join(f"{letter} {meaning}" for letter, meaning in LETTERS.items()) + ".\n")
 
 
-def training(what: str) -> None:
-    """Optimizers' conventions, or training compute in print beside ours."""
+def training(table: str) -> None:
+    """One table of docs/training.md: `optimizers`, `computes` or `times`."""
     import training as tables
     from tabulate import tabulate
 
     lines = {"optimizers": tables.optimizer_lines, "computes": tables.compute_lines, "times": tables.time_lines}
-    cog.outl("\n" + tabulate(lines[what](), headers="keys", tablefmt="github", disable_numparse=True) + "\n")
+    cog.outl("\n" + tabulate(lines[table](), headers="keys", tablefmt="github", disable_numparse=True) + "\n")

@@ -1,8 +1,8 @@
 """Do the counted, the traced and the dispatched account agree on every preset? `python tools/check_presets.py decode`.
 
-Every block of a preset is built twice at most, as in `tests/test_presets.py`: what repeats adds nothing but time. In
-`train` the backward pass is walked too. Presets that a mode refuses are counted as refused; any disagreement ends with
-exit code 1. The tests do the same for all presets forwards, and for one of every family in the other modes.
+Every block of a preset is built at most twice, as in `tests/test_presets.py`; more repetitions only take time. Mode
+`train` also traces the backward pass. Presets that a mode refuses count as refused; any disagreement ends with exit
+code 1. The tests check all presets in mode forward, and one of every family in the other modes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from xfcost.counting.training import with_training
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load, preset_names
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 from xfcost.torch_models.accounts import traced
 
 
 def joined(name: str, run: Run) -> Ledger:
-    """The preset's three accounts; in training, the backward pass beside them."""
+    """The preset's three accounts; in training, with the backward pass."""
     architecture = thinned(place(load(name), run))
     ledger = count(architecture)
     if run.plan is not None:
@@ -37,7 +38,7 @@ def main() -> None:
     """Check the presets named, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("mode", choices=["forward", "decode", "prefill", "train"])
-    parser.add_argument("presets", nargs="*", help="all, where none is named")
+    parser.add_argument("presets", nargs="*", help="default: all")
     options = parser.parse_args()
     run, agree, refused, differ = make_run(mode=options.mode), 0, 0, 0
     for name in options.presets or preset_names():

@@ -1,10 +1,10 @@
-"""Mutated specs, configs and argument lists through load, count and render: no exception that isn't ours, none slow.
+"""Fuzzing: mutated specs, configs and command lines through load, count and report.
 
     python tools/fuzz.py --items 100000 --processes 2
-    python tools/fuzz.py --item spec:1234      # one of them again, with its traceback
+    python tools/fuzz.py --item spec:1234      # repeats one item, with its traceback
 
-Item n of a kind is made from its number alone, so that what is found can be made again. A finding is an exception that
-is no XfcostError (nor typer's own for arguments), more than 5 s, or more than 500 MB of resident memory.
+An item depends on its number alone, so that a finding can be repeated. A finding is an exception other than XfcostError
+(or typer's errors for arguments), more than 5 s, or more than 500 MB of resident memory.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from xfcost.counting.decoding import with_mode
-from xfcost.counting.forward import count, with_rebuilt
+from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.run_options import make_run
 from xfcost.counting.training import with_training
-from xfcost.importing import imported
+from xfcost.importing import import_config
 from xfcost.ledger.errors import XfcostError
 from xfcost.report.export import ledger_text
 from xfcost.spec.load import load, preset_files
-from xfcost.spec.walk import place
+from xfcost.spec.placement import place
 
 ROOT: Final = Path(__file__).parents[1]
 KINDS: Final = ("spec", "config", "arguments")
-MOST_SECONDS: Final = 5.0
-MOST_BYTES: Final = 500_000_000
-# Shares of items: those that change numbers alone, and those whose text is broken.
-GENTLE: Final = 0.5
-BROKEN: Final = 0.1
+MAX_SECONDS: Final = 5.0
+MAX_BYTES: Final = 500_000_000
+# Fractions of items: mutated in numbers only, and with broken text.
+NUMBERS_ONLY: Final = 0.5
+BROKEN_TEXT: Final = 0.1
 FORMS: Final = ("table", "json", "csv", "markdown", "latex")
-NASTY: Final[tuple[Any, ...]] = (
+UNUSUAL_VALUES: Final[tuple[Any, ...]] = (
     0, 1, 2, 3, 7, 64, 100_000, 2**16, 2**20, 2**31, 2**32, 2**63, 2**64, 10**40, -1, 0.5, -0.0, 1e-30, 1e30,
     float("nan"), float("inf"), True, False, None, "", "none", "x", "\x1b[2J", "\u202e", "=1+1", "é" * 300, [], {},
     [[]], [1, 2], {"kind": "full"}, {"kind": "mlp"}, "full", "vit", "./x.yaml", "..", "**", [None], {"": 1}, "$", "a|b",
@@ -58,30 +58,30 @@ NASTY: Final[tuple[Any, ...]] = (
 
 
 class Finding(NamedTuple):
-    """What went wrong with an item."""
+    """A failure of an item."""
 
     item: str
-    what: str
+    failure: str
 
 
 class SlowError(BaseException):
-    """An item that takes too long: no `except Exception` stops it."""
+    """An item takes too long. `except Exception` does not catch it."""
 
 
 @cache
 def specs() -> list[dict[str, Any]]:
-    """The presets as they are written."""
+    """The presets' YAML."""
     return [yaml.safe_load(file.read_text("utf-8")) for file in preset_files().values()]
 
 
 @cache
 def configs() -> list[dict[str, Any]]:
-    """The configs of transformers that the tests have."""
+    """The configs of transformers in the tests' data."""
     return [json.loads(file.read_text("utf-8")) for file in sorted((ROOT / "tests/data/configs").glob("*.json"))]
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (holder, key) in `value`."""
+    """Every (container, key) in `value`."""
     for key, inner in list(value.items() if isinstance(value, dict) else enumerate(value)):
         yield value, key
         if isinstance(inner, dict | list):
@@ -93,46 +93,46 @@ def _mutate(data: dict[str, Any], others: list[dict[str, Any]], rng: random.Rand
     places = list(_places(data))
     if not places:
         return
-    holder, key = rng.choice(places)
+    container, key = rng.choice(places)
     other, name = rng.choice(list(_places(rng.choice(others))))
-    way = rng.randrange(7)
-    ways: dict[int, Callable[[], None]] = {
-        0: lambda: holder.pop(key) and None,
-        1: lambda: _put(holder, rng.choice(_KEYS), rng.choice(NASTY)),
-        2: lambda: _repeat(holder, key, rng.choice((1, 2, 40))),
-        3: lambda: _put(holder, str(name), copy.deepcopy(other[name])),
-        4: lambda: holder.__setitem__(key, copy.deepcopy(other[name])),
+    mutation = rng.randrange(7)
+    mutations: dict[int, Callable[[], None]] = {
+        0: lambda: container.pop(key) and None,
+        1: lambda: _put(container, rng.choice(_KEYS), rng.choice(UNUSUAL_VALUES)),
+        2: lambda: _repeat(container, key, rng.choice((1, 2, 40))),
+        3: lambda: _put(container, str(name), copy.deepcopy(other[name])),
+        4: lambda: container.__setitem__(key, copy.deepcopy(other[name])),
     }
-    ways.get(way, lambda: holder.__setitem__(key, copy.deepcopy(rng.choice(NASTY))))()
+    mutations.get(mutation, lambda: container.__setitem__(key, copy.deepcopy(rng.choice(UNUSUAL_VALUES))))()
 
 
 _KEYS: Final = ("set", "extends", "foo", "kind", "size", "\x1b", "N", "heads", "depth")
 
 
-def _put(holder: Any, key: str, value: Any) -> None:
-    if isinstance(holder, dict):
-        holder[key] = value
+def _put(container: Any, key: str, value: Any) -> None:
+    if isinstance(container, dict):
+        container[key] = value
 
 
-def _repeat(holder: Any, key: Any, times: int) -> None:
-    if isinstance(holder, list):
-        holder[key:key] = [holder[key]] * times
+def _repeat(container: Any, key: Any, times: int) -> None:
+    if isinstance(container, list):
+        container[key:key] = [container[key]] * times
 
 
-def _nudge(data: dict[str, Any], rng: random.Random) -> None:
-    """One number of `data` as another that could stand there, so that more than refusals is tried."""
-    numbers = [(holder, key) for holder, key in _places(data) if type(holder[key]) is int and holder[key] > 0]
+def _change_number(data: dict[str, Any], rng: random.Random) -> None:
+    """Replace one number of `data` by a plausible one, so that not all items are refused."""
+    numbers = [(owner, key) for owner, key in _places(data) if type(owner[key]) is int and owner[key] > 0]
     if numbers:
-        holder, key = rng.choice(numbers)
-        number = holder[key]
-        holder[key] = rng.choice((1, 2, 3, 2 * number, 4 * number, max(number // 2, 1), number + 1, 1000 * number))
+        container, key = rng.choice(numbers)
+        number = container[key]
+        container[key] = rng.choice((1, 2, 3, 2 * number, 4 * number, max(number // 2, 1), number + 1, 1000 * number))
 
 
 def _mutated(others: list[dict[str, Any]], rng: random.Random) -> dict[str, Any]:
     data = copy.deepcopy(rng.choice(others))
-    if rng.random() < GENTLE:
+    if rng.random() < NUMBERS_ONLY:
         for _ in range(rng.randrange(4)):
-            _nudge(data, rng)
+            _change_number(data, rng)
         return data
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
         _mutate(data, others, rng)
@@ -140,27 +140,31 @@ def _mutated(others: list[dict[str, Any]], rng: random.Random) -> dict[str, Any]
 
 
 def _options(rng: random.Random) -> dict[str, Any]:
-    """What is asked of a spec."""
+    """Random run options."""
     mode = rng.choice(("forward", "forward", "forward", "prefill", "decode", "generate", "train"))
     size = rng.choice(({}, {}, {"N": rng.choice((1, 7, 49, 64, 196, 784, 4096, 2**20, 2**32))}, {"size": 224}))
     new = {"new_tokens": rng.choice((1, 17, 1000, 2**31))} if mode == "generate" else {}
     level = rng.choice(({}, {}, {}, {"memory_level": "192KiB"}))
-    how = {"mode": mode, "attention": rng.choice(("eager", "fused")), "batch": rng.choice((1, 3, 2**24))}
-    return how | size | new | level
+    execution = {"mode": mode, "attention": rng.choice(("eager", "fused")), "batch": rng.choice((1, 3, 2**24))}
+    return execution | size | new | level
 
 
 def try_spec(rng: random.Random, folder: Path) -> None:
-    """A mutated preset, counted as a random run and printed in a random form."""
+    """A mutated preset, counted with random options and printed in a random format."""
     file = folder / "fuzz.yaml"
     text = yaml.safe_dump(_mutated(specs(), rng), sort_keys=False, allow_unicode=rng.choice((True, False)))
-    if rng.random() < BROKEN:
-        at = rng.randrange(len(text))
-        text = text[:at] + rng.choice(("\t", "{", "]", "&a ", "*a", "!x ", "\x00", "\x1b", ": ", "- ", '"')) + text[at:]
+    if rng.random() < BROKEN_TEXT:
+        position = rng.randrange(len(text))
+        text = (
+            text[:position]
+            + rng.choice(("\t", "{", "]", "&a ", "*a", "!x ", "\x00", "\x1b", ": ", "- ", '"'))
+            + text[position:]
+        )
     file.write_text(text, "utf-8")
     run = make_run(**_options(rng))
     loaded = load(str(file))
     architecture = place(loaded, run)
-    ledger = with_rebuilt(count(architecture), loaded, architecture)
+    ledger = with_rebuilt_note(count(architecture), loaded, architecture)
     if run.plan is not None:
         ledger = with_training(ledger, architecture, run.plan)
     ledger = with_mode(ledger, loaded, run, architecture)
@@ -168,10 +172,10 @@ def try_spec(rng: random.Random, folder: Path) -> None:
 
 
 def try_config(rng: random.Random, folder: Path) -> None:
-    """A mutated config, imported; what it makes must load."""
+    """A mutated config, imported; its spec must load."""
     file = folder / "config.json"
     file.write_text(json.dumps(_mutated(configs(), rng)), "utf-8")
-    spec = imported(file)
+    spec = import_config(file)
     made = folder / "made.yaml"
     made.write_text(spec.text, "utf-8")
     ledger_text(count(place(load(str(made)), make_run())), rng.choice(FORMS))  # type: ignore[arg-type]
@@ -193,7 +197,7 @@ _FLAGS: Final = (
 
 
 def try_arguments(rng: random.Random, folder: Path) -> None:
-    """A random command line; never one that traces, runs a model or draws, which are slow by nature."""
+    """A random command line without tracing, running a model or drawing, which are slow."""
     from xfcost.cli import app
 
     names = ["vit", "swin-t", "gpt2", "t5-small", "mamba2-130m", "mistral-7b", "common-*", "nothing", "../x"]
@@ -214,7 +218,7 @@ def try_arguments(rng: random.Random, folder: Path) -> None:
                 raise
 
 
-TRY: Final[dict[str, Callable[[random.Random, Path], None]]] = {
+TESTS: Final[dict[str, Callable[[random.Random, Path], None]]] = {
     "spec": try_spec,
     "config": try_config,
     "arguments": try_arguments,
@@ -226,67 +230,67 @@ def _too_slow(*_: object) -> None:
 
 
 def tried(item: str, folder: Path) -> Finding | None:
-    """What is wrong with `item` (`spec:17`), if anything is."""
+    """The failure of `item` (`spec:17`), or None."""
     kind = item.partition(":")[0]
-    rng = random.Random(item)  # noqa: S311 - to be made again
+    rng = random.Random(item)  # noqa: S311 - reproducible on purpose
     handler = signal.signal(signal.SIGPROF, _too_slow)
-    signal.setitimer(signal.ITIMER_PROF, 4 * MOST_SECONDS)
-    began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    signal.setitimer(signal.ITIMER_PROF, 4 * MAX_SECONDS)
+    start, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
-        TRY[kind](rng, folder)
+        TESTS[kind](rng, folder)
     except XfcostError:
         pass
     except SlowError:
-        return Finding(item, f"took more than {4 * MOST_SECONDS} s")
-    except Exception as error:  # noqa: BLE001 - which it is is what is asked
+        return Finding(item, f"took more than {4 * MAX_SECONDS} s")
+    except Exception as error:  # noqa: BLE001 - any exception is a finding
         where = traceback.extract_tb(error.__traceback__)[-1]
         return Finding(item, f"{type(error).__name__}: {str(error)[:120]} ({Path(where.filename).name}:{where.lineno})")
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, handler)
-    seconds, after = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if seconds > MOST_SECONDS:
+    seconds, after = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if seconds > MAX_SECONDS:
         return Finding(item, f"took {seconds:.1f} s")
-    if after * 1024 > MOST_BYTES and after > before:
+    if after * 1024 > MAX_BYTES and after > before:
         return Finding(item, f"took {after // 1024:,} MiB")
     return None
 
 
 def _chunk(items: list[str]) -> tuple[int, list[Finding]]:
     with tempfile.TemporaryDirectory() as name:
-        found = [finding for item in items if (finding := tried(item, Path(name)))]
-    return len(items), found
+        findings = [finding for item in items if (finding := tried(item, Path(name)))]
+    return len(items), findings
 
 
 def main() -> None:
-    """Run so many items of every kind, or one again."""
+    """Run items of every kind, or repeat one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=3000, help="of all kinds together")
     parser.add_argument("--start", type=int, default=0, help="number of the first of each kind")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--item", help="one item, as a finding names it")
-    asked = parser.parse_args()
-    if asked.item:
-        kind = asked.item.partition(":")[0]
+    options = parser.parse_args()
+    if options.item:
+        kind = options.item.partition(":")[0]
         with tempfile.TemporaryDirectory() as name:
-            TRY[kind](random.Random(asked.item), Path(name))  # noqa: S311
+            TESTS[kind](random.Random(options.item), Path(name))  # noqa: S311
         return
-    each = asked.items // len(asked.kinds)
-    items = [f"{kind}:{asked.start + number}" for number in range(each) for kind in asked.kinds]
-    chunks = [items[at : at + 200] for at in range(0, len(items), 200)]
-    done, found = 0, []
-    with Pool(asked.processes, maxtasksperchild=10) as pool:
+    per_kind = options.items // len(options.kinds)
+    items = [f"{kind}:{options.start + number}" for number in range(per_kind) for kind in options.kinds]
+    chunks = [items[start : start + 200] for start in range(0, len(items), 200)]
+    done, all_findings = 0, []
+    with Pool(options.processes, maxtasksperchild=10) as pool:
         for number, findings in pool.imap_unordered(_chunk, chunks):
             done += number
-            found += findings
+            all_findings += findings
             sys.stderr.write(f"\r{done:,} items")
             for finding in findings:
-                sys.stdout.write(f"{finding.item}: {finding.what}\n")
+                sys.stdout.write(f"{finding.item}: {finding.failure}\n")
                 sys.stdout.flush()
-    kinds = Counter(finding.what for finding in found)
-    sys.stdout.write(f"{done:,} items, {len(found)} findings of {len(kinds)} kinds\n")
-    sys.exit(bool(found))
+    kinds = Counter(finding.failure for finding in all_findings)
+    sys.stdout.write(f"{done:,} items, {len(all_findings)} findings of {len(kinds)} kinds\n")
+    sys.exit(bool(all_findings))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Every preset counted at its own size, one line of docs/gallery.csv each: `python tools/gallery.py [--check]`.
+"""Writes docs/gallery.csv, one line per preset at its own size: `python tools/gallery.py [--check]`.
 
-Beside our exact counts stand the reference that tests hold them to (tests/data/exact*.csv) and the figures in print.
-`--check` writes nothing and ends with exit code 1 where the file differs from what would be written.
+A line has our exact counts, the reference of the tests (tests/data/exact*.csv) and published figures. `--check` writes
+nothing and ends with exit code 1 if the file would change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from xfcost.formulas.component import tag_of
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load, preset_files
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "docs" / "gallery.csv"
@@ -35,7 +36,7 @@ def lines() -> tuple[dict[str, Any], ...]:
 
 
 def families() -> Iterator[dict[str, str]]:
-    """A line per family: how many presets it has, the range of their parameters, and its first preset."""
+    """A line per family: its number of presets, their range of parameters, and its first preset."""
     found: dict[str, list[dict[str, Any]]] = {}
     for line in lines():
         found.setdefault(line["family"], []).append(line)
@@ -61,16 +62,16 @@ def text() -> str:
 def _line(family: str, preset: str, reference: dict[str, str]) -> dict[str, Any]:
     loaded = load(preset)
     ledger = count(place(loaded, Run()), orders=False)
-    known = ledger.metadata
-    line: dict[str, Any] = {"family": family, "preset": preset, "name": known.name, "paper": known.paper or ""}
-    line |= {"input": tag_of(type(loaded.spec.input)), "tokens": known.tokens, "N": known.grid_tokens}
+    metadata = ledger.metadata
+    line: dict[str, Any] = {"family": family, "preset": preset, "name": metadata.name, "paper": metadata.paper or ""}
+    line |= {"input": tag_of(type(loaded.spec.input)), "tokens": metadata.tokens, "N": metadata.grid_tokens}
     line |= {quantity: ledger.total(quantity) for quantity in QUANTITIES}
     line |= {f"reference_{quantity}": reference.get(quantity, "") for quantity in ("params", "macs")}
     return line | {"reference": reference.get("source", ""), "published": _published(ledger)}
 
 
 def _published(ledger: Ledger) -> str:
-    """Every figure in print, with how far ours is from it, where it stands and by which convention."""
+    """Every published figure with our difference, its source and its convention."""
     figures = []
     for figure in ledger.published_beside_ours():
         value = f"{figure['quantity']} {units.count(figure['published'])} (ours {figure['difference']:+.2%})"
@@ -80,7 +81,7 @@ def _published(ledger: Ledger) -> str:
 
 
 def _references() -> dict[str, dict[str, str]]:
-    """The exact counts that tests hold presets to: preset -> params, macs, source."""
+    """The exact reference counts of the tests: preset -> params, macs, source."""
     found: dict[str, dict[str, str]] = {}
     for file in sorted((ROOT / "tests" / "data").glob("exact*.csv")):
         with file.open(encoding="utf-8") as stream:
@@ -89,14 +90,14 @@ def _references() -> dict[str, dict[str, str]]:
 
 
 def main() -> int:
-    """Write the file, or tell whether it is what would be written."""
+    """Write the file, or check it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where the file differs")
-    wanted = text()
+    current = text()
     if not parser.parse_args().check:
-        FILE.write_text(wanted, encoding="utf-8", newline="")
+        FILE.write_text(current, encoding="utf-8", newline="")
         return 0
-    old, new = (FILE.read_text(encoding="utf-8") if FILE.exists() else "").splitlines(), wanted.splitlines()
+    old, new = (FILE.read_text(encoding="utf-8") if FILE.exists() else "").splitlines(), current.splitlines()
     changed = [line for line in new if line not in set(old)] + [line for line in old if line not in set(new)]
     for line in changed[:10]:
         sys.stderr.write(f"docs/gallery.csv: {line[:100]}\n")

@@ -1,4 +1,4 @@
-"""The tables of docs/spec.md: every struct of the grammar with its keys, their types, defaults and meanings."""
+"""The tables of docs/spec.md: every struct of the grammar with keys, types, defaults and meanings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xfcost.spec.meanings import meanings
 from xfcost.spec.schema import structs_in
 
 INPUTS = (grammar.ImageInput, grammar.VideoInput, grammar.TokenInput, grammar.VectorInput)
-# Section -> the structs that it shows; `Inside other keys` shows the rest.
+# Section -> its structs; `Inside other keys` has the rest.
 SECTIONS: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "The spec": (grammar.Spec, grammar.StreamSpec, grammar.StageSpec, grammar.Group, Residual, grammar.Published),
     "`input`": INPUTS,
@@ -39,15 +39,15 @@ TITLES = {
 
 
 def sections() -> Iterator[tuple[str, list[str]]]:
-    """(title, texts of its structs); what stands in two sections is shown in the first and named in the second."""
+    """(title, texts of its structs); a struct of two sections has its table in the first and its name in the second."""
     shown: set[type[msgspec.Struct]] = set()
     for title, structs in SECTIONS.items():
-        texts = [described(one) for one in structs if one not in shown]
-        again = ", ".join(f"`{tag_of(one)}`" for one in structs if one in shown)
-        yield title, [*texts, f"And, as above: {again}.\n"] if again else texts
+        texts = [described(struct) for struct in structs if struct not in shown]
+        repeated = ", ".join(f"`{tag_of(struct)}`" for struct in structs if struct in shown)
+        yield title, [*texts, f"And, as above: {repeated}.\n"] if repeated else texts
         shown |= set(structs)
-    rest = [one for one in structs_in(inspect.type_info(grammar.Spec)) if one not in shown]
-    yield "Inside other keys", [described(one) for one in rest]
+    rest = [struct for struct in structs_in(inspect.type_info(grammar.Spec)) if struct not in shown]
+    yield "Inside other keys", [described(struct) for struct in rest]
 
 
 def index() -> str:
@@ -94,11 +94,11 @@ def _lines(struct: type[msgspec.Struct]) -> Iterator[dict[str, str]]:
 def _type(type_: inspect.Type) -> str:
     """The type in words, with the values that it allows; null is left out, for it is the default where it may be."""
     if isinstance(type_, inspect.UnionType):
-        structs = [one for one in type_.types if isinstance(one, inspect.StructType)]
+        structs = [member for member in type_.types if isinstance(member, inspect.StructType)]
         many = len(structs) > MOST_KINDS
         left_out = (inspect.NoneType, inspect.StructType) if many else inspect.NoneType
-        single = [one for one in type_.types if not isinstance(one, left_out)]
-        words = ["`{kind: …}`"] * many + [_type(one) for one in single]
+        single = [member for member in type_.types if not isinstance(member, left_out)]
+        words = ["`{kind: …}`"] * many + [_type(member) for member in single]
         return " or ".join(sorted(dict.fromkeys(words), key=lambda word: word.startswith("list")))
     if isinstance(type_, inspect.IntType | inspect.FloatType):
         return _number(type_)

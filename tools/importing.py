@@ -1,4 +1,4 @@
-"""The families that `xfcost import` knows, as docs/import.md lists them."""
+"""The table of families in docs/import.md."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from xfcost.importing.families import FAMILIES, family_of
 
 
 def families_table() -> None:
-    """A row per family: model_type, the architecture that is assumed."""
-    cog.outl("\n| `model_type` | where no architecture is named |\n|---|---|")
+    """A row per family: model_type and default architecture."""
+    cog.outl("\n| `model_type` | default architecture |\n|---|---|")
     for model_type in FAMILIES:
         cog.outl(f"| `{model_type}` | `{family_of(model_type).architectures[0]}` |")
     cog.outl()

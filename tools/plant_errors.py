@@ -1,8 +1,8 @@
-"""Plant errors in xfcost, one at a time, and see that the tests catch each of them: `python tools/plant_errors.py`.
+"""Plants errors in xfcost, one at a time, and checks that tests catch each of them: `python tools/plant_errors.py`.
 
-The errors stand in `planted_errors.yaml`: a file, the text that is replaced, what replaces it, and the tests that are
-run: those of them that `make test` runs, or of another tier by `--tier`. Each is planted in a copy of the tree; the
-tree itself is not touched. The table says which test caught what; an error that none catches ends with exit code 1.
+`planted_errors.yaml` lists the errors: a file, the text to replace, its replacement, and tests. The quick tier of these
+tests runs, or the tier of `--tier`. Each error is planted in a copy of the tree. The table lists the test that caught
+each error; an uncaught error ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import yaml
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LIST: Final = Path(__file__).with_name("planted_errors.yaml")
-# What tests need of the tree.
+# Files that the tests need.
 _COPIED: Final = ("src", "specs", "tests", "tools", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "Makefile")
 _FIRST_FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
 class Edit(NamedTuple):
-    """`old`, which stands exactly once in `file`, becomes `new`."""
+    """Replaces `old`, which occurs exactly once in `file`, by `new`."""
 
     file: str
     old: str
@@ -41,11 +41,11 @@ class Edit(NamedTuple):
         """The file's text with the edit made.
 
         Raises:
-            ValueError: what is replaced doesn't stand in it exactly once, or nothing would change.
+            ValueError: `old` doesn't occur exactly once, or equals `new`.
         """
-        found = text.count(self.old)
-        if found != 1 or self.old == self.new:
-            raise ValueError(f"expected {self.old!r} once in {self.file}, and another text; found {found}")
+        times = text.count(self.old)
+        if times != 1 or self.old == self.new:
+            raise ValueError(f"expected {self.old!r} once in {self.file}, and another text; found {times}")
         return text.replace(self.old, self.new)
 
 
@@ -58,10 +58,10 @@ class Planted(NamedTuple):
     tests: str
 
     def planted(self, tree: Path) -> dict[str, str]:
-        """The texts of the files of `tree` that it changes, as they become.
+        """The new texts of the changed files of `tree`.
 
         Raises:
-            ValueError: an edit can't be made.
+            ValueError: an edit fails.
         """
         texts: dict[str, str] = {}
         for edit in self.edits:
@@ -71,18 +71,18 @@ class Planted(NamedTuple):
 
 
 def planted_errors() -> list[Planted]:
-    """The written list."""
+    """The errors of `planted_errors.yaml`."""
     entries = yaml.safe_load(LIST.read_text(encoding="utf-8"))
     return [_planted(**entry) for entry in entries]
 
 
-def _planted(kind: str, what: str, tests: str, edits: Iterable[dict[str, str]] = (), **one: str) -> Planted:
-    """An entry of the list has `edits`, or the file, the old and the new text of one."""
-    return Planted(kind, what, tuple(Edit(**edit) for edit in edits or [one]), tests)
+def _planted(kind: str, what: str, tests: str, edits: Iterable[dict[str, str]] = (), **single: str) -> Planted:
+    """An entry of the list; `single` is the one edit of an entry without `edits`."""
+    return Planted(kind, what, tuple(Edit(**edit) for edit in edits or [single]), tests)
 
 
 def caught_by(error: Planted, tree: Path, tier: str) -> str | None:
-    """The first test of a tier that fails with the error planted in `tree`, a copy; None where all pass.
+    """The first test of a tier that fails with the error planted in `tree`, a copy; None if all pass.
 
     Raises:
         RuntimeError: pytest ran no test, or ended before it could name one.
@@ -93,19 +93,24 @@ def caught_by(error: Planted, tree: Path, tier: str) -> str | None:
     try:
         words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tier", tier]
         words += shlex.split(error.tests)
-        # compiled files are told apart by their second and size: none are written
-        more = {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1", "CI": "true", "OMP_NUM_THREADS": "1"}
+        # Python would reuse compiled files of the same second and size: write none
+        variables = {
+            "PYTHONPATH": str(tree / "src"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CI": "true",
+            "OMP_NUM_THREADS": "1",
+        }
         done = subprocess.run(
-            words, cwd=tree, env=os.environ | more, capture_output=True, encoding="utf-8", check=False
+            words, cwd=tree, env=os.environ | variables, capture_output=True, encoding="utf-8", check=False
         )
     finally:
         _write(tree, before)
     if done.returncode == 0:
         return None
-    found = _FIRST_FAILURE.search(done.stdout)
-    if found is None:
+    failure = _FIRST_FAILURE.search(done.stdout)
+    if failure is None:
         raise RuntimeError(f"{error.what}: pytest {error.tests} ended with {done.returncode}:\n{done.stdout[-2000:]}")
-    return found[1]
+    return failure[1]
 
 
 def _write(tree: Path, texts: dict[str, str]) -> None:
@@ -114,7 +119,7 @@ def _write(tree: Path, texts: dict[str, str]) -> None:
 
 
 def copied_tree(folder: Path) -> Path:
-    """A copy of what tests need."""
+    """Copy the files that the tests need."""
     for name in _COPIED:
         source = ROOT / name
         if source.is_dir():

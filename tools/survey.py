@@ -1,9 +1,9 @@
-"""Orders that the formulas give, beside the column of the survey (Tay et al. 2022, "Efficient Transformers", table 1).
+"""Derived orders beside those of the survey (Tay et al. 2022, "Efficient Transformers", table 1).
 
-Printed into docs/efficient-attention.md. An order is the leading term in N of all MACs of a component that are not its
-projections (rows with parameters that mix no tokens), from its own formula: with every parameter fixed, and
-again under the paper's own choice (say, blocks of √N). What is typed in here is the survey's column and the words; the
-numbers are any that such a mechanism can have. One of the written list without an entry stops the build of the docs.
+The table is printed into docs/efficient-attention.md. An order is the leading term in N of all MACs of a component
+without its projections (rows with parameters that mix no tokens): once with fixed parameters, once under the paper's
+choice (blocks of √N, for example). Entries contain the survey's column and the explanations; the parameters are
+arbitrary valid numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from xfcost.formulas.component import Component, Mixer, Place, tag_of
-from xfcost.formulas.features import RandomFeatures
+from xfcost.formulas.feature_maps import RandomFeatures
 from xfcost.formulas.lettered import form_of, lettered
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms import MECHANISMS
@@ -44,17 +44,17 @@ NOT_IN_TABLE = "–"
 
 
 class Entry(NamedTuple):
-    """A system as the survey has it, and as its formula has it."""
+    """A system with the survey's order and its component here."""
 
     system: str
     survey_class: str
     survey: str
-    """The survey's column; a dash where its table leaves the system out."""
+    """The survey's column; a dash if its table leaves the system out."""
     component: Mixer
     why: str
-    """What explains the difference, or what the order stands on."""
+    """The explanation of the difference or of the order."""
     chosen: tuple[str, Mixer] | None = None
-    """The paper's own choice, in words, and the component under it."""
+    """The paper's choice in words, and the component with it."""
     grid: Grid = SQUARE
 
 
@@ -71,12 +71,12 @@ ENTRIES: list[Entry] = [
     Entry(
         "Memory Compressed", "FP + M", "O(N_c²)", Compressed(**HEADS, compression=c),
         "Keys and values are compressed and queries are not: 2·N·(N/c)·d, as the survey's own text has it, and not the "
-        "square of the compressed length that its table prints. Quadratic with a small factor.",
+        "square of the compressed length that its table prints. It is quadratic with a small factor.",
     ),
     Entry(
         "Sparse Transformer, strided", "FP", "O(N√N)",
         Sparse(**HEADS, pattern="strided", stride=stride, causal=True),
-        "Local N·l·d and strided N²/l·d: N√N at l = √N alone. (The survey's text prints n log n for its memory.)",
+        "Local N·l·d and strided N²/l·d: N√N only at l = √N. (The survey's text prints n log n for its memory.)",
         ("l = √N", Sparse(**HEADS, pattern="strided", stride=s, causal=True)),
     ),
     Entry(
@@ -103,7 +103,7 @@ ENTRIES: list[Entry] = [
     ),
     Entry(
         "ETC", "FP + M", "O(N_g² + N·N_g)", GlobalLocal(**HEADS, radius=w),
-        "The survey's column has the global tokens' part and leaves out the local one, 2·N·3(r + 1)·d as it runs, "
+        "The survey's column has the part of the global tokens and leaves out the local one, 2·N·3(r + 1)·d, "
         "which is the larger while N_g is below some 3r.",
         grid=Grid((s, s), g),
     ),
@@ -136,7 +136,7 @@ ENTRIES: list[Entry] = [
     Entry(
         "Nyströmformer", "M + DS", "O(kN)", Nystrom(**HEADS, landmarks=k, conv=w),
         "4·N·k·d for k landmarks, and N·k² per head for the product with the inverse, 24·k³ for its six iterations. "
-        "Where N is not above k it is full attention: transformers' default of 64-token segments runs that.",
+        "For N ≤ k it is full attention, as in transformers' default of 64-token segments.",
     ),
     Entry(
         "Synthesizer, dense", "LR + LP", "O(N²)", Synthesizer(**HEADS, form="dense"),
@@ -144,7 +144,7 @@ ENTRIES: list[Entry] = [
     ),
     Entry(
         "Synthesizer, factorised random", "LR + LP", "O(N²)", Synthesizer(**HEADS, form="factorized_random", rank=k),
-        "Of low rank, and quadratic all the same: the softmax wants all h·N² entries, N²·k·h to make (once per batch) "
+        "Low rank, but quadratic: the softmax needs all h·N² entries, which cost N²·k·h (once per batch), "
         "and N²·d to sum by.",
     ),
     Entry(
@@ -168,7 +168,7 @@ ENTRIES: list[Entry] = [
     Entry(
         "Compressive Transformer", "RC", "O(N²)",
         Compressive(**HEADS, memory=m, compressed_memory=m, compression=c, causal=True),
-        "Transformer-XL's three products over two memories; compressing what is driven out adds N·d² (a convolution).",
+        "Transformer-XL's three products over two memories; compressing evicted memories adds N·d² (a convolution).",
     ),
     Entry(
         "Funnel Transformer", "FP + DS", "O(N²)", Funnel(**HEADS, stride=2),
@@ -183,25 +183,21 @@ ENTRIES: list[Entry] = [
 
 
 def derived(component: Component, place: Place) -> str:
-    """O(…) of the component's MACs, its projections left out."""
+    """O(…) of the component's MACs without its projections."""
     component, place = component.in_letters(place)
     rows = [row for row in component.operations(place) if row.mixes or not row.params]
     return form_of(sum(row.macs for row in rows)).order()
 
 
 def others() -> list[type[Mixer]]:
-    """Mechanisms that the survey has nothing to say of; `tools/vision.py` tells of them."""
+    """Mechanisms that are not in the survey; `tools/vision.py` lists them."""
     return [
         component for component in MECHANISMS.values() if component not in {type(entry.component) for entry in ENTRIES}
     ]
 
 
 def lines() -> list[dict[str, str]]:
-    """One line per entry.
-
-    Raises:
-        LookupError: a mechanism of the written list has none.
-    """
+    """One line per entry."""
     return [_line(entry) for entry in ENTRIES]
 
 

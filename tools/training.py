@@ -1,7 +1,7 @@
-"""Training compute in print beside ours: tables of docs/training.md, and what tests hold.
+"""Published training compute beside ours: tables of docs/training.md, which tests check.
 
-GPT-3's appendix multiplies parameters, tokens and a number (6, or 3 where half the parameters see a token); the
-Transformer's table multiplies hours, GPUs and what a GPU sustains. Ours are counted over the same tokens.
+GPT-3's appendix multiplies parameters, tokens and a factor (6, or 3 where half the parameters see a token). The
+Transformer's table multiplies hours, GPUs and sustained FLOP/s. Our counts are over the same tokens.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import xfcost
-from xfcost.counting.plan import spent
+from xfcost.counting.training_plan import device_flops
 from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.report.training import scientific
 
@@ -36,70 +36,70 @@ class Spent(NamedTuple):
 
     model: str
     printed_flops: float
-    spent: float
+    device_flops: float
     """Seconds · GPUs · sustained FLOP/s."""
     counted: int
 
 
 def computes() -> list[Compute]:
     """Brown et al. 2020, table D.1, beside forward and backward MACs of as many tokens."""
-    found = []
+    computed = []
     for line in _lines("training-compute.csv"):
         ledger = xfcost.analyze(line["preset"], N=line["N"], mode="train", tokens=line["tokens"], trace=False)
         params, rule, tokens = (float(line[key]) for key in ("params", "flops_per_param_token", "tokens"))
         counted = ledger.training.run.flops
-        found.append(
+        computed.append(
             Compute(
                 line["model"], params, ledger.total("params"), float(line["flops"]), rule * params * tokens, counted
             )
         )
-    return found
+    return computed
 
 
 def times() -> list[Spent]:
     """Vaswani et al. 2017, table 2, beside the steps of §5.2 over batches of §5.1."""
-    found = []
+    computed = []
     for line in _lines("training-time.csv"):
         tokens = int(line["steps"]) * int(line["tokens_per_step"])
         ledger = xfcost.analyze(line["preset"], N=line["N"], mode="train", tokens=tokens, trace=False)
-        could = spent(float(line["hours"]) * _HOUR, int(line["devices"]), float(line["rate"]))
-        found.append(Spent(line["model"], float(line["flops"]), could, ledger.training.run.flops))
-    return found
+        budget = device_flops(float(line["hours"]) * _HOUR, int(line["devices"]), float(line["rate"]))
+        computed.append(Spent(line["model"], float(line["flops"]), budget, ledger.training.run.flops))
+    return computed
 
 
 def compute_lines() -> list[dict[str, str]]:
-    """The first table, in words."""
+    """The first table as text."""
     return [
         {
-            "model": one.model,
-            "parameters in print": f"{one.printed_params / 1e6:,.0f} M",
-            "ours": f"{one.params:,}",
-            "difference": f"{one.params / one.printed_params - 1:+.2%}",
-            "FLOPs in print": scientific(one.printed_flops, 3),
-            "by its rule": scientific(one.by_rule, 3),
-            "counted": scientific(one.counted),
-            "counted, of print": f"{one.counted / one.printed_flops - 1:+.1%}",
+            "model": line.model,
+            "parameters in print": f"{line.printed_params / 1e6:,.0f} M",
+            "ours": f"{line.params:,}",
+            "difference": f"{line.params / line.printed_params - 1:+.2%}",
+            "FLOPs in print": scientific(line.printed_flops, 3),
+            "by its rule": scientific(line.by_rule, 3),
+            "counted": scientific(line.counted),
+            "counted, of print": f"{line.counted / line.printed_flops - 1:+.1%}",
         }
-        for one in computes()
+        for line in computes()
     ]
 
 
 def time_lines() -> list[dict[str, str]]:
-    """The second table, in words."""
+    """The second table as text."""
     return [
         {
-            "model": one.model,
-            "in print": scientific(one.printed_flops, 2),
-            "hours · GPUs · sustained": scientific(one.spent),
-            "counted": scientific(one.counted),
-            "counted, of what the GPUs sustain": f"{one.counted / one.spent:.0%}",
+            "model": line.model,
+            "in print": scientific(line.printed_flops, 2),
+            "hours · GPUs · sustained": scientific(line.device_flops),
+            "counted": scientific(line.counted),
+            "counted, of what the GPUs sustain": f"{line.counted / line.device_flops:.0%}",
         }
-        for one in times()
+        for line in times()
     ]
 
 
 def optimizer_lines() -> list[dict[str, Any]]:
-    """The written table of optimizers."""
+    """The table of optimizers."""
     return [
         {
             "optimizer": f"`{name}`",

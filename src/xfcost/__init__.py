@@ -1,4 +1,4 @@
-"""xfcost: what an architecture costs, where the cost sits, how it grows with N, and whether the answer is true.
+"""xfcost: cost analysis of transformer architectures: total cost, cost per operation, growth with N, verification.
 
 >>> import xfcost
 >>> ledger = xfcost.analyze("vit", N=784, trace=False)
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Ledger", "Operation", "XfcostError", "analyze", "compare", "trace"]
 
-_HOMES = {
+_MODULES = {
     "analyze": "xfcost.api",
     "compare": "xfcost.api",
     "trace": "xfcost.api",
@@ -31,10 +31,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are imported when first asked for, so that `import xfcost` costs nothing."""
-    if name not in _HOMES:
+    """Import a public name on first use, so that `import xfcost` is fast."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'xfcost' has no attribute {name!r}; public names: {', '.join(__all__)}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m xfcost`, and the console script: an interrupt ends it quietly from its first import on."""
+"""`python -m xfcost`, and the console script. An interrupt ends it without traceback from the first import on."""
 
 from __future__ import annotations
 

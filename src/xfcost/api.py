@@ -7,17 +7,18 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xfcost.counting.decoding import at, told_traced, traced_sizes, with_mode
-from xfcost.counting.forward import count, with_rebuilt
+from xfcost.counting.decoding import run_at, traced_steps, with_mode, with_traced_steps
+from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.run_options import make_run
 from xfcost.counting.training import with_training
-from xfcost.ledger import display
+from xfcost.ledger import notebook
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.options import OPTIONS, RunOptions, spelled_out
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, expanded, load
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     import torch
@@ -42,8 +43,8 @@ def _comparison_html(comparison: Comparison) -> str:
     return comparison_html(comparison)
 
 
-display.register("Ledger", _ledger_html)
-display.register("Comparison", _comparison_html)
+notebook.register("Ledger", _ledger_html)
+notebook.register("Comparison", _comparison_html)
 
 
 def _with_run_options(function: Made) -> Made:
@@ -153,7 +154,7 @@ def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: 
 
         check_device(str(device))
     architecture = place(loaded, run)
-    ledger = with_rebuilt(count(architecture), loaded, architecture)
+    ledger = with_rebuilt_note(count(architecture), loaded, architecture)
     if run.plan is not None:
         ledger = with_training(ledger, architecture, run.plan)
     if trace:
@@ -165,11 +166,11 @@ def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: 
     if trace and ledger.generation is not None and ledger.generation.decode is not None:
         from xfcost.torch_models.accounts import with_traced
 
-        sizes = traced_sizes(ledger.generation)
+        sizes = traced_steps(ledger.generation)
         for tokens in sizes:
             say(f"tracing the step at {tokens} tokens …")
-            ledger = with_traced(ledger, place(loaded, at(tokens, architecture, run, "decode")))
-        ledger = told_traced(ledger, sizes)
+            ledger = with_traced(ledger, place(loaded, run_at(tokens, architecture, run, "decode")))
+        ledger = with_traced_steps(ledger, sizes)
     return ledger if device is None else _timed(architecture, ledger, loaded, run, str(device), say)
 
 
@@ -183,7 +184,7 @@ def _timed(architecture: Architecture, ledger: Ledger, loaded: Loaded, run: Run,
     if generation.decode is None:
         raise UsageError(f"--device {device}: there are no steps to time: {generation.refused}")
     final = max(generation.prompt + generation.new_tokens - 1, generation.prompt)
-    return timed_text(architecture, place(loaded, at(final, architecture, run, "decode")), ledger, device, say)
+    return timed_text(architecture, place(loaded, run_at(final, architecture, run, "decode")), ledger, device, say)
 
 
 def trace(model: torch.nn.Module, *inputs: torch.Tensor) -> Traced:

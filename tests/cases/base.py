@@ -90,7 +90,7 @@ class MechanismCase(NamedTuple):
     rows: Rows = Rows()
     """What is needed to hold its rows against its leaves."""
     frozen: Callable[[nn.Module, tuple[Tensor, ...]], Frozen] | None = None
-    """(torch_module, inputs) -> its choice held; needed where the component `chooses`."""
+    """(torch_module, inputs) -> its choice held; needed where the component `content_selects_tokens`."""
 
 
 class Case(NamedTuple):

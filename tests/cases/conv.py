@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import SEQUENCES, MechanismCase
-from xfcost.formulas.taps_mixer import Convolve
+from xfcost.formulas.convolution_mixer import ConvolutionMixer
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.conv import Conv
 
@@ -25,7 +25,7 @@ def components(draw: st.DrawFn) -> Conv:
     )
 
 
-def growth(component: Convolve) -> tuple[Grid, Grid]:
+def growth(component: ConvolutionMixer) -> tuple[Grid, Grid]:
     """Longer than the farthest tap."""
     side = 2 * component.size * component.dilation
     return Grid((side,)), Grid((2 * side,))

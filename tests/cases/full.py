@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, MechanismCase
-from xfcost.formulas.buckets import Buckets
+from xfcost.formulas.position_buckets import Buckets
 from xfcost.mechanisms.full import Full
 
 PLAIN = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.recurrent import ATTENTION, recurrent_case
-from xfcost.formulas.additive import Maxout
+from xfcost.formulas.additive_attention import Maxout
 from xfcost.mechanisms.gru import Gru
 
 CASE = recurrent_case(

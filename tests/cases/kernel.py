@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from cases.base import HEADS, SEQUENCES, MechanismCase, Rows
-from xfcost.formulas.features import EluPlusOne, RandomFeatures
+from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.kernel import Kernel
 

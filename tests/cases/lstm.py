@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cases.recurrent import recurrent_case
-from xfcost.formulas.additive import Additive, Sum
+from xfcost.formulas.additive_attention import Additive, Sum
 from xfcost.mechanisms.lstm import Lstm
 
 CASE = recurrent_case(

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cases.base import MechanismCase
-from xfcost.formulas.additive import Additive, Maxout, Sum
+from xfcost.formulas.additive_attention import Additive, Maxout, Sum
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.ledger.grid import Grid
 

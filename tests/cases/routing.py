@@ -76,7 +76,7 @@ def frozen(torch_module: nn.Module, inputs: tuple[Tensor, ...]) -> Frozen:
 
 def what_is_read(module: nn.Module, tokens: int, members: list[Members]) -> tuple[tuple[frozenset[int], ...], int]:
     """Out of the clusters' members alone. A query with one key alone reads the key and not itself: its weight is 1."""
-    component = module.component
+    component = module.config
     read: list[set[int]] = [set() for _ in range(tokens)]
     most = 1
     for head in members:

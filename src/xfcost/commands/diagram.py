@@ -34,7 +34,7 @@ def run(
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target, write_whole
     from xfcost.spec.load import expanded, load
-    from xfcost.spec.walk import place
+    from xfcost.spec.placement import place
 
     names = expanded(specs)
     if len(names) > MOST_SYSTEMS:

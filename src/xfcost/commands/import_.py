@@ -34,7 +34,7 @@ def run(
     Nothing is fetched, and neither torch nor transformers is imported. What a spec can't carry is refused by the
     field's name; what was assumed is said, and stands in the spec's comments.
     """
-    from xfcost.importing import imported
+    from xfcost.importing import import_config
     from xfcost.report.output import check_target
 
     if output is not None and output.suffix.lower() not in ENDINGS:
@@ -42,7 +42,7 @@ def run(
             f"-o {shown(output, 200)}: a spec is YAML; expected a name that ends in {' or '.join(ENDINGS)}"
         )
     check_target(output, force=force)
-    spec = imported(config, architecture, ignore or ())
+    spec = import_config(config, architecture, ignore or ())
     for remark in spec.remarks:
         options.progress(remark)
     options.deliver(spec.text, output, force=force)

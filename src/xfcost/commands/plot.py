@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xfcost.ledger.ledger import Ledger
     from xfcost.report.chart import Chart
     from xfcost.spec.load import Loaded
-    from xfcost.spec.walk import Run
+    from xfcost.spec.run import Run
 
 
 # Traced and measured points per system, and the seconds above which a forward is not waited for.
@@ -83,7 +83,7 @@ def run(  # noqa: PLR0913 - options
     check_target(target, force=force)
     given = N is not None or size is not None
     at = marked(mark, axis, span)
-    how = make_run(**options | {"mode": _mode(metric, options["mode"])})
+    how = make_run(**options | {"mode": _mode(metric, options.get("mode", "forward"))})
     loaded = [load(spec, settings or ()) for spec in expanded(specs)]
     sweeps = _sweeps(loaded, how, axis, span, at, narrow=not given)
     if not given:
@@ -167,11 +167,11 @@ def _limits(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> str:
 def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
     """The real model at a few points: timed, ascending, until a forward would take too long; else traced."""
     from xfcost.api import account
-    from xfcost.counting.sweep import few
+    from xfcost.counting.sweep import thinned
 
     timed = metric == "time"
     ledgers: list[Ledger] = []
-    for x in few(one.xs, _TIMED_POINTS if timed else _TRACED_POINTS):
+    for x in thinned(one.xs, _TIMED_POINTS if timed else _TRACED_POINTS):
         counted, word = one.ledgers[one.xs.index(x)], one.axis.word
         if timed and (why := _too_long(counted, ledgers)):
             progress(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: at {x:,} {why}")

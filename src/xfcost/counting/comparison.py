@@ -1,4 +1,4 @@
-"""Several ledgers at one N: ratios against the first, growth exponents, and where one system overtakes another."""
+"""Several ledgers side by side: ratios to the first, growth exponents, crossovers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ from typing import Final
 
 from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.forward import count
-from xfcost.counting.overtaking import MOST_PAIRED, OF_MANY, QUICK, THOROUGH, Found, in_sizes, in_tokens
+from xfcost.counting.system_crossovers import (
+    MOST_PAIRED,
+    OF_MANY,
+    QUICK,
+    THOROUGH,
+    Crossovers,
+    size_crossovers,
+    token_crossovers,
+)
 from xfcost.ledger.accounts import TRAFFIC
 from xfcost.ledger.errors import XfcostError
 from xfcost.ledger.join import growth_exponent
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import MIXINGS
+from xfcost.spec.inputs import takes_images
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, place, takes_images
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
-# Image sizes at which systems stand beside each other: those that ImageNet models come in, and a detector's.
+# Image sizes at which systems are compared: the usual ones of ImageNet models, and a detector's.
 SIZES: Final = (224, 384, 512, 1024)
 
 
@@ -26,7 +36,7 @@ def mixing_macs(ledger: Ledger) -> int:
 
 
 def first_scores(ledger: Ledger) -> int | None:
-    """Score dot products per head and sample, in the first sub-layer that keeps any (of an eager ledger)."""
+    """Score dot products per head and sample in the first attention sub-layer (of an eager ledger)."""
     layer: str | None = None
     scores = 0
     for row in ledger.rows:
@@ -42,8 +52,7 @@ CURVES: Final[dict[str, Callable[[Ledger], int]]] = {
     "attention_bytes": lambda ledger: ledger.attention_memory()["all_layers"],
 }
 
-
-# What is told to grow by an exponent.
+# Quantities whose growth exponent in N is reported.
 GROWING: Final[dict[str, Callable[[Ledger], int]]] = {
     **CURVES,
     "sequential_steps": lambda ledger: ledger.metadata.sequential_steps,
@@ -52,40 +61,41 @@ GROWING: Final[dict[str, Callable[[Ledger], int]]] = {
 
 
 def compared(loaded: Sequence[Loaded], ledgers: Sequence[Ledger], run: Run, *, thorough: bool = True) -> Comparison:
-    """The comparison of systems that were counted (and traced, timed) already.
+    """The comparison of systems that were already counted (and traced, timed).
 
-    Crossovers are looked for at many points, or, where it isn't `thorough`, at some.
+    Crossovers are searched for at many points, or, where it isn't `thorough`, at fewer.
     """
     names = distinct([ledger.metadata.name for ledger in ledgers])
-    figures = {name: _figures(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)}
+    systems = list(zip(names, loaded, ledgers, strict=True))
+    figures = {name: _figures(spec, ledger, run) for name, spec, ledger in systems}
     base = figures[names[0]]
     ratios = {
-        name: {quantity: _over(value, base[quantity]) for quantity, value in values.items()}
+        name: {quantity: _ratio(value, base[quantity]) for quantity, value in values.items()}
         for name, values in figures.items()
     }
     density = QUICK if not thorough else THOROUGH if len(loaded) <= MOST_PAIRED else OF_MANY
-    found = in_tokens(names, loaded, ledgers, run, _costs_at, density)
+    tokens = token_crossovers(names, loaded, ledgers, run, _costs_at, density)
     by_size = _by_size(names, loaded, run)
-    sizes = in_sizes(names, loaded, run, _costs_at, density) if by_size else Found((), ())
+    sizes = size_crossovers(names, loaded, run, _costs_at, density) if by_size else Crossovers((), ())
     return Comparison(
         ledgers=tuple(ledgers),
         names=tuple(names),
         figures=figures,
         ratios=ratios,
-        growth={name: _growth(one, ledger, run) for name, one, ledger in zip(names, loaded, ledgers, strict=True)},
+        growth={name: _growth(spec, ledger, run) for name, spec, ledger in systems},
         by_size=by_size,
-        crossovers=found.crossovers,
+        crossovers=tokens.crossovers,
         size_crossovers=sizes.crossovers,
-        searches=found.searches,
+        searches=tokens.searches,
         size_searches=sizes.searches,
     )
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Names, the second of the same name marked `#2`."""
+    """The names; a repeated one is marked `#2`, `#3` and so on."""
     result: list[str] = []
     for name in names:
-        number = 1 + sum(1 for known in result if known == name or known.startswith(f"{name} #"))
+        number = 1 + sum(1 for earlier in result if earlier == name or earlier.startswith(f"{name} #"))
         result.append(name if number == 1 else f"{name} #{number}")
     return result
 
@@ -111,17 +121,17 @@ def _figures(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, int | float 
     figures |= {quantity: ledger.total(quantity) for quantity in TRAFFIC}
     figures["sequential_steps"] = ledger.metadata.sequential_steps
     figures["parallel_width"] = ledger.metadata.parallel_width
-    if ledger.generation is not None and ledger.generation.decode is None:  # the prefill alone is no text
+    if ledger.generation is not None and ledger.generation.decode is None:  # the prefill alone is no generation
         work = ("macs", *(f"macs_{kind}" for kind in MIXINGS), "mixing_macs", "flops")
         figures |= dict.fromkeys(work)
-    figures |= _of_mode(ledger)
+    figures |= _mode_figures(ledger)
     figures["traced_macs"] = ledger.total("traced_macs")
     figures["seconds"] = ledger.timing.seconds if ledger.timing else None
-    return figures | of_training(ledger)
+    return figures | _training_figures(ledger)
 
 
-def of_training(ledger: Ledger) -> dict[str, int | float | None]:
-    """Figures of a step of training and of the whole run; none in every other mode."""
+def _training_figures(ledger: Ledger) -> dict[str, int | float | None]:
+    """Figures of a training step and of the whole run; none in other modes."""
     if ledger.training is None:
         return {}
     step, run = ledger.training.step, ledger.training.run
@@ -139,27 +149,27 @@ def of_training(ledger: Ledger) -> dict[str, int | float | None]:
     return figures
 
 
-def _of_mode(ledger: Ledger) -> dict[str, int | float | None]:
-    """What the mode adds: the cache, a step's reading, a text's cost without a cache."""
-    cache, step, text = ledger.cache, ledger.step, ledger.generation
+def _mode_figures(ledger: Ledger) -> dict[str, int | float | None]:
+    """Figures of `decode` and `generate`: the cache, bytes that a decode step reads, MACs with and without cache."""
+    cache, step, generation = ledger.cache, ledger.step, ledger.generation
     return {
         "cache_bytes": cache.bytes if cache else None,
         "cache_bytes_per_token": cache.bytes_per_token if cache else None,
         "read_bytes": step.bytes_read if step else None,
         "intensity": step.intensity if step else None,
-        "generation_macs": text.with_cache.macs if text and text.with_cache else None,
-        "generation_macs_without_cache": text.without_cache.macs if text else None,
+        "generation_macs": generation.with_cache.macs if generation and generation.with_cache else None,
+        "generation_macs_without_cache": generation.without_cache.macs if generation else None,
     }
 
 
-def _over(value: float | None, base: float | None) -> float | None:
+def _ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
 def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]:
-    """Exponents between here and inputs twice as long in every direction; half as long where that can't be.
+    """Exponents between this input and one twice as long on every axis; half as long where that can't be.
 
-    Of a text that is generated they are those of its prefill.
+    In the mode `generate` they are those of the prefill.
     """
     if run.mode == "generate":
         ledger = count(place(loaded, run), orders=False)
@@ -170,24 +180,24 @@ def _growth(loaded: Loaded, ledger: Ledger, run: Run) -> dict[str, float | None]
         except XfcostError:  # beyond the last learned position, or a side that can't be halved
             continue
         costs = {name: (curve(ledger), curve(other)) for name, curve in GROWING.items()}
-        exponents = {name: growth_exponent(here, there, factor) for name, (here, there) in costs.items()}
+        exponents = {name: growth_exponent(cost, scaled, factor) for name, (cost, scaled) in costs.items()}
         return exponents | {"factor": factor}
     return dict.fromkeys([*GROWING, "factor"])
 
 
 def _by_size(names: Sequence[str], loaded: Sequence[Loaded], run: Run) -> dict[str, dict[int, dict[str, int] | None]]:
-    """Every system at usual image sizes, where all of them take images."""
-    if not all(takes_images(one) for one in loaded) or len(loaded) > MOST_PAIRED:
+    """The costs of every system at usual image sizes, where all systems take images."""
+    if not all(takes_images(spec) for spec in loaded) or len(loaded) > MOST_PAIRED:
         return {}
 
-    def at(one: Loaded, side: int) -> dict[str, int] | None:
+    def costs_at(spec: Loaded, side: int) -> dict[str, int] | None:
         try:
-            ledger = count(place(one, run._replace(tokens=None, size=(side, side))), orders=False)
-        except XfcostError:  # patches don't tile it, or a table holds fewer positions
+            ledger = count(place(spec, run._replace(tokens=None, size=(side, side))), orders=False)
+        except XfcostError:  # patches don't tile it, or a table has fewer positions
             return None
         return {"tokens": ledger.metadata.grid_tokens} | _costs(ledger)
 
-    return {name: {side: at(one, side) for side in SIZES} for name, one in zip(names, loaded, strict=True)}
+    return {name: {side: costs_at(spec, side) for side in SIZES} for name, spec in zip(names, loaded, strict=True)}
 
 
 def _costs_at(loaded: Loaded, run: Run) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What `xfcost compare` says of several systems, and the object of `compare --format json`."""
+"""The result of `xfcost compare`, and the object of `compare --format json`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from xfcost.counting.overtaking import Search
-from xfcost.ledger import display
+from xfcost.counting.system_crossovers import Search
+from xfcost.ledger import notebook
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import json_text, ledger_object
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What `xfcost compare` says."""
+    """The comparison of several systems."""
 
     ledgers: tuple[Ledger, ...]
     names: tuple[str, ...]
@@ -25,22 +25,22 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     growth: dict[str, dict[str, float | None]]
     """System -> quantity -> exponent in N, between N and N·`factor` (4 on a grid, 2 in a sequence, in all streams)."""
     by_size: dict[str, dict[int, dict[str, int] | None]]
-    """System -> side of a square image -> its tokens and costs, None where it can't have it; {} without images."""
+    """System -> side of a square image -> tokens and costs, None where it can't have that size; {} without images."""
     crossovers: tuple[dict[str, Any], ...]
-    """{quantity, systems, N, last_below, cheaper_below, cheaper_above}; of many systems only those against the first.
+    """{quantity, systems, N, last_below, cheaper_below, cheaper_above}; many systems are compared with the first alone.
 
-    `last_below` and `N` were counted: the one costs less at the first, the other at the second, and at what was counted
-    between them both cost the same. At N that were not counted the order may be another: see `searches`."""
+    Both `last_below` and `N` were counted: one system costs less at the first, the other at the second, and at counted
+    points between them both cost the same. At points that were not counted the order may differ: see `searches`."""
     size_crossovers: tuple[dict[str, Any], ...]
-    """The same at equal image sizes, `size` in place of `N`; only of systems whose tokens are of different sizes."""
+    """The same at equal image sizes, `size` in place of `N`; only of systems with patches of different sizes."""
     searches: tuple[Search, ...]
-    """At which N crossovers were looked for, pair by pair; no pair that has no N in common."""
+    """At which N crossovers were searched for, pair by pair, where the pair has any N in common."""
     size_searches: tuple[Search, ...]
-    """At which image sizes, likewise."""
+    """At which image sizes crossovers were searched for."""
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""
-        return display.html(self)
+        return notebook.html(self)
 
     def to_json(self) -> str:
         """The JSON object of `xfcost compare --format json`."""
@@ -64,11 +64,14 @@ def comparison_object(comparison: Comparison) -> dict[str, Any]:
 
 
 def _searched(comparison: Comparison) -> dict[str, Any]:
-    """The N between which crossovers were looked for ([0, 0]: nowhere), how many at most, and pair by pair."""
-    found = comparison.searches
-    ends = [min((one.first for one in found), default=0), max((one.last for one in found), default=0)]
-    told = {"N": ends, "points": max((one.points for one in found), default=0)}
-    return told | {"pairs": msgspec.to_builtins(found), "sizes": msgspec.to_builtins(comparison.size_searches)}
+    """The range of N that was searched ([0, 0]: none), the most points of a pair, and all searches."""
+    searches = comparison.searches
+    return {
+        "N": [min((pair.first for pair in searches), default=0), max((pair.last for pair in searches), default=0)],
+        "points": max((pair.points for pair in searches), default=0),
+        "pairs": msgspec.to_builtins(searches),
+        "sizes": msgspec.to_builtins(comparison.size_searches),
+    }
 
 
 def comparison_json(comparison: Comparison) -> str:

@@ -1,14 +1,14 @@
-"""Models that work token by token: what they cache, what one token more reads, and what m new tokens add up to."""
+"""The modes prefill, decode and generate: KV cache or recurrent state, decode steps, and m new tokens in all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from xfcost.counting.forward import count
-from xfcost.counting.sums import Costs, summed
+from xfcost.counting.sums import Costs, sum_over_sizes
 from xfcost.ledger.errors import SpecError, UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.modes import Cache, Generation, Step, Work
@@ -17,16 +17,17 @@ from xfcost.ledger.options import Mode
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.grammar import ImageInput, VideoInput
 from xfcost.spec.load import Loaded
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
-# So many steps are all traced.
-_TRACED: Final = 4
-# What steps add up: these quantities of every row.
+# Up to this many decode steps are all traced.
+_MOST_TRACED: Final = 4
+# The quantities of a row that are summed over decode steps.
 _SUMMED: Final = ("macs", "flops", "comparisons", "moved")
 
 
 def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
-    """`ledger` with what its mode says beside its rows."""
+    """`ledger` with the results of its mode: cache, decode step, generation."""
     if run.mode == "decode":
         step = Step(
             weight_bytes=ledger.weights_read() * ledger.bytes_per_element,
@@ -43,7 +44,7 @@ def with_mode(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architectu
 
 
 def cache_of(step: Ledger) -> Cache:
-    """What the rows of a step keep."""
+    """The KV cache and recurrent state of a decode step's rows."""
     states = step.part(row for row in step.rows if not (row.cache and row.cache.per_token))
     return Cache(
         bytes=step.cached_bytes,
@@ -53,84 +54,81 @@ def cache_of(step: Ledger) -> Cache:
 
 
 def _with_cache(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:
-    """What a prefill leaves: the cache that the next token will find, or a note of why there is none."""
+    """A prefill with the cache that the next token reads, or with a note on why there is none."""
     try:
         step = count(place(loaded, run._replace(mode="decode")), orders=False)
     except SpecError as error:
-        return noted(ledger, f"no KV cache: {error}")
+        return ledger.with_note(f"no KV cache: {error}")
     return msgspec.structs.replace(ledger, cache=cache_of(step))
 
 
-def noted(ledger: Ledger, note: str) -> Ledger:
-    """`ledger` with `note` before its others."""
-    metadata = msgspec.structs.replace(ledger.metadata, notes=(note, *ledger.metadata.notes))
-    return msgspec.structs.replace(ledger, metadata=metadata)
-
-
 def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
-    """The rows of the prefill, and those of all steps together; beside them what it costs without a cache."""
+    """The rows of the prefill and of all decode steps together, and the work without a cache."""
     prompt = architecture.streams[-1].grid.tokens
     last = prompt + run.new_tokens - 1
-    encoder = {one.part.path for stream in architecture.streams[:-1] for one in stream.standing()}
+    encoder = {labelled.part.path for stream in architecture.streams[:-1] for labelled in stream.labelled_parts()}
     _check_last(last, loaded, run, architecture)
 
-    def anew(tokens: int) -> Costs:
-        """A pass over all tokens so far, of the decoder alone, for the next token."""
-        passed = count(place(loaded, at(tokens, architecture, run, "prefill")), orders=False)
-        return _work(row for row in passed.rows if row.component not in encoder)
+    def full_pass(tokens: int) -> Costs:
+        """A pass of the decoder over all tokens so far, for the next token."""
+        counted = count(place(loaded, run_at(tokens, architecture, run, "prefill")), orders=False)
+        return _work(row for row in counted.rows if row.component not in encoder)
 
-    decoded, read = _work(prefill.rows), _work(row for row in prefill.rows if row.component in encoder)
-    passes = summed(anew, prompt, last, _lengths(architecture))
+    prefill_work, encoder_work = _work(prefill.rows), _work(row for row in prefill.rows if row.component in encoder)
+    passes = sum_over_sizes(full_pass, prompt, last, _lengths(architecture))
     generation = Generation(
         prompt=prompt,
         new_tokens=run.new_tokens,
-        prefill=Work(macs=decoded[0], flops=decoded[1]),
+        prefill=Work(macs=prefill_work[0], flops=prefill_work[1]),
         decode=None,
-        without_cache=Work(macs=passes[0] + read[0], flops=passes[1] + read[1]),
+        without_cache=Work(macs=passes[0] + encoder_work[0], flops=passes[1] + encoder_work[1]),
     )
     try:
         steps, cache = _steps(loaded, run, architecture, (prompt + 1, last))
     except SpecError as error:
         refused = msgspec.structs.replace(generation, refused=str(error))
         note = f"no decode steps; the rows are the prefill's: {error}"
-        return noted(msgspec.structs.replace(prefill, generation=refused), note)
+        return msgspec.structs.replace(prefill, generation=refused).with_note(note)
     decode = _work(steps)
-    # what a trace found is of the prefill alone, and stands in the agreement
-    rows = (*(under("prefill", without_trace(row)) for row in prefill.rows), *(under("decode", row) for row in steps))
+    # the trace is of the prefill alone; its result is in the agreement
+    rows = (
+        *(in_phase("prefill", without_trace(row)) for row in prefill.rows),
+        *(in_phase("decode", row) for row in steps),
+    )
     generation = msgspec.structs.replace(generation, decode=Work(macs=decode[0], flops=decode[1]))
     return msgspec.structs.replace(prefill, rows=rows, cache=cache, generation=generation)
 
 
 def _check_last(tokens: int, loaded: Loaded, run: Run, architecture: Architecture) -> None:
-    """Can the text be as long as it ends?
+    """Check that the sequence can have its final length.
 
     Raises:
-        UsageError: pixels come in, and no tokens go out.
-        SpecError: there are not so many positions.
+        UsageError: the model reads images and generates no tokens.
+        SpecError: the model has fewer positions.
     """
     if isinstance(architecture.streams[-1].input, ImageInput | VideoInput):
         raise UsageError(f"--mode generate: {architecture.spec.name} takes images, and writes no tokens after them")
     try:
-        place(loaded, at(tokens, architecture, run, "forward"))
+        place(loaded, run_at(tokens, architecture, run, "forward"))
     except SpecError as error:
         raise SpecError(f"{error}; the last of --new-tokens {run.new_tokens} reads {tokens:,} tokens") from None
 
 
-def traced_sizes(generation: Generation) -> tuple[int, ...]:
-    """Of which steps a trace is taken: all of a few, else the first, one in between and the last."""
+def traced_steps(generation: Generation) -> tuple[int, ...]:
+    """The decode steps to trace, by their number of tokens: all of a few, else the first, a middle one and the last."""
     first, last = generation.prompt + 1, generation.prompt + generation.new_tokens - 1
     every = range(first, last + 1)
-    return tuple(every) if len(every) <= _TRACED else (first, (first + last) // 2, last)
+    return tuple(every) if len(every) <= _MOST_TRACED else (first, (first + last) // 2, last)
 
 
-def told_traced(ledger: Ledger, sizes: tuple[int, ...]) -> Ledger:
-    """`ledger`, told of which steps its agreement is."""
-    generation = ledger.generation and msgspec.structs.replace(ledger.generation, traced_at=sizes)
+def with_traced_steps(ledger: Ledger, steps: tuple[int, ...]) -> Ledger:
+    """`ledger` with the decode steps that were traced, by their number of tokens."""
+    generation = ledger.generation and msgspec.structs.replace(ledger.generation, traced_at=steps)
     return msgspec.structs.replace(ledger, generation=generation)
 
 
 def _work(rows: Iterable[Operation]) -> Costs:
-    """MACs and FLOPs, over all blocks."""
+    """MACs and FLOPs of all blocks."""
     macs = flops = 0
     for row in rows:
         macs += row.macs * row.times
@@ -138,14 +136,14 @@ def _work(rows: Iterable[Operation]) -> Costs:
     return macs, flops
 
 
-def at(tokens: int, architecture: Architecture, run: Run, mode: Mode) -> Run:
-    """`run` with so many tokens in the stream that writes, and as many as before in the one that it reads."""
-    others = tuple(stream.grid.tokens for stream in architecture.streams[:-1])
-    return run._replace(tokens=(*others, tokens), size=None, mode=mode)
+def run_at(tokens: int, architecture: Architecture, run: Run, mode: Mode) -> Run:
+    """`run` with `tokens` tokens in the decoder and the same encoder input."""
+    encoder_tokens = tuple(stream.grid.tokens for stream in architecture.streams[:-1])
+    return run._replace(tokens=(*encoder_tokens, tokens), size=None, mode=mode)
 
 
-def under(phase: str, row: Operation) -> Operation:
-    """`row` as one of a phase: its path, stage and block say so."""
+def in_phase(phase: str, row: Operation) -> Operation:
+    """`row` with the phase (prefill, decode) in its path, stage and block."""
     return msgspec.structs.replace(
         row,
         path=f"{phase}.{row.path}",
@@ -158,41 +156,32 @@ def under(phase: str, row: Operation) -> Operation:
 def _steps(
     loaded: Loaded, run: Run, architecture: Architecture, between: tuple[int, int]
 ) -> tuple[tuple[Operation, ...], Cache]:
-    """The rows of all steps from the first to the last together, without parameters; and the cache as it ends."""
+    """The rows of all decode steps from first to last together, without parameters; and the final cache."""
     first, last = between
 
     def step(tokens: int, *, orders: bool = False) -> Ledger:
-        return count(place(loaded, at(tokens, architecture, run, "decode")), orders=orders)
+        return count(place(loaded, run_at(tokens, architecture, run, "decode")), orders=orders)
 
     final = step(max(last, first - 1), orders=True)
     if last < first:
         return (), cache_of(final)
 
-    def stepped(tokens: int) -> Costs:
-        return tuple(cost for row in step(tokens).rows for cost in _costs(row))
+    def step_costs(tokens: int) -> Costs:
+        return tuple(getattr(row, quantity) for row in step(tokens).rows for quantity in _SUMMED)
 
-    all_of = summed(stepped, first, last, _lengths(architecture))
+    sums = sum_over_sizes(step_costs, first, last, _lengths(architecture))
+    not_summed: dict[str, Any] = dict.fromkeys(("params", "idle_params", "attention_entries"), 0)
+    not_summed |= dict.fromkeys(("matrix", "pairs"))
     rows = []
-    for number, row in enumerate(final.rows):  # those that work or keep
-        costs = all_of[number * len(_SUMMED) : (number + 1) * len(_SUMMED)]
-        here = dict(zip(_SUMMED, costs, strict=True)) | {
-            "params": 0,
-            "idle_params": 0,
-            "attention_entries": 0,
-            "matrix": None,
-            "pairs": None,
-        }
-        if row.cached or any(costs):
-            rows.append(msgspec.structs.replace(row, **here))
+    for number, row in enumerate(final.rows):
+        row_sums = sums[number * len(_SUMMED) : (number + 1) * len(_SUMMED)]
+        if row.cached or any(row_sums):
+            rows.append(msgspec.structs.replace(row, **dict(zip(_SUMMED, row_sums, strict=True)), **not_summed))
     return tuple(rows), cache_of(final)
 
 
 def _lengths(architecture: Architecture) -> set[int]:
-    """Lengths that costs may depend on: whole numbers in the fields of its components, and powers of two (defaults)."""
+    """Lengths that costs may depend on: whole numbers in the fields of components, and powers of two (defaults)."""
     fields = (msgspec.structs.astuple(part.component) for part, *_ in architecture.parts())
-    written = (value for values in fields for value in values if isinstance(value, int))
-    return {*written, *(1 << power for power in range(1, 13))}
-
-
-def _costs(row: Operation) -> Costs:
-    return tuple(getattr(row, quantity) for quantity in _SUMMED)
+    numbers = (value for values in fields for value in values if isinstance(value, int))
+    return {*numbers, *(1 << power for power in range(1, 13))}

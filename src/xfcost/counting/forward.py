@@ -1,4 +1,4 @@
-"""Architecture -> Ledger, in closed form: exact integers, no torch, no numpy, the same work whatever the depth."""
+"""Architecture -> Ledger in closed form: exact integers, without torch and numpy, independent of the depth."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from xfcost import __version__
-from xfcost.formulas.component import Mixer, SubLayer, alone
+from xfcost.formulas.component import Mixer, SubLayer, single_token
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.orders import order
 from xfcost.formulas.orders import orders as orders_of
-from xfcost.formulas.residual import wrapped
-from xfcost.formulas.rows import idle
+from xfcost.formulas.residual import residual_rows
+from xfcost.formulas.rows import without_work
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.accounts import Cached, Traffic, WeightsRead
 from xfcost.ledger.errors import UsageError
@@ -24,41 +24,41 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.options import Mode
 from xfcost.ledger.units import BYTES_PER_ELEMENT
-from xfcost.spec.architecture import Architecture, Stage, StandingPart, Stream
+from xfcost.spec.architecture import Architecture, LabelledPart, Stage, Stream
 from xfcost.spec.grammar import ImageInput, TokenInput, VideoInput
 from xfcost.spec.load import Loaded, is_path
+from xfcost.spec.placement import place
 from xfcost.spec.reversible import is_reversible
-from xfcost.spec.walk import Run, place
+from xfcost.spec.run import Run
 
 
 def count(architecture: Architecture, *, orders: bool = True) -> Ledger:
     """The counted account of `architecture`: one row per operation, repeated blocks as one row with `times`.
 
-    Rows have their `orders`, unless the caller reads none and has many ledgers to count.
+    `orders=False` leaves out the orders of the rows, which take most of the time.
     """
     rows = tuple(_rows(architecture, orders=orders))
     paths = Counter(row.path for row in rows)
     if len(paths) < len(rows):
         path, times = paths.most_common(1)[0]
-        raise ValueError(f"{times} rows are called {path}; the rows of a component need names of their own")
+        raise ValueError(f"{times} rows are called {path}; the rows of a component need distinct names")
     return Ledger(metadata=metadata(architecture, rows), rows=rows)
 
 
 def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
     for name in architecture.tables:
-        yield _of_table(name, architecture, order=_order_of_table(name, architecture) if orders else None)
-    letters = _letters_of_stems(architecture) if orders else {}
-    for standing in architecture.parts():
-        part = standing.part
-        known = _orders(standing, architecture.mode, letters.get(part.path)) if orders else {}
-        for row in _of_part(standing, architecture.mode):
-            placed = _placed(row, standing, architecture.batch)
-            full = msgspec.structs.replace(placed, order=known.get(row.path)) if orders else placed
-            yield _with_traffic(full, architecture)
+        yield _table_row(name, architecture, order=_table_order(name, architecture) if orders else None)
+    letters = _input_width_letters(architecture) if orders else {}
+    for labelled in architecture.parts():
+        part_orders = _orders(labelled, architecture.mode, letters.get(labelled.part.path)) if orders else {}
+        for row in _part_rows(labelled, architecture.mode):
+            placed = _placed(row, labelled, architecture.batch)
+            ordered = msgspec.structs.replace(placed, order=part_orders.get(row.path)) if orders else placed
+            yield _with_traffic(ordered, architecture)
 
 
-def _of_table(name: str, architecture: Architecture, *, order: str | None) -> Operation:
-    """A table that several parts share: they read its weights, and it reads none."""
+def _table_row(name: str, architecture: Architecture, *, order: str | None) -> Operation:
+    """A table that several parts share. They read its weights; the row itself reads none."""
     rows, columns = architecture.tables[name]
     return Operation(
         path=f"shared.{name}",
@@ -74,8 +74,8 @@ def _of_table(name: str, architecture: Architecture, *, order: str | None) -> Op
     )
 
 
-def _letters_of_stems(architecture: Architecture) -> dict[str, str]:
-    """What the width is at the stem of a model where the input comes in as it is: channels, or the vocabulary."""
+def _input_width_letters(architecture: Architecture) -> dict[str, str]:
+    """Path of a layer that reads the raw input -> the letter of the input's width: C channels or V vocabulary."""
     letters = {}
     for stream in architecture.streams:
         letter = "V" if isinstance(stream.input, TokenInput) else "C"
@@ -86,27 +86,27 @@ def _letters_of_stems(architecture: Architecture) -> dict[str, str]:
     return letters
 
 
-def _orders(standing: StandingPart, mode: Mode, raw: str | None) -> dict[str, str]:
-    """The orders of a part's rows: its own formulas once more, in letters; `raw` is that of the input's own width."""
-    part = standing.part
-    component, spot = part.component.in_letters(part.place)
+def _orders(labelled: LabelledPart, mode: Mode, raw: str | None) -> dict[str, str]:
+    """The orders of a part's rows: its formulas evaluated in letters; `raw` is the letter of the raw input's width."""
+    part = labelled.part
+    component, lettered_place = part.component.in_letters(part.place)
     if raw is not None:
-        spot = msgspec.structs.replace(spot, dim=lettered(part.place.dim, raw))
-    in_letters = part._replace(component=component, place=spot)
-    return orders_of(_of_part(standing._replace(part=in_letters), mode))
+        lettered_place = msgspec.structs.replace(lettered_place, dim=lettered(part.place.dim, raw))
+    in_letters = part._replace(component=component, place=lettered_place)
+    return orders_of(_part_rows(labelled._replace(part=in_letters), mode))
 
 
-def _order_of_table(name: str, architecture: Architecture) -> str:
-    """That of a table which several parts share, in the letters of the first that does."""
+def _table_order(name: str, architecture: Architecture) -> str:
+    """The order of a shared table, in the letters of the first part that uses it."""
     parts = (part for part, *_ in architecture.parts() if name in part.component.tables(part.place))
     part = next(parts)
-    component, spot = part.component.in_letters(part.place)
-    rows, columns = component.tables(spot)[name]
+    component, lettered_place = part.component.in_letters(part.place)
+    rows, columns = component.tables(lettered_place)[name]
     return order(Operation(path=name, title=name, params=rows * columns))
 
 
-def with_rebuilt(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> Ledger:
-    """`ledger`, told where weights are bound to an input of another size than the spec's own: they had to be new."""
+def with_rebuilt_note(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> Ledger:
+    """`ledger` with a note on weights that depend on the input size, where it is not the spec's own."""
     if architecture.own_size or not ledger.bound_params:
         return ledger
     own = count(place(loaded, Run(batch=architecture.batch)), orders=False)
@@ -114,40 +114,38 @@ def with_rebuilt(ledger: Ledger, loaded: Loaded, architecture: Architecture) -> 
         f"rebuilt for {ledger.metadata.tokens} tokens: {ledger.bound_params:,} parameters depend on the input size "
         f"({own.bound_params:,} at the spec's own {own.metadata.tokens}), and trained ones do not carry over"
     )
-    return msgspec.structs.replace(
-        ledger, metadata=msgspec.structs.replace(ledger.metadata, notes=(note, *ledger.metadata.notes))
-    )
+    return ledger.with_note(note)
 
 
-def _of_part(standing: StandingPart, mode: Mode) -> Iterable[Operation]:
-    part, steps = standing.part, mode == "decode"
+def _part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
+    part, decodes = labelled.part, mode == "decode"
     component, place = part.component, part.place
-    if standing.idle and steps:
-        return (idle(row) for row in _of_part(standing, "forward"))
-    rows = component.decoding(place) if steps else component.operations(place)
+    if labelled.idle and decodes:
+        return (without_work(row) for row in _part_rows(labelled, "forward"))
+    rows = component.decoding(place) if decodes else component.operations(place)
     if isinstance(component, SubLayer):
-        return wrapped(component, part.residual, alone(place) if steps else place, rows)
+        return residual_rows(component, part.residual, single_token(place) if decodes else place, rows)
     return rows
 
 
-def _placed(row: Operation, standing: StandingPart, batch: int) -> Operation:
-    """A component's row at its place in the whole: its full path, and the batch in what a batch multiplies."""
-    part = standing.part
+def _placed(row: Operation, labelled: LabelledPart, batch: int) -> Operation:
+    """A component's row in the whole model: with its full path, labels and batch."""
+    part = labelled.part
     return msgspec.structs.replace(
         batched(row, batch),
         path=f"{part.path}.{row.path}",
         component=part.path,
         in_decode=None,
         recomputed=is_reversible(part.residual),
-        stage=standing.stage,
-        block=standing.block,
-        in_block=standing.in_block,
-        times=standing.times * row.times,
+        stage=labelled.stage,
+        block=labelled.block,
+        in_block=labelled.in_block,
+        times=labelled.times * row.times,
     )
 
 
 def batched(row: Operation, batch: int) -> Operation:
-    """`row` for `batch` samples: all its work so many times, but for what is done once for all of them."""
+    """`row` for `batch` samples: its work is multiplied, unless it runs once for all of them."""
     if row.once or batch == 1:
         return row
     core = row.core and row.core._replace(times=row.core.times * batch)
@@ -167,10 +165,10 @@ def batched(row: Operation, batch: int) -> Operation:
 
 
 def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
-    """`row` with the main-memory traffic of its attention core, where a memory level is asked.
+    """`row` with the main-memory traffic of its attention core, where a memory level is given.
 
     Raises:
-        UsageError: that memory doesn't hold one tile.
+        UsageError: the memory doesn't hold one tile.
     """
     if row.core is None or architecture.memory_level is None:
         return row
@@ -186,7 +184,7 @@ def _with_traffic(row: Operation, architecture: Architecture) -> Operation:
 
 
 def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
-    """What the report's header says."""
+    """The metadata of the ledger."""
     spec, grid, notes = architecture.spec, architecture.grid, list(_notes(architecture))
     streams = architecture.streams
     tokens = " + ".join((f"{stream.name} " if stream.name else "") + stream.grid.shape_text() for stream in streams)
@@ -207,8 +205,8 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
         notes=tuple(note for note, _ in notes),
         padded=any(padded for _, padded in notes),
         image=_image(streams),
-        streams=tuple(_stream_facts(stream) for stream in streams),
-        stages=tuple(_stage_facts(stage) for stream in streams for stage in stream.stages),
+        streams=tuple(_stream_metadata(stream) for stream in streams),
+        stages=tuple(_stage_metadata(stage) for stream in streams for stage in stream.stages),
         **_sequence(architecture, rows),
         settings=architecture.settings,
         published_left_out=0 if architecture.as_written else len(spec.published),
@@ -218,50 +216,51 @@ def metadata(architecture: Architecture, rows: Iterable[Operation]) -> Metadata:
 
 
 def _sequence(architecture: Architecture, rows: Iterable[Operation]) -> dict[str, Any]:
-    """How much of the mixing can only be done step after step, and how many tokens a step has."""
+    """The sequential steps of all mixers, and the tokens that they process in parallel."""
     sequential: dict[str, int] = {}
     for row in rows:
         sequential[row.component] = max(sequential.get(row.component, 1), row.sequential)
     mixers = steps = tokens = 0
-    one = architecture.mode == "decode"
-    for standing in architecture.parts():
-        part, times = standing.part, standing.times
-        if isinstance(part.component, Mixer) and not standing.idle:
+    decodes = architecture.mode == "decode"
+    for labelled in architecture.parts():
+        part, times = labelled.part, labelled.times
+        if isinstance(part.component, Mixer) and not labelled.idle:
             mixers += times
             steps += times * sequential[part.path]
-            tokens += times * (1 if one else part.place.grid.total)
+            tokens += times * (1 if decodes else part.place.grid.total)
     return {"mixers": mixers, "sequential_steps": steps, "parallel_width": tokens / steps if steps else None}
 
 
 def _image(streams: Iterable[Stream]) -> tuple[int, ...] | None:
-    """The sides of the first image (or video) that comes in."""
-    return next((one.input.sides for one in streams if isinstance(one.input, ImageInput | VideoInput)), None)
+    """The sides of the first image (or video) input."""
+    inputs = (stream.input for stream in streams)
+    return next((entry.sides for entry in inputs if isinstance(entry, ImageInput | VideoInput)), None)
 
 
-def _stream_facts(stream: Stream) -> dict[str, Any]:
+def _stream_metadata(stream: Stream) -> dict[str, Any]:
     grid = stream.grid
     return {"name": stream.name, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
 
 
-def _stage_facts(stage: Stage) -> dict[str, Any]:
+def _stage_metadata(stage: Stage) -> dict[str, Any]:
     grid, width = stage.leaves
-    named = {"stage": stage.label, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
-    return named | {"width": width, "blocks": len(stage.order)}
+    leaving = {"stage": stage.label, "tokens": grid.tokens, "extra_tokens": grid.extra, "grid": list(grid.sides)}
+    return leaving | {"width": width, "blocks": len(stage.order)}
 
 
 def _notes(architecture: Architecture) -> Iterator[tuple[str, bool]]:
     """Every note of the components once, with its stage; and whether it is about padding."""
-    said = set()
+    texts = set()
     decodes = architecture.mode == "decode"
-    for standing in architecture.parts():
-        part, stage = standing.part, standing.stage
-        if decodes and (isinstance(part.component, Mixer) or standing.idle):
-            continue  # what they pad, cut and walk through is of all tokens
-        here = alone(part.place) if decodes and isinstance(part.component, SubLayer) else part.place
-        for note in part.component.notes(here):
+    for labelled in architecture.parts():
+        part, stage = labelled.part, labelled.stage
+        if decodes and (isinstance(part.component, Mixer) or labelled.idle):
+            continue  # their notes are about a pass over all tokens
+        noted_place = single_token(part.place) if decodes and isinstance(part.component, SubLayer) else part.place
+        for note in part.component.notes(noted_place):
             text = f"{stage}: {note}"
-            if text not in said:
-                said.add(text)
+            if text not in texts:
+                texts.add(text)
                 yield text, isinstance(note, PaddingNote)
     if any(part.residual != "none" and part.residual.norm == "group_norm" for part, *_ in architecture.parts()):
         yield "a group norm's mean and variance are over all tokens: the norms of the residuals mix globally", False

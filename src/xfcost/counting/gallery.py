@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from xfcost.counting.forward import count
 from xfcost.spec.load import load, preset_files
-from xfcost.spec.walk import Run, place
+from xfcost.spec.placement import place
+from xfcost.spec.run import Run
 
 QUANTITIES: Final = ("params", "macs")
 

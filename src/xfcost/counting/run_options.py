@@ -1,14 +1,14 @@
-"""Run options as they are given -> a checked `Run`: what each of them says by itself, and what they say together."""
+"""Run options as given -> a checked `Run`: each option by itself, and all of them together."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xfcost.counting.plan import make_plan
+from xfcost.counting.training_plan import make_plan
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.options import MOST_NEW, OPTIONS, Logits, RunOptions, read_option
 from xfcost.spec.architecture import PROMPTED
-from xfcost.spec.walk import Run
+from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,7 +45,7 @@ def _new_tokens(given: Any, mode: str) -> int:
     """m of `--mode generate`, which needs one; 1 in other modes, which have none.
 
     Raises:
-        UsageError: it is missing, or there where it says nothing, or no number.
+        UsageError: it is missing, given in another mode, or no number.
     """
     if mode != "generate":
         if given is not None:
@@ -59,10 +59,10 @@ def _new_tokens(given: Any, mode: str) -> int:
 
 
 def _logits(given: Any, mode: str) -> Logits | None:
-    """`last` or `all`, in the modes that take in a prompt; None where nothing is given.
+    """`last` or `all`, in the modes that read a prompt; None where the option isn't given.
 
     Raises:
-        UsageError: it is neither, or the mode leaves no choice.
+        UsageError: it is neither, or the mode has no such choice.
     """
     positions: Logits | None = read_option("logits", given)
     if positions is not None and mode not in PROMPTED:

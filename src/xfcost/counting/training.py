@@ -1,20 +1,20 @@
-"""A training step in closed form: MACs of the backward pass row by row, bytes that a step keeps, a whole run's FLOPs.
+"""A training step in closed form: MACs of the backward pass row by row, memory of a step, FLOPs of a whole run.
 
-A product y = a·b costs two of its size in the backward pass, one for the gradient of either operand. What differs
-stands on its row (`Operation.backward_macs`), or comes from where it stands: pixels need no gradient, and reversible
-residuals work their forward out again.
+The backward pass of a product y = a·b costs two such products, one for the gradient of each operand. Exceptions are
+given by the row (`Operation.backward_macs`) or by its place: pixels need no gradient, and reversible residuals
+recompute their forward pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import SubLayer
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -26,23 +26,23 @@ _HALF: frozenset[str] = frozenset(("float16", "bfloat16"))
 
 def with_training(ledger: Ledger, architecture: Architecture, plan: Plan) -> Ledger:
     """`ledger` with the backward pass of every row, and what a step and the whole run cost."""
-    unasked = inputs_without_gradient(architecture)
-    rows = tuple(with_backward_macs(row, saves=row.path in unasked) for row in ledger.rows)
-    return planned(msgspec.structs.replace(ledger, rows=rows), plan)
+    no_gradient = inputs_without_gradient(architecture)
+    rows = tuple(with_backward_macs(row, input_gradient=row.path not in no_gradient) for row in ledger.rows)
+    return with_step_and_run(msgspec.structs.replace(ledger, rows=rows), plan)
 
 
-def with_backward_macs(row: Operation, *, saves: bool) -> Operation:
-    """`row` with the MACs of its backward pass (per block); `saves`: the first block has no gradient of its input."""
+def with_backward_macs(row: Operation, *, input_gradient: bool) -> Operation:
+    """`row` with the backward MACs per block; without `input_gradient` its first block saves one product."""
     macs = 2 * row.macs if row.backward_macs is None else row.backward_macs
     macs += row.macs if row.recomputed else 0
-    saved = min(macs, row.macs) if saves else 0
+    saved = 0 if input_gradient else min(macs, row.macs)
     if row.times == 1:
         return msgspec.structs.replace(row, backward_macs=macs - saved)
     return msgspec.structs.replace(row, backward_macs=macs, training=TrainingFigures(saved_macs=saved))
 
 
 def inputs_without_gradient(architecture: Architecture) -> set[str]:
-    """Paths of the rows that multiply pixels or vectors themselves, nothing learned having touched them."""
+    """Paths of the rows that multiply the raw input, pixels or vectors, which needs no gradient."""
     return {path for stream in architecture.streams for path in _first_products(stream)}
 
 
@@ -55,29 +55,31 @@ def _first_products(stream: Stream) -> Iterator[str]:
 
 
 def products_of_input(part: Part) -> list[str] | None:
-    """Rows of `part` that multiply what comes into it; None where it learns nothing, and hands that on."""
+    """Names of the rows of `part` that multiply its input; None where it has no parameters and passes the input on."""
     component, place = part.component, part.place
     rows = list(
-        wrapped(component, part.residual, place) if isinstance(component, SubLayer) else component.operations(place)
+        residual_rows(component, part.residual, place)
+        if isinstance(component, SubLayer)
+        else component.operations(place)
     )
     learned = [row for row in rows if row.params or row.shared]
     if not learned:
         return None
-    if learned[0].role == "norm":  # behind it, everything has a gradient
+    if learned[0].role == "norm":  # everything behind it needs a gradient
         return []
-    said = any(row.takes_input is not None for row in component.operations(place))
-    return [row.path for row in rows if row.takes_input or (row is learned[0] and not said)]
+    stated = any(row.takes_input is not None for row in component.operations(place))
+    return [row.path for row in rows if row.takes_input or (row is learned[0] and not stated)]
 
 
-def planned(ledger: Ledger, plan: Plan) -> Ledger:
-    """`ledger`, whose rows know their backward pass, with its step and its whole run."""
+def with_step_and_run(ledger: Ledger, plan: Plan) -> Ledger:
+    """`ledger`, whose rows have their backward MACs, with its training step and whole run."""
     step = _step(ledger, plan)
     run = None if plan.tokens is None else _run(ledger, step, plan, plan.tokens)
     return msgspec.structs.replace(ledger, training=Training(step=step, run=run))
 
 
-def with_kept(ledger: Ledger, kept: int, factored: int) -> Ledger:
-    """`ledger` with what a walk of the real model found: bytes kept, and adafactor's numbers for its shapes."""
+def with_saved_activations(ledger: Ledger, kept: int, factored: int) -> Ledger:
+    """`ledger` with two figures of the traced model: bytes of saved activations, and adafactor's state numbers."""
     if ledger.training is None:
         return ledger
     step = msgspec.structs.replace(ledger.training.step, kept_bytes=kept)
@@ -87,14 +89,14 @@ def with_kept(ledger: Ledger, kept: int, factored: int) -> Ledger:
 
 
 def _state_bytes(ledger: Ledger) -> int:
-    """Bytes of a number of state: float32's, or the parameters' own where those are wider."""
+    """Bytes of one number of optimizer state: float32, or the parameters' dtype where it is wider."""
     return max(STATE_BYTES, ledger.bytes_per_element)
 
 
 def _step(ledger: Ledger, plan: Plan) -> TrainingStep:
     params, forward = ledger.total("params") or 0, ledger.total("macs") or 0
     backward = ledger.total("backward_macs") or 0
-    known = OPTIMIZERS[plan.optimizer]
+    optimizer = OPTIMIZERS[plan.optimizer]
     return TrainingStep(
         optimizer=plan.optimizer,
         tokens=ledger.metadata.batch * sum(stream["tokens"] for stream in ledger.metadata.streams),
@@ -102,21 +104,21 @@ def _step(ledger: Ledger, plan: Plan) -> TrainingStep:
         backward_macs=backward,
         recomputed_macs=ledger.total("macs", lambda row: row.recomputed) or 0,
         model_flops=2 * (forward + backward),
-        update_flops=params * known.flops,
+        update_flops=params * optimizer.flops,
         params_bytes=params * ledger.bytes_per_element,
         gradients_bytes=params * ledger.bytes_per_element,
         master_bytes=params * STATE_BYTES if ledger.metadata.dtype in _HALF else 0,
-        optimizer_bytes=None if known.numbers is None else params * known.numbers * _state_bytes(ledger),
+        optimizer_bytes=None if optimizer.numbers is None else params * optimizer.numbers * _state_bytes(ledger),
         kept_bytes=None,
         attention_kept_bytes=ledger.attention_kept_bytes(),
     )
 
 
 def _run(ledger: Ledger, step: TrainingStep, plan: Plan, tokens: int) -> WholeRun:
-    """As many whole steps as D tokens need."""
+    """The whole steps that D tokens need."""
     steps = ceil_div(tokens, step.tokens)
     products = [row for row in ledger.rows if not (row.params or row.shared)]
-    without = 2 * steps * sum(_both_ways(products))
+    without = 2 * steps * sum(row.macs * row.times + (row.times_over("backward_macs") or 0) for row in products)
     return WholeRun(
         tokens=tokens,
         steps=steps,
@@ -129,9 +131,3 @@ def _run(ledger: Ledger, step: TrainingStep, plan: Plan, tokens: int) -> WholeRu
         peak=plan.peak,
         mfu=plan.mfu,
     )
-
-
-def _both_ways(rows: Sequence[Operation]) -> Iterator[int]:
-    for row in rows:
-        yield row.macs * row.times
-        yield row.times_over("backward_macs") or 0

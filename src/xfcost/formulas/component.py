@@ -1,4 +1,4 @@
-"""The base of every mechanism and layer: a frozen struct whose fields are its YAML schema."""
+"""Base classes of mechanisms and layers: frozen structs whose fields are the YAML schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xfcost.ledger.options import Logits
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-# Bounds that catch typing errors (an absurd size is refused, not built) and leave every known model far inside.
+# Bounds that refuse typing errors; published models are far below them.
 Width = Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("d")]
 Heads = Annotated[int, msgspec.Meta(ge=1, le=2**16), Letter("h")]
 Side = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
@@ -27,18 +27,18 @@ Rows = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 Share = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-# What a normalisation can be; "none" leaves it out. `rows.norm` says what each costs.
+# Norms; "none" leaves the norm out. `rows.norm` has their costs.
 NormKind = Literal["layer_norm", "rms_norm", "batch_norm", "group_norm", "affine", "none"]
-# The activations that layers offer.
+# Activation functions of layers.
 ActKind = Literal["gelu", "gelu_quick", "gelu_tanh", "relu", "silu"]
 
 
 class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a sub-layer f joins the stream: `pre` x + f(norm(x)); `post` norm(x + f(x)); `res_post` x + norm(f(x)).
+    """Residual connection of a sub-layer f: `pre` x + f(norm(x)); `post` norm(x + f(x)); `res_post` x + norm(f(x)).
 
-    `reversible` has two streams, copies of what enters the stage: y₁ = x₁ + f(norm(x₂)), y₂ = x₂ + g(norm(y₁)) for the
-    two sub-layers f, g of a block (Gomez et al. 2017; Kitaev et al. 2020, §3). Training works x₁, x₂ out again from
-    y₁, y₂ and keeps no activations. At the stage's end the streams are joined.
+    `reversible` has two residual streams, copies of the stage's input: y₁ = x₁ + f(norm(x₂)), y₂ = x₂ + g(norm(y₁)) for
+    the two sub-layers f, g of a block (Gomez et al. 2017; Kitaev et al. 2020, §3). The backward pass recomputes x₁, x₂
+    from y₁, y₂; no activations are saved. At the stage's end the streams are joined.
     """
 
     norm: NormKind = "layer_norm"
@@ -55,146 +55,139 @@ class Residual(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Fixed factor of f(x): ½ in a Conformer's feed-forward networks (Gulati et al. 2020, §2.3); none by default."""
 
 
-# "approximate": no later token is read, yet later tokens sway what is read (they are hashed, clustered, sorted too).
+# "approximate": no later token is read, yet later tokens change which tokens are read (hashing, clustering, sorting).
 Causality = Literal["none", "exact", "approximate"]
 
-# How a sub-layer joins the stream: f(x) alone where it is "none".
+# Residual connection of a sub-layer; "none": f(x) alone.
 Joining = Residual | Literal["none"]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a component stands in an architecture: what comes in, and the width that must come out."""
+    """A component's place in an architecture: its input's grid and width, and the stage's width."""
 
     grid: Grid
     dim: Number
-    """Width d (channels of the image, entries of the vocabulary at a model's stem)."""
+    """Input width d (at the stem the image's channels)."""
     out_dim: Number
-    """Width that the stage is to have: what an embedding layer must bring, and what a sub-layer that widens brings."""
+    """Width of the stage: the output width of its embedding layers and of sub-layers that change the width."""
     memory: Grid | None = None
-    """The tokens of the other stream (the encoder's output), for cross-attention; or of an earlier stage."""
+    """Grid of the encoder's output (cross-attention), or of an earlier stage's output (skip connections)."""
     memory_dim: Number = None
+    memory_letter: Literal["M", "N"] = "M"
+    """The memory's tokens in orders: M of the other stream, N of an earlier stage."""
     vocabulary: Number = None
     """Entries of the vocabulary; None for images."""
     fused: bool = False
-    """Is attention executed as one fused kernel? An execution choice: same MACs, another memory."""
+    """Is attention executed as one fused kernel? Same MACs, less memory."""
     logits: Logits = "all"
-    """Of a head that predicts the next token: the positions whose logits it computes."""
+    """Positions whose logits a language-model head computes."""
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """A named thing in a spec. Subclasses are components; `kind`, their tag, is what YAML calls them."""
+    """A mechanism or layer of a spec; its tag is the `kind` in YAML."""
 
     binds_tables: ClassVar[bool] = False
-    """Are the shapes of its shared tables bound to the input's size?"""
-
-    memory_letter: ClassVar[str] = "N"
-    """What its memory's tokens are in orders: those of an earlier stage, N, or of another stream."""
+    """Do the shapes of its shared tables depend on the input's size?"""
 
     token_wise: ClassVar[bool] = False
-    """Is what it gives at a token of that token alone, so that one token more is work like any other?"""
+    """Does its output at a token depend on that token alone, so that a decode step runs it on one token?"""
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The grid that must come in for a grid of `sides` to go out; another at stems and stage transitions alone."""
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """Sides of the input grid that give an output grid of `sides`; they differ at stems and stage transitions."""
         return sides
 
     def check(self, place: Place) -> None:
-        """Raise ComponentError, naming the field, where the component can't stand at `place`."""
+        """Raise ComponentError, naming the field, where the component does not fit `place`."""
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        """The grid and the width that come out; by default those that came in."""
+        """Output grid and width; by default those of the input."""
         return place.grid, place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        """The closed-form rows of one sample, their path being the operation's own name, in the order they run."""
+        """Closed-form rows of one sample, in the order they run; a row's path is the operation's name."""
         raise NotImplementedError
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """The rows of one token more, the last of `place`'s grid, where all that it needs of those before is cached.
+        """Rows of a decode step: the last token of `place`'s grid, with the earlier tokens cached.
 
         Raises:
-            ComponentError: it can't be worked out token by token.
+            ComponentError: the component has no decode step.
         """
         if not self.token_wise:
-            raise ComponentError(
-                "kind", f"--mode decode: {tag_of(type(self))!r} is no step of a model that works token by token"
-            )
-        return self.operations(alone(place))
+            raise ComponentError("kind", f"--mode decode: {tag_of(type(self))!r} can't run token by token")
+        return self.operations(single_token(place))
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """Itself and its place in letters, for orders: N tokens of width d, fields as they are annotated.
+        """The component and its place in letters, for orders: N tokens of width d, fields as annotated.
 
-        A component whose letters are bound to each other (a grid of √N patches of side P) says so here.
+        Overridden where letters depend on each other (a grid of √N patches of side P).
         """
         units = Units()
-        memory = None if place.memory is None else grid_in_letters(place.memory, self.memory_letter)
+        memory = None if place.memory is None else grid_in_letters(place.memory, place.memory_letter)
         widths = {"dim": units.number(place.dim, "d"), "out_dim": units.number(place.out_dim, "d")}
         widths |= {"memory_dim": units.number(place.memory_dim, "d"), "vocabulary": units.number(place.vocabulary, "V")}
-        spot = msgspec.structs.replace(place, grid=grid_in_letters(place.grid), memory=memory, **widths)
-        return units.struct(self), spot
+        lettered_place = msgspec.structs.replace(place, grid=grid_in_letters(place.grid), memory=memory, **widths)
+        return units.struct(self), lettered_place
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
-        """Shared tables that the component uses: name -> (rows, columns)."""
+        """Shapes of the shared tables that it uses: name -> (rows, columns)."""
         return {}
 
     def notes(self, place: Place) -> Iterator[str]:
-        """Notes on the component at this place (padding, clipping, tables bound to the resolution)."""
+        """Notes for the report: padding, clipping, tables whose shape depends on the resolution."""
         return iter(())
 
 
 class SubLayer(Component, frozen=True):
-    """A component that can stand in a block: by default residual, as its stage or spec says."""
+    """A component of a block, with the residual connection of its stage or spec by default."""
 
     residual: Joining | None = None
     """How f(x) joins the residual stream, `none` being f(x) alone; by default as the stage or the spec says."""
 
     @property
     def reads_memory(self) -> bool:
-        """Does it read the other stream's output too?"""
+        """Does it read the encoder's output too?"""
         return False
 
     @property
     def widens(self) -> bool:
-        """Does it bring the width to its stage's, whatever comes in?"""
+        """Is its output as wide as its stage, whatever the input's width?"""
         return False
 
     @property
-    def extra_alone(self) -> bool:
-        """Does it change the extra tokens alone (a class token), while the grid's pass by as they are?"""
+    def special_tokens_only(self) -> bool:
+        """Does it update the special tokens alone (class attention), and pass the grid's tokens through?"""
         return False
 
-    def in_stream(self, *, decoder: bool) -> Self:
-        """Itself, with what it leaves open (causality, say) taken from its stream."""
+    def with_stream_defaults(self, *, decoder: bool) -> Self:
+        """The component with options that depend on its stream filled in: a decoder's mixers are causal by default."""
         return self
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
-        """What a residual does to x, so that f(x) can be added where f changes grid or width; nothing by default."""
+        """Rows of the shortcut, which brings x to the grid and width of f(x); none by default."""
         return iter(())
 
 
 class Mixer(SubLayer, frozen=True):
     """A sub-layer that mixes tokens."""
 
-    memory_letter: ClassVar[str] = "M"
     takes_state: ClassVar[bool] = False
-    """Can it start from the last state of an encoder's layer?"""
-    chooses: ClassVar[bool] = False
-    """Does content decide which tokens are read (hashing, clusters, sorting)? `reads` then lists those that may be."""
+    """Can it start from the last state of an encoder layer?"""
+    content_selects_tokens: ClassVar[bool] = False
+    """Does content select the tokens that are read (hashing, clusters, sorting)? `reads` then lists the candidates."""
 
     @property
     def causality(self) -> Causality:
-        """Does a token's output depend on later tokens: at will, never, or only through what they sway?"""
+        """`none`: a token reads later tokens; `exact`: its output never depends on them."""
         causal = getattr(self, "causal", None)
         return "approximate" if causal == "approximate" else "exact" if causal else "none"
 
     def label(self) -> str:
-        """How the field names it, short (`W-MSA`)."""
+        """Short name in the literature (`W-MSA`)."""
         raise NotImplementedError
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """The tokens that `token` reads: the truth for every other view.
-
-        All of them, or, where it is causal, those up to itself; unless the component says otherwise.
-        """
+        """The tokens that `token` reads; by default all, or causal, those up to itself."""
         return range(grid.total) if self.causality == "none" else range(token + 1)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
@@ -202,23 +195,22 @@ class Mixer(SubLayer, frozen=True):
         if self.causality == "none":
             raise ComponentError(
                 "kind",
-                f"--mode decode: {kind!r} reads later tokens here, so that one token more changes all before it and "
-                "nothing can be cached; decode needs a causal model (a decoder, or causal: true)",
+                f"--mode decode: {kind!r} reads later tokens, so nothing can be cached; "
+                "decode needs a causal model (a decoder, or causal: true)",
             )
         raise ComponentError(
             "kind",
-            f"--mode decode: {kind!r} has no form that takes one token more; --mode generate tells what it costs "
-            "without a cache",
+            f"--mode decode: {kind!r} has no decode step; --mode generate counts it without a cache",
         )
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        """Query-key pairs per head that the pattern allows, in closed form: the sum of len(reads) over all tokens."""
+        """Query-key pairs per head, in closed form: Σ len(reads) over all tokens."""
         n = grid.total
         return n * n if self.causality == "none" else n * (n + 1) // 2
 
 
 class MultiHead(Mixer, frozen=True, kw_only=True):
-    """A mixer with h heads of width d_k, projected from and to the stream."""
+    """A mixer with h heads of width d_k."""
 
     heads: Heads
     """Number of attention heads h."""
@@ -235,36 +227,40 @@ class MultiHead(Mixer, frozen=True, kw_only=True):
         check_heads(self.heads, self.head_dim, place.dim)
 
 
-def alone(place: Place) -> Place:
-    """`place` where one token stands, and no other."""
+def single_token(place: Place) -> Place:
+    """`place` with a grid of one token."""
     return msgspec.structs.replace(place, grid=Grid((1,)))
 
 
 def check_heads(heads: int, head_dim: int | None, width: int) -> None:
-    """Heads must divide the width, unless the head's own width is given."""
+    """Raise ComponentError where the heads do not divide the width and no head width is given."""
     if head_dim is None and width % heads:
         raise ComponentError("heads", f"{heads} does not divide the width {width}; it could be {divisors_text(width)}")
 
 
-def check_extra(field: str, place: Place) -> None:
-    """What changes the extra tokens alone needs one."""
+def check_class_token(field: str, place: Place) -> None:
+    """Raise ComponentError where there is no class token."""
     if not place.grid.extra:
-        raise ComponentError(
-            field, "there is no class token here; put {kind: class_token} into `embed` or `enter` before"
-        )
+        raise ComponentError(field, "there is no class token; add {kind: class_token} to `embed` or `enter` before it")
+
+
+def check_no_special_tokens(grid: Grid, reason: str, *, field: str = "kind", hint: str = "") -> None:
+    """Raise ComponentError where special tokens ([CLS], global tokens) come with the grid."""
+    if grid.extra:
+        raise ComponentError(field, f"{reason}: expected no special tokens, got {grid.extra}{hint}")
 
 
 def check_output(inner: Number, width: Number, *, projected: bool) -> None:
-    """Without W_O, the heads together must be as wide as what comes out."""
+    """Raise ComponentError where there is no W_O and the heads together are not as wide as the output."""
     if not projected and inner != width:
         raise ComponentError(
             "output_projection",
-            f"without it the heads together must be as wide as the output ({width}), and they are {inner} wide; "
+            f"without it the heads together must have the output's width {width}, and they have {inner}; "
             "leave `head_dim` or `output_projection` out",
         )
 
 
 def tag_of(component: type[msgspec.Struct]) -> str:
-    """The `kind` of a component (or of an input), as it is written in YAML."""
+    """The `kind` of a component or an input in YAML."""
     config: Any = component.__struct_config__
     return str(config.tag)

@@ -1,4 +1,4 @@
-"""What the blocks of residual networks share: a stride, a shortcut of their own, convolution–norm–activation."""
+"""Base of residual networks' blocks: a stride, a shortcut of their own, convolution–norm–activation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.component import Mixer, Place, Side
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.receptive import ones, receptive
+from xfcost.formulas.receptive_field import pointwise_kernel, receptive_field
 from xfcost.formulas.rows import convolution, elementwise, norm
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -20,9 +20,9 @@ from xfcost.ledger.operation import Operation
 class ConvBlock(Mixer, frozen=True, kw_only=True):
     """relu(f(x) + shortcut(x)), f being convolutions with batch norms (He et al. 2016, §3.3 and §4.1).
 
-    A block brings the width to its stage's, and with a stride s leaves each s-th position along every axis. Where the
-    shape changes the shortcut is a 1×1 convolution with a batch norm (option B), elsewhere x itself. No convolution has
-    a bias: the norm behind it has.
+    The output has the stage's width and, with a stride s, every s-th position along every axis. Where the shape changes
+    the shortcut is a 1×1 convolution with a batch norm (option B), else x itself. Convolutions have no bias; the norms
+    after them have one.
     """
 
     residual: Literal["none"] = "none"
@@ -35,38 +35,40 @@ class ConvBlock(Mixer, frozen=True, kw_only=True):
         return True
 
     def kernels(self, grid: Grid) -> Sequence[Kernel]:
-        """The kernels of f, in their order."""
+        """The kernels of f, in order."""
         raise NotImplementedError
 
     def check(self, place: Place) -> None:
-        ones(place.grid, self.stride).check(place.grid)
+        pointwise_kernel(place.grid, self.stride).check(place.grid)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return strided(place.grid, self.stride), place.out_dim
+        return strided_grid(place.grid, self.stride), place.out_dim
 
     def projects(self, place: Place) -> bool:
         """Is the shortcut a convolution?"""
         return self.stride > 1 or place.dim != place.out_dim
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return receptive(self.kernels(grid), grid, [token])
+        return receptive_field(self.kernels(grid), grid, [token])
 
-    def joined(self, place: Place, last: str) -> Iterator[Operation]:
-        """The block's end: the shortcut's convolution and norm, where there is one; the sum; an activation."""
+    def residual_end(self, place: Place, last: str) -> Iterator[Operation]:
+        """The block's end: the shortcut's convolution and norm, if any, the sum, an activation."""
         grid, width = self.out(place)
         if self.projects(place):
             names = ("shortcut_conv", "shortcut_norm")
-            yield from normed(names, "Shortcut convolution", ones(grid), grid, place.dim, width, of_input=True)
+            yield from convolution_and_norm(
+                names, "Shortcut convolution", pointwise_kernel(grid), grid, place.dim, width, raw_input=True
+            )
         yield elementwise("add", "Residual add", "add", grid.tokens * width, role="add")
         yield elementwise(last, "Activation", "relu", grid.tokens * width)
 
 
-def strided(grid: Grid, stride: int) -> Grid:
-    """Each `stride`-th position along every axis, the first among them."""
+def strided_grid(grid: Grid, stride: int) -> Grid:
+    """Every `stride`-th position along every axis, from the first."""
     return Grid(tuple(ceil_div(side, stride) for side in grid.sides))
 
 
-def normed(  # noqa: PLR0913 - one formula, in its letters
+def convolution_and_norm(  # noqa: PLR0913 - one formula, in its letters
     paths: tuple[str, str],
     title: str,
     kernel: Kernel,
@@ -75,9 +77,9 @@ def normed(  # noqa: PLR0913 - one formula, in its letters
     out_width: Number,
     groups: Number = 1,
     *,
-    of_input: bool | None = None,
+    raw_input: bool | None = None,
 ) -> Iterator[Operation]:
-    """A convolution without bias that leaves `grid`, and its batch norm."""
+    """A convolution without bias with output `grid`, and its batch norm."""
     path, norm_path = paths
     row = convolution(
         path,
@@ -89,5 +91,5 @@ def normed(  # noqa: PLR0913 - one formula, in its letters
         groups=groups,
         bias=False,
     )
-    yield msgspec.structs.replace(row, takes_input=of_input)
+    yield msgspec.structs.replace(row, takes_input=raw_input)
     yield from norm("batch_norm", norm_path, grid.tokens, out_width)

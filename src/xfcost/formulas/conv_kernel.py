@@ -1,23 +1,25 @@
-"""A kernel that slides over a grid of any rank (convolutions, pools): its sizes, what it gives, its rows' formulas."""
+"""Kernels of convolutions and pools on a grid of any rank: output sizes, receptive fields, pooling rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.component import Side
-from xfcost.formulas.rows import elementwise, power
+from xfcost.formulas.component import Component, Place, Side, check_no_special_tokens
+from xfcost.formulas.lettering import patches_in_letters
+from xfcost.formulas.rows import elementwise, letter_power
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 PLANE: Final = 2
+ComponentT = TypeVar("ComponentT", bound=Component)
 
 # One number for every axis of the grid, or one each. A list and not a tuple: see `spec/grammar.ImageInput`.
 Sides = Side | Annotated[list[Side], msgspec.Meta(min_length=1, max_length=3)]
@@ -27,13 +29,13 @@ Paddings = (
 )
 
 
-def along(value: int | list[int], rank: int) -> tuple[int, ...]:
+def per_axis(value: int | list[int], rank: int) -> tuple[int, ...]:
     """`value` for each of `rank` axes."""
     return (value,) * rank if isinstance(value, int) else tuple(value)
 
 
 class Kernel(msgspec.Struct, frozen=True):
-    """A kernel on a grid: its sides, its stride and the padding before and after, axis by axis."""
+    """A kernel's sides, stride and padding (the same before and after), axis by axis."""
 
     sides: tuple[Number, ...]
     stride: tuple[Number, ...]
@@ -42,37 +44,39 @@ class Kernel(msgspec.Struct, frozen=True):
     def out(self, sides: tuple[Number, ...]) -> tuple[Number, ...]:
         """⌊(side + 2·padding - kernel) / stride⌋ + 1 along each axis."""
         return tuple(
-            (side + 2 * more - kernel) // step + 1
-            for side, kernel, step, more in zip(sides, self.sides, self.stride, self.padding, strict=True)
+            (side + 2 * padding - kernel) // step + 1
+            for side, kernel, step, padding in zip(sides, self.sides, self.stride, self.padding, strict=True)
         )
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The sides that give `sides`: along each axis as many strides, where that does, else the fewest.
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """Input sides that give the output `sides`: a multiple of the stride where possible, else the smallest.
 
         Raises:
-            ComponentError: none do, for padding alone gives more.
+            ComponentError: padding alone gives a larger output.
         """
         least = self.out((1,) * len(sides))
-        if any(side < few for side, few in zip(sides, least, strict=True)):
-            few = sides_text(max(1, side) for side in least)
-            raise ComponentError("padding", f"no input gives a grid of {sides_text(sides)} here; the smallest is {few}")
-        whole = tuple(side * step for side, step in zip(sides, self.stride, strict=True))
+        if any(side < smallest for side, smallest in zip(sides, least, strict=True)):
+            smallest = sides_text(max(1, side) for side in least)
+            raise ComponentError(
+                "padding", f"no input gives a grid of {sides_text(sides)} here; the smallest is {smallest}"
+            )
+        multiples = tuple(side * step for side, step in zip(sides, self.stride, strict=True))
         fewest = (
-            max(1, (side - 1) * step + kernel - 2 * more)
-            for side, kernel, step, more in zip(sides, self.sides, self.stride, self.padding, strict=True)
+            max(1, (side - 1) * step + kernel - 2 * padding)
+            for side, kernel, step, padding in zip(sides, self.sides, self.stride, self.padding, strict=True)
         )
-        given = zip(sides, self.out(whole), whole, fewest, strict=True)
-        return tuple(strides if out == side else few for side, out, strides, few in given)
+        candidates = zip(sides, self.out(multiples), multiples, fewest, strict=True)
+        return tuple(strides if out == side else smallest for side, out, strides, smallest in candidates)
 
     @property
     def overlaps(self) -> bool:
-        """Does a position go into two outputs? Not where the stride is at least the kernel."""
+        """Do neighbouring outputs share input positions (stride below the kernel)?"""
         return any(step < kernel for kernel, step in zip(self.sides, self.stride, strict=True))
 
     def reads(self, sides: tuple[int, ...], output: int) -> Sequence[int]:
-        """The positions of a grid of `sides`, in raster order, that go into the output of that number; no padding."""
+        """Positions of a grid of `sides`, in raster order, that an output reads; padding excluded."""
         runs = []
-        for side, out, kernel, step, more in zip(
+        for side, out, kernel, step, padding in zip(
             reversed(sides),
             reversed(self.out(sides)),
             reversed(self.sides),
@@ -81,7 +85,7 @@ class Kernel(msgspec.Struct, frozen=True):
             strict=True,
         ):
             output, place = divmod(output, out)
-            first = place * step - more
+            first = place * step - padding
             runs.append(range(max(0, first), min(side, first + kernel)))
         tokens = [0]
         for run, side in zip(reversed(runs), sides, strict=True):
@@ -89,33 +93,24 @@ class Kernel(msgspec.Struct, frozen=True):
         return tokens
 
     def pairs(self, sides: tuple[Number, ...]) -> Number:
-        """Pairs of an output and a position that goes into it: ∏ over the axes of k·outputs less what is padding."""
+        """Pairs of an output and a position that it reads: ∏ over the axes of k·outputs less the padding."""
         return prod(self.pairs_along(sides))
 
     def pairs_along(self, sides: tuple[Number, ...]) -> tuple[Number, ...]:
         """The factors of `pairs`, one per axis."""
         return tuple(
             out * kernel
-            - sum(_outside(most, out, step, kernel) for most in (more, (out - 1) * step - more + kernel - side))
-            for side, out, kernel, step, more in zip(
+            - sum(_outside(most, out, step, kernel) for most in (padding, (out - 1) * step - padding + kernel - side))
+            for side, out, kernel, step, padding in zip(
                 sides, self.out(sides), self.sides, self.stride, self.padding, strict=True
             )
         )
 
-    @property
-    def suffix(self) -> str:
-        """Of an order's key: along how many axes, where those aren't two, and whether kernels are disjoint."""
-        rank = len(self.sides)
-        return ("" if rank == 2 else f"/{rank}") + ("" if self.overlaps else "/disjoint")  # noqa: PLR2004
-
     def check(self, grid: Grid) -> None:
-        """Raise ComponentError where it can't stand on `grid`."""
-        if grid.extra:
-            raise ComponentError(
-                "kind", f"a kernel slides over a grid, and {grid.extra} extra token(s) stand outside it here"
-            )
-        for side, kernel, more in zip(grid.sides, self.sides, self.padding, strict=True):
-            if side + 2 * more < kernel:
+        """Raise ComponentError where the kernel does not fit `grid`."""
+        check_no_special_tokens(grid, "a kernel slides over a grid")
+        for side, kernel, padding in zip(grid.sides, self.sides, self.padding, strict=True):
+            if side + 2 * padding < kernel:
                 raise ComponentError(
                     "size",
                     f"a kernel of {sides_text(self.sides)} with padding {sides_text(self.padding)} does not fit the "
@@ -124,7 +119,7 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 def _outside(most: Number, outputs: Number, step: Number, kernel: Number) -> Number:
-    """What kernels stick out at one end: `most`, `most` - step, …, above 0, and of none more than the whole kernel."""
+    """Padding read at one end: `most`, `most` - step, … above 0, at most the kernel each."""
     return _falling(most, outputs, step) - _falling(most - kernel, outputs, step)
 
 
@@ -135,23 +130,8 @@ def _falling(most: Number, outputs: Number, step: Number) -> Number:
     return times * over - step * (times * (times - 1) // 2)
 
 
-def centred(grid: Grid, size: Number) -> Kernel:
-    """A kernel of `size` along every axis, around each position in turn: as many positions leave as come."""
-    rank = len(grid.sides)
-    return Kernel((size,) * rank, (1,) * rank, (size // 2,) * rank)
-
-
-def check_centred(grid: Grid, size: int) -> None:
-    """Raise ComponentError where `size` has no middle, or where tokens stand outside the grid."""
-    if size % 2 == 0:
-        raise ComponentError(
-            "size", f"{size} is even, and a kernel stands around its middle; try {size - 1} or {size + 1}"
-        )
-    centred(grid, size).check(grid)
-
-
-def check_mean(kernel: Kernel, grid: Grid) -> None:
-    """Raise ComponentError where torch takes no mean: of a volume smaller than the kernel, padded or not."""
+def check_mean_pool(kernel: Kernel, grid: Grid) -> None:
+    """Raise ComponentError where torch has no mean pool: a volume smaller than the kernel."""
     sides = grid.sides
     if len(sides) > PLANE and any(side < size for side, size in zip(sides, kernel.sides, strict=True)):
         size = max(kernel.sides)
@@ -161,7 +141,7 @@ def check_mean(kernel: Kernel, grid: Grid) -> None:
 
 
 def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], padding: int | list[int] | None) -> Kernel:
-    """The kernel on `grid`; padding is half the kernel where it isn't given, and none where kernels don't overlap.
+    """The kernel on `grid`; default padding is half the kernel, or none where kernels don't overlap.
 
     Raises:
         ComponentError: a list has another length than the grid has axes.
@@ -172,40 +152,53 @@ def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], paddin
             raise ComponentError(
                 field, f"expected one number, or {rank} for the grid {sides_text(grid.sides)}; got {value}"
             )
-    sides, steps = along(size, rank), along(stride, rank)
+    sides, steps = per_axis(size, rank), per_axis(stride, rank)
     if padding is not None:
-        return Kernel(sides, steps, along(padding, rank))
+        return Kernel(sides, steps, per_axis(padding, rank))
     halves = tuple(side // 2 if step < side else 0 for side, step in zip(sides, steps, strict=True))
     return Kernel(sides, steps, halves)
 
 
+def disjoint_kernel_in_letters(component: ComponentT, place: Place, grid: Grid, out: Grid) -> tuple[ComponentT, Place]:
+    """`component` (fields `size`, `stride`) and its place in letters, where kernels don't overlap: N patches of side P.
+
+    `grid` comes in and `out` goes out, as numbers.
+    """
+    fields: Any = component
+    patches = patches_in_letters(fields.size, fields.stride, grid, out)
+    return (
+        msgspec.structs.replace(component, size=patches.sides, stride=patches.stride),
+        msgspec.structs.replace(place, grid=patches.grid),
+    )
+
+
 def pooling(path: str, form: Literal["max", "mean"], kernel: Kernel, elements: Number) -> Operation:
-    """Of `elements` that leave, each the maximum or the mean of a kernel's."""
+    """A max-pool or average pool with `elements` output elements."""
     work = elements * prod(kernel.sides)
     row = Operation(path=path, title="Max-pool", comparisons=work)
     if form == "mean":
         row = elementwise(path, "Average pool", "mean", work)
     if not kernel.overlaps:
         return row
-    reads = {"reads": power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
+    reads = {"reads": letter_power("W", len(kernel.sides)), "reads_tokens": prod(kernel.sides)}
     return msgspec.structs.replace(row, mixing="local", content_dependent=form == "max", **reads)
 
 
-def left_out(kernel: Kernel, grid: Grid) -> Iterator[str]:
-    """A note where positions go into no output: between the steps of a kernel, or the last rows or columns."""
-    rest = tuple(
-        max(0, (side + 2 * more - size) % step - more)
-        for side, size, step, more in zip(grid.sides, kernel.sides, kernel.stride, kernel.padding, strict=True)
+def unread_note(kernel: Kernel, grid: Grid) -> Iterator[str]:
+    """A note on positions that no output reads: between strides, or at the far border."""
+    remainder = tuple(
+        max(0, (side + 2 * padding - size) % step - padding)
+        for side, size, step, padding in zip(grid.sides, kernel.sides, kernel.stride, kernel.padding, strict=True)
     )
-    disjoint = zip(grid.sides, kernel.pairs_along(grid.sides), rest, kernel.sides, kernel.stride, strict=True)
-    between = [side - read - behind for side, read, behind, size, step in disjoint if step > size]
-    if any(gap > 0 for gap in between):
+    disjoint = zip(grid.sides, kernel.pairs_along(grid.sides), remainder, kernel.sides, kernel.stride, strict=True)
+    gaps = [side - read - after for side, read, after, size, step in disjoint if step > size]
+    if any(gap > 0 for gap in gaps):
         yield (
             f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} leaves positions out between "
             "its steps: they go into no output"
         )
-    elif any(rest):
+    elif any(remainder):
         yield (
             f"a kernel of {sides_text(kernel.sides)} every {sides_text(kernel.stride)} does not tile the grid "
-            f"{sides_text(grid.sides)}: the last {sides_text(rest)} positions along its axes go into no output"
+            f"{sides_text(grid.sides)}: the last {sides_text(remainder)} positions along its axes go into no output"
         )

@@ -1,13 +1,14 @@
-"""What one element-wise operation costs in FLOPs, and how many bytes an element takes: the written convention.
+"""Counting conventions: FLOPs of element-wise operations, and costs of optimizers.
 
-`macs` holds contractions alone (linear, matmul, convolution): one multiply-accumulate each.
-`flops` = 2·macs + the element-wise work below, per element of the operation's output (of its input for a mean).
-Both the formulas and the trace read this table, for it is a convention and not a measurement; `docs/how-it-counts.md`
-prints it. Moving data (reshape, roll, pad, gather, concatenate, look-up) and masking cost 0 FLOPs.
+- `macs`: contractions only (linear, matmul, convolution), one multiply-accumulate each.
+- `flops`: 2·macs + the element-wise work below, per element of the operation's output (of its input for a mean).
+  Moving data (reshape, roll, pad, gather, concatenate, look-up) and masking cost 0 FLOPs.
+- `comparisons`: ⌈log₂ n⌉ per element of a list of n that is sorted (or of its top k), one per element that enters an
+  argmax or a maximum. Neither MACs nor FLOPs.
+- `moved`: floating-point elements that gathers, scatters, rolls, pads, concatenations and look-ups write. Views and
+  changes of layout, which a kernel may or may not copy, are not counted.
 
-`comparisons` stand apart from both: ⌈log₂ n⌉ per element of a sorted (or top-k'd) list of n, one per element that
-enters an argmax or a maximum. `moved` holds the floating-point elements that gathers, scatters, rolls, pads,
-concatenations and look-ups write; views and changes of layout, which a kernel may or may not copy, are not in it.
+The table is a convention, not a measurement. Formulas and trace both read it; `docs/how-it-counts.md` prints it.
 """
 
 from __future__ import annotations
@@ -68,16 +69,16 @@ FLOPS_PER_ELEMENT: Final[dict[str, int]] = {
 
 
 class Optimizer(NamedTuple):
-    """What an optimizer keeps and does for every parameter, by the written convention."""
+    """State and work of an optimizer per parameter."""
 
     numbers: int | None
-    """Of state, in float32, per parameter; None where it depends on the parameters' shapes."""
+    """Numbers of state per parameter, in float32; None if it depends on the parameters' shapes."""
     flops: int
-    """Of one update, per parameter."""
+    """FLOPs of one update per parameter."""
     source: str
 
 
-# lr, betas and their powers are numbers of the step and cost nothing per parameter; the counts of each update are:
+# FLOPs per parameter of each update; the learning rate, betas and their powers cost nothing per parameter
 OPTIMIZERS: Final[dict[str, Optimizer]] = {
     # the mean: 3, the mean square: 4, both without bias: 2, root, ε, division: 3, rate, subtraction: 2, decay: 1
     "adamw": Optimizer(2, 15, "Kingma and Ba 2015, algorithm 1; decoupled decay: Loshchilov and Hutter 2019"),
@@ -86,9 +87,9 @@ OPTIMIZERS: Final[dict[str, Optimizer]] = {
     # the square and ε: 2, means of rows and columns: 2, their product and its division: 2, root, division: 2,
     # the update's mean square and clipping: 3, rate, subtraction: 2
     "adafactor": Optimizer(None, 13, "Shazeer and Stern 2018, algorithm 4: rows + columns of a matrix, without β₁"),
-    # the sign's mean: 3, its sign: 1, decay: 2, rate, subtraction: 2, the kept mean: 3
+    # the sign's mean: 3, its sign: 1, decay: 2, rate, subtraction: 2, the momentum: 3
     "lion": Optimizer(1, 11, "Chen et al. 2023, algorithm 2"),
 }
-# Bytes per number of optimizer states and of master copies, whatever the model's dtype: mixed precision keeps them in
-# float32 (Micikevicius et al. 2018, §3.1; Rajbhandari et al. 2020, §3.1: 16 bytes per parameter with Adam).
+# Bytes per number of optimizer states and master copies. Mixed precision stores them in float32, whatever the model's
+# dtype (Micikevicius et al. 2018, §3.1; Rajbhandari et al. 2020, §3.1: 16 bytes per parameter with Adam).
 STATE_BYTES: Final = 4

@@ -1,4 +1,4 @@
-"""Written lists of kinds: the file of a kind is imported when the kind is looked up, and not before."""
+"""Written lists of kinds; the file of a kind is imported when the kind is looked up."""
 
 from __future__ import annotations
 

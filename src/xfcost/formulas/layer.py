@@ -10,43 +10,43 @@ Takes = Literal["image", "video", "tokens", "embedded"]
 
 
 class Embed(Component, frozen=True):
-    """An embedding layer, a step of `embed:`: pixels or token numbers become tokens of width d."""
+    """An embedding layer, a step of `embed:`: pixels or token ids become tokens of width d."""
 
     takes: ClassVar[tuple[Takes, ...]] = ("embedded",)
-    """What it can be given: the input itself, where it is the first step, or `embedded`, tokens of width d."""
+    """Inputs that it accepts: the model's input as the first step, or `embedded`, tokens of width d."""
     axes: ClassVar[int] = 1
-    """Axes of the grid that it lays a sequence out on."""
+    """Axes of its output grid, where its input is a sequence."""
     distillation: ClassVar[bool] = False
-    """Does it add a distillation token, which a head may pool beside the class token?"""
+    """Does it add a distillation token?"""
     folds: ClassVar[bool] = False
-    """Does it take the grid's last axis into the width? N then counts along the others, and that axis stays."""
+    """Does it fold the grid's last axis into the width? N then counts along the other axes."""
 
 
 class Enter(Component, frozen=True):
-    """A stage transition, a step of `enter:`: it may change the grid and the width."""
+    """A stage transition, a step of `enter:`, which may change the grid and the width."""
 
     pools: ClassVar[bool] = False
-    """Do as many tokens leave it, however many come? At the first stage, N then counts those that come."""
+    """Is its number of output tokens fixed? At the first stage, N then counts its input tokens."""
 
     @property
     def reads_stage(self) -> int | None:
-        """The stage (1 is the first) whose output it reads too; its place's memory."""
+        """Number of the earlier stage (1 is the first) whose output it reads, its place's `memory`."""
         return None
 
 
 class Head(Component, frozen=True):
-    """The model's exit (`head:`)."""
+    """A head (`head:`)."""
 
     predicts_next: ClassVar[bool] = False
-    """Do its logits at a position predict the next token, so that a prompt needs those of its last position alone?"""
+    """Do its logits predict the next token, so that a prompt needs those of its last position alone?"""
 
     @property
     def distilled(self) -> bool:
-        """Are there two classifiers, one of them taught by a teacher?"""
+        """Does it have a second classifier, trained by distillation?"""
         return False
 
     def without_extra_tokens(self) -> Head:
-        """Itself where no extra tokens stand (to compare on the grid alone)."""
+        """The head without special tokens, to compare on the grid alone."""
         return self
 
 

@@ -1,9 +1,9 @@
-"""Whole numbers that know what they are in letters: the same formula counts, and says how its count grows.
+"""Ints with a polynomial in letters: one formula gives the exact count and its order.
 
-A `Lettered` number is an int and beside it a `form`, a polynomial in letters. Sums and products are exact in both.
-What a polynomial has no form for is read as it is for many tokens: a rounding is left out, the lesser of two is the one
-that grows less. Comparisons, `range`, `%` and `int` see the number alone, so that a formula takes the branch that its
-numbers take. A form is worked out when it is asked for: of most numbers, it never is.
+A `Lettered` number is an int with a `form`, a polynomial in letters. Sums and products are exact in both. Operations
+outside polynomials are approximated for large N: rounding is ignored, and the minimum is the number that grows more
+slowly. Comparisons, `range`, `%` and `int` use the int alone, so that a formula takes the branch of its numbers. The
+form is computed on first use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
-from xfcost.formulas.polynomial import WHOLE, Polynomial, constant, power_of, share
+from xfcost.formulas.polynomial import TWELFTHS, Polynomial, constant, exact_quotient, power_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 class Lettered(int):
     """A whole number and its form in letters."""
 
-    _made: tuple[Callable[..., Polynomial], tuple[Any, ...]]
+    _deferred: tuple[Callable[..., Polynomial], tuple[Any, ...]]
     _form: Polynomial
 
-    def __new__(cls, number: int, make: Callable[..., Polynomial], *parts: Any) -> Self:
-        """`number`, whose form is make(*parts)."""
-        made = super().__new__(cls, number)
-        made._made = make, parts
-        return made
+    def __new__(cls, number: int, make: Callable[..., Polynomial], *arguments: Any) -> Self:
+        """`number` with the form make(*arguments)."""
+        self = super().__new__(cls, number)
+        self._deferred = make, arguments
+        return self
 
     @property
     def form(self) -> Polynomial:
-        """What it is in letters."""
+        """The number in letters."""
         if "_form" not in self.__dict__:
-            make, parts = self._made
-            self._form = make(*parts)
+            make, arguments = self._deferred
+            self._form = make(*arguments)
         return self._form
 
     def __add__(self, other: Any) -> Any:
@@ -81,70 +81,70 @@ class Lettered(int):
 
 
 def form_of(number: int) -> Polynomial:
-    """What a number is in letters: a plain one is a constant."""
+    """A number in letters; a plain int is a constant."""
     return number.form if isinstance(number, Lettered) else constant(number)
 
 
-def _sum(one: int, other: int) -> Polynomial:
-    return form_of(one) + form_of(other)
+def _sum(a: int, b: int) -> Polynomial:
+    return form_of(a) + form_of(b)
 
 
-def _product(one: int, other: int) -> Polynomial:
-    return form_of(one) * other.form if isinstance(other, Lettered) else form_of(one).times(other)
+def _product(a: int, b: int) -> Polynomial:
+    return form_of(a) * b.form if isinstance(b, Lettered) else form_of(a).times(b)
 
 
-def _divided(number: int, by: int) -> Lettered:
-    return Lettered(int(number) // int(by), _quotient, number, by)
+def _divided(number: int, divisor: int) -> Lettered:
+    return Lettered(int(number) // int(divisor), _quotient, number, divisor)
 
 
-def _quotient(number: int, by: int) -> Polynomial:
-    """A constant where its rounding is most of it and N is not in it (a capacity of ⌈k/b⌉ = 1)."""
-    quotient, rest = divmod(int(number), int(by))
-    form = form_of(number).over(form_of(by))
+def _quotient(number: int, divisor: int) -> Polynomial:
+    """⌊number / divisor⌋; a constant if the value is mostly rounding and has no N (a capacity of ⌈k/b⌉ = 1)."""
+    quotient, rest = divmod(int(number), int(divisor))
+    form = form_of(number).floor_divided(form_of(divisor))
     return constant(quotient) if rest and quotient in {0, -1} and form.growth() <= (0, 0) else form
 
 
-def extreme(one: int, other: int, sign: int) -> Lettered:
-    """The lesser (`sign` -1) or the greater (1) of two numbers."""
-    numbers = int(one), int(other)
-    return Lettered(max(numbers) if sign > 0 else min(numbers), _chosen, one, other, sign)
+def extreme(a: int, b: int, sign: int) -> Lettered:
+    """The minimum (`sign` -1) or the maximum (1) of two numbers."""
+    numbers = int(a), int(b)
+    return Lettered(max(numbers) if sign > 0 else min(numbers), _extreme_form, a, b, sign)
 
 
-def _chosen(one: int, other: int, sign: int) -> Polynomial:
-    """The form that is less, or more, for many tokens; where both grow alike with N, the numbers themselves decide."""
-    forms = form_of(one), form_of(other)
+def _extreme_form(a: int, b: int, sign: int) -> Polynomial:
+    """The form of the minimum or maximum for large N; if both grow equally, that of the actual numbers."""
+    forms = form_of(a), form_of(b)
     difference = forms[0] + -forms[1]
-    more = difference.sign() if difference.growth() > (0, 0) else 0
-    first = more * sign > 0 or (more == 0 and sign * int(one) >= sign * int(other))
+    larger = difference.sign() if difference.growth() > (0, 0) else 0
+    first = larger * sign > 0 or (larger == 0 and sign * int(a) >= sign * int(b))
     return forms[0 if first else 1]
 
 
-def lettered(number: int, letter: str, *, of: Any = 1, root: int = 1) -> Lettered:
-    """`number` as `of` times a letter, or times its square root or another.
+def lettered(number: int, letter: str, *, coefficient: Any = 1, root: int = 1) -> Lettered:
+    """`number` as `coefficient` times a letter, or times its square root (`root` 2) or another root.
 
     >>> scores = lettered(64, "N") ** 2 * lettered(96, "d")
     >>> scores, scores.form.order()
     (393216, 'O(N²·d)')
     """
-    return Lettered(number, Polynomial, {power_of(letter, WHOLE // root): of})
+    return Lettered(number, Polynomial, {power_of(letter, TWELFTHS // root): coefficient})
 
 
-def like(number: int, other: int) -> int:
-    """`number` in the letters of `other`, which is as much but for a rest."""
+def with_form_of(number: int, other: int) -> int:
+    """`number` with the form of `other`, which differs from it only by rounding."""
     return Lettered(number, form_of, other)
 
 
-def scaled(number: Lettered, found: int, by: tuple[int, int]) -> Lettered:
-    """`found`, which is `number` times a fraction, rounded."""
-    return Lettered(found, lambda: number.form.times(share(*by)))
+def scaled(number: Lettered, value: int, fraction: tuple[int, int]) -> Lettered:
+    """`value`, which is `number` times a fraction, rounded."""
+    return Lettered(value, lambda: number.form.times(exact_quotient(*fraction)))
 
 
-def root_of(number: Lettered, found: int | None = None) -> Lettered:
-    """⌊√number⌋, or what is `found` near it."""
-    return Lettered(isqrt(number) if found is None else found, number.form.root)
+def root_of(number: Lettered, value: int | None = None) -> Lettered:
+    """⌊√number⌋, or `value`, a number near it."""
+    return Lettered(isqrt(number) if value is None else value, number.form.root)
 
 
-def logarithm(number: Lettered, found: int) -> Lettered:
-    """`found`, a logarithm of `number`: log N where that grows with N, else a constant."""
-    grows = Polynomial({power_of("log N"): 1})
-    return Lettered(found, lambda: grows if number.form.growth() > (0, 0) else constant(found))
+def logarithm(number: Lettered, value: int) -> Lettered:
+    """`value`, a logarithm of `number`: log N if `number` grows with N, else a constant."""
+    log_n = Polynomial({power_of("log N"): 1})
+    return Lettered(value, lambda: log_n if number.form.growth() > (0, 0) else constant(value))

@@ -1,10 +1,10 @@
-"""The letters in which orders are written, and the annotation by which a field says that it is one of them."""
+"""The letters of orders, and the annotation that gives a field its letter."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-# In the order in which a product is written: O(h·N²), O(N·W²·d).
+# In the order of a printed product: O(h·N²), O(N·W²·d).
 LETTERS: Final[dict[str, str]] = {
     "h": "heads",
     "N": "tokens",
@@ -32,9 +32,9 @@ LETTERS: Final[dict[str, str]] = {
 
 
 class Letter(NamedTuple):
-    """Beside a field's type, `Annotated[int, Letter("W")]`: the letter that stands for its number in orders."""
+    """`Annotated[int, Letter("W")]`: the letter of a field's number in orders."""
 
     name: str | None
-    """One of `LETTERS`; None for a number that no letter stands for, a constant of every order."""
+    """One of `LETTERS`; None for a constant."""
     least: int = 1
-    """From which number on: a stride of 1 is no stride, and no letter."""
+    """The smallest number with the letter: a stride of 1 has none."""

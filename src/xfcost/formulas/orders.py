@@ -1,4 +1,4 @@
-"""The order of a row, `O(N·W²·d)`: the leading term in N of what it costs, from its own formula in letters."""
+"""The order of a row, `O(N·W²·d)`: the leading term in N of its cost, from its own formula in letters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xfcost.ledger.operation import Operation
 
 
 def orders(rows: Iterable[Operation]) -> dict[str, str]:
-    """Path -> order, for every row that costs something; `rows` are in letters."""
+    """Path -> order of every row with a cost; `rows` are in letters."""
     return {row.path: order(row) for row in rows if costs(row)}
 
 
@@ -19,10 +19,10 @@ def costs(row: Operation) -> bool:
 
 
 def order(row: Operation) -> str:
-    """Of a row's MACs; else of its FLOPs (its comparisons, if they outgrow them); else of its parameters.
+    """The order of a row's MACs, else of its FLOPs (or comparisons, where they grow faster), else of its parameters.
 
     Raises:
-        ArithmeticError: the row costs something, and its formula says that for many tokens it costs nothing.
+        ArithmeticError: the row has a cost whose formula vanishes for large N.
     """
     if row.comparisons and not row.macs:
         compared = text(row, row.comparisons)

@@ -1,4 +1,4 @@
-"""Polynomials in the letters of orders: exact sums and products, and how they grow for many tokens."""
+"""Polynomials in the letters of orders: exact sums and products, and their growth for large N."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, Final
 
 from xfcost.formulas.letters import LETTERS
 
-# Powers are whole numbers of twelfths, so that √N, ∛N and their roots have one; they may be negative.
-WHOLE: Final = 12
-# The powers of one term, a digit of this many bits for each name, as one int: multiplying terms is adding those.
+# Exponents are whole numbers of twelfths, which allow √N, ∛N and their roots; they may be negative.
+TWELFTHS: Final = 12
+# The exponents of one term as one int, with a digit of _BITS bits for each name: terms multiply by adding these.
 Powers = int
 _BITS: Final = 16
-# All letters, in the order in which they are written, and the logarithm of what grows with N.
+# All letters in the order of a printed product, and log N.
 _NAMES: Final = (*LETTERS, "log N")
 _N, _H, _D, _DK, _LOG = (_NAMES.index(name) for name in ("N", "h", "d", "dₖ", "log N"))
-_FINE: Final = 10**12  # coefficients of roots are right to six digits
+_ROOT_SCALE: Final = 10**12  # coefficients of roots are exact to six digits
 
 
 class Polynomial:
-    """A sum of terms, each a coefficient (an int or a fraction) and a product of powers of letters."""
+    """A sum of terms: a coefficient (int or fraction) times a product of powers of letters."""
 
     __slots__ = ("terms",)
 
     def __init__(self, terms: dict[Powers, Any]) -> None:
-        """No coefficient is 0."""
+        """`terms` maps powers to coefficients other than 0."""
         self.terms = terms
 
     def __eq__(self, other: object) -> bool:
@@ -34,7 +34,7 @@ class Polynomial:
     __hash__ = None  # type: ignore[assignment]  # terms are a dict
 
     def __repr__(self) -> str:
-        return " + ".join(f"{number}·{_product(apart(powers))}" for powers, number in self.terms.items()) or "0"
+        return " + ".join(f"{number}·{_term_text(exponents(powers))}" for powers, number in self.terms.items()) or "0"
 
     def __add__(self, other: Polynomial) -> Polynomial:
         terms = self.terms.copy()
@@ -56,92 +56,98 @@ class Polynomial:
         return product
 
     def times(self, number: Any, powers: Powers = 0) -> Polynomial:
-        """Itself times one term."""
-        return Polynomial({mine + powers: one * number for mine, one in self.terms.items()} if number else {})
+        """The product with one term."""
+        if not number:
+            return Polynomial({})
+        return Polynomial({own + powers: coefficient * number for own, coefficient in self.terms.items()})
 
-    def over(self, other: Polynomial) -> Polynomial:
-        """⌊self / other⌋ for many tokens: the quotient, without what vanishes; 0 or -1 where all of it does.
+    def floor_divided(self, other: Polynomial) -> Polynomial:
+        """⌊self / other⌋ for large N: the quotient without vanishing terms; 0 or -1 if all terms vanish.
 
         Raises:
-            ArithmeticError: the divisor goes into it with a rest, and no term of it outgrows the others.
+            ArithmeticError: the division has a remainder, and no term of the divisor outgrows its others.
         """
         largest = other.leading()
         if len(largest) != 1:
-            return self._exactly_over(other)
-        quotient = self.times(share(1, other.terms[largest[0]]), -largest[0])
-        left = {powers: number for powers, number in quotient.terms.items() if apart(powers)[_N] >= 0}
-        return Polynomial(left) if left or not quotient.terms else constant(min(0, quotient.sign()))
+            return self._exactly_divided(other)
+        quotient = self.times(exact_quotient(1, other.terms[largest[0]]), -largest[0])
+        remaining = {powers: number for powers, number in quotient.terms.items() if exponents(powers)[_N] >= 0}
+        return Polynomial(remaining) if remaining or not quotient.terms else constant(min(0, quotient.sign()))
 
-    def _exactly_over(self, other: Polynomial) -> Polynomial:
-        """Division term by term, the first in an order of all terms before the next."""
+    def _exactly_divided(self, other: Polynomial) -> Polynomial:
+        """Polynomial long division, in one order of all terms."""
         rest, quotient, first = self, Polynomial({}), max(other.terms)
         for _ in range(len(self.terms)):
             if rest.terms:
                 powers = max(rest.terms)
-                step = Polynomial({powers - first: share(rest.terms[powers], other.terms[first])})
+                step = Polynomial({powers - first: exact_quotient(rest.terms[powers], other.terms[first])})
                 quotient, rest = quotient + step, rest + -(step * other)
         if rest.terms:
             raise ArithmeticError(f"{self!r} over {other!r}: expected a divisor that one term of it outgrows")
         return quotient
 
     def growth(self) -> tuple[int, int]:
-        """The largest power of N, in twelfths, and that of log N beside it; of nothing, those of a constant."""
+        """The largest exponent of N, in twelfths, with the exponent of log N; (0, 0) for no terms."""
         return max(map(_growth, self.terms), default=(0, 0))
 
     def _largest(self) -> dict[Powers, Any]:
         """The terms that grow most with N."""
         if len(self.terms) == 1:
             return self.terms
-        most = self.growth()
-        return {powers: number for powers, number in self.terms.items() if _growth(powers) == most}
+        largest = self.growth()
+        return {powers: number for powers, number in self.terms.items() if _growth(powers) == largest}
 
     def sign(self) -> int:
-        """1 or -1 as it is for many tokens, where its largest terms have one sign; else 0."""
+        """1 or -1 for large N if the largest terms have one sign; 0 otherwise."""
         signs = {number > 0 for number in self._largest().values()}
         return 0 if len(signs) != 1 else 1 if True in signs else -1
 
     def leading(self) -> list[Powers]:
-        """Of the terms that grow most with N those that no other exceeds: one with every letter in as high a power.
+        """The terms that grow fastest with N, without those that another one exceeds in every letter.
 
-        What is taken away counts only where nothing is added. In comparing terms the width is h·dₖ.
+        Negative terms count only if there are no positive ones. To compare terms, the width is h·dₖ.
         """
         largest = self._largest()
-        added = [powers for powers, number in largest.items() if number > 0] or list(largest)
-        return [one for one in added if not any(_exceeds(other, one) for other in added)] if len(added) > 1 else added
+        terms = [powers for powers, number in largest.items() if number > 0] or list(largest)
+        if len(terms) == 1:
+            return terms
+        return [term for term in terms if not any(_exceeds(other, term) for other in terms)]
 
     def root(self) -> Polynomial:
-        """√ of its leading term, for many tokens."""
+        """√ of the leading term, for large N."""
         (powers,) = self.leading()
         number = self.terms[powers]
-        return Polynomial({powers // 2: 1 if number == 1 else share(isqrt(round(number * _FINE)), isqrt(_FINE))})
+        return Polynomial(
+            {powers // 2: 1 if number == 1 else exact_quotient(isqrt(round(number * _ROOT_SCALE)), isqrt(_ROOT_SCALE))}
+        )
 
     def order(self) -> str:
-        """`O(N·W²·d)`: its leading terms without their coefficients; O(1) where no letter stands in them."""
+        """`O(N·W²·d)`: the leading terms without coefficients; O(1) for a constant."""
         return _order(tuple(self.leading()))
 
 
 def constant(number: Any) -> Polynomial:
-    """A number that no letter stands for."""
+    """A number without letters."""
     return Polynomial({0: number} if number else {})
 
 
-def power_of(name: str, power: int = WHOLE) -> Powers:
-    """One letter (or `log N`) alone, to a power in twelfths."""
+def power_of(name: str, power: int = TWELFTHS) -> Powers:
+    """One letter (or `log N`) to a power in twelfths."""
     return power << (_BITS * _NAMES.index(name))
 
 
-def share(number: Any, by: Any) -> Any:
-    """`number` / `by`, exactly: an int where it is whole, else a fraction (imported where there is one)."""
-    if isinstance(number, int) and isinstance(by, int) and number % by == 0:
-        return number // by
+def exact_quotient(number: Any, divisor: Any) -> Any:
+    """`number` / `divisor`: an int if it is whole, else a fraction (imported only then)."""
+    if isinstance(number, int) and isinstance(divisor, int) and number % divisor == 0:
+        return number // divisor
     from fractions import Fraction
 
-    return Fraction(number) / by
+    return Fraction(number) / divisor
 
 
 @cache
-def apart(powers: Powers) -> tuple[int, ...]:
-    """The power of each name, in twelfths."""
+def exponents(powers: Powers) -> tuple[int, ...]:
+    """The exponent of each name, in twelfths."""
     half, result = 1 << (_BITS - 1), []
     for _ in _NAMES:
         digit = ((powers + half) & (2 * half - 1)) - half
@@ -152,48 +158,48 @@ def apart(powers: Powers) -> tuple[int, ...]:
 
 @cache
 def _growth(powers: Powers) -> tuple[int, int]:
-    return apart(powers)[_N], apart(powers)[_LOG]
+    return exponents(powers)[_N], exponents(powers)[_LOG]
 
 
 @cache
-def _heads_apart(powers: Powers) -> tuple[int, ...]:
-    """The power of each name where the width is written as h·dₖ."""
-    each = list(apart(powers))
-    width = each[_D]
-    each[_H], each[_DK], each[_D] = each[_H] + width, each[_DK] + width, 0
-    return tuple(each)
+def _width_as_heads(powers: Powers) -> tuple[int, ...]:
+    """The exponents with d written as h·dₖ."""
+    split = list(exponents(powers))
+    width = split[_D]
+    split[_H], split[_DK], split[_D] = split[_H] + width, split[_DK] + width, 0
+    return tuple(split)
 
 
 @cache
-def _exceeds(one: Powers, other: Powers) -> bool:
-    """Has `one` every letter in at least the power that the `other` has?"""
-    pairs = list(zip(_heads_apart(one), _heads_apart(other), strict=True))
+def _exceeds(term: Powers, other: Powers) -> bool:
+    """Has `term` an exponent at least as large as `other` in every letter?"""
+    pairs = list(zip(_width_as_heads(term), _width_as_heads(other), strict=True))
     return pairs != [(a, a) for a, _ in pairs] and all(a >= b for a, b in pairs)
 
 
 @cache
 def _order(leading: tuple[Powers, ...]) -> str:
-    terms = sorted({_heads_joined(_heads_apart(powers)) for powers in leading}, reverse=True)
-    return f"O({' + '.join(map(_product, terms))})"
+    terms = sorted({_heads_as_width(_width_as_heads(powers)) for powers in leading}, reverse=True)
+    return f"O({' + '.join(map(_term_text, terms))})"
 
 
-def _heads_joined(powers: tuple[int, ...]) -> tuple[int, ...]:
-    """The same product in the fewest letters: d for h·dₖ."""
+def _heads_as_width(powers: tuple[int, ...]) -> tuple[int, ...]:
+    """The exponents with h·dₖ written as d."""
     width, joined = max(0, min(powers[_H], powers[_DK])), list(powers)
     joined[_H], joined[_DK], joined[_D] = powers[_H] - width, powers[_DK] - width, powers[_D] + width
     return tuple(joined)
 
 
-def _product(powers: tuple[int, ...]) -> str:
-    """A term as it is written: `h·N²`, `N√N·d`; what divides comes last, `N²·d/b`, and the logarithm after it."""
+def _term_text(powers: tuple[int, ...]) -> str:
+    """`h·N²`, `N√N·d`; divisors follow, `N²·d/b`, then the logarithm."""
     *letters, (_, log) = zip(_NAMES, powers, strict=True)
-    factors = [_raised(letter, power) for letter, power in letters if power > 0]
-    divisors = "".join(f"/{_raised(letter, -power)}" for letter, power in letters if power < 0)
-    return ("·".join(factors) or "1") + divisors + (f"·{_raised('log N', log)}" if log else "")
+    factors = [_power_text(letter, power) for letter, power in letters if power > 0]
+    divisors = "".join(f"/{_power_text(letter, -power)}" for letter, power in letters if power < 0)
+    return ("·".join(factors) or "1") + divisors + (f"·{_power_text('log N', log)}" if log else "")
 
 
-def _raised(letter: str, power: int) -> str:
-    whole, part = divmod(power, WHOLE)
+def _power_text(letter: str, power: int) -> str:
+    whole, part = divmod(power, TWELFTHS)
     raised = "" if whole == 1 else "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(whole))
     roots = {0: "", 3: f"∜{letter}", 4: f"∛{letter}", 6: f"√{letter}"}
-    return (letter + raised if whole else "") + roots.get(part, f"{letter}^({part}/{WHOLE})")
+    return (letter + raised if whole else "") + roots.get(part, f"{letter}^({part}/{TWELFTHS})")

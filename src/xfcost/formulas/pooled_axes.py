@@ -1,4 +1,4 @@
-"""Which tokens a query reads where queries and keys are pooled from a grid, axis by axis: sets that are products."""
+"""Tokens that queries read where queries and keys are pooled from a grid, axis by axis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xfcost.ledger.grid import Grid
 
 
 class PooledAxis(NamedTuple):
-    """One axis: `side` tokens; kernels (positions, stride) of queries and of keys, each around its middle; a window."""
+    """One axis of `side` tokens: centred kernels (size, stride) of queries and of keys, and a window."""
 
     side: int
     query: tuple[int, int]
@@ -20,25 +20,25 @@ class PooledAxis(NamedTuple):
 
     @property
     def queries(self) -> int:
-        """How many queries stand along it."""
+        """Number of queries."""
         return (self.side - 1) // self.query[1] + 1
 
     def _run(self, kernel: tuple[int, int], output: int) -> range:
-        """The tokens that go into an output of a kernel."""
+        """The tokens that an output of a kernel reads."""
         size, stride = kernel
         first = output * stride - size // 2
         return range(max(0, first), min(self.side, first + size))
 
-    def own(self, query: int) -> range:
+    def own_tokens(self, query: int) -> range:
         """The tokens that a query is pooled from."""
         return self._run(self.query, query)
 
-    def covered(self, query: int) -> Sequence[int]:
+    def covered_tokens(self, query: int) -> Sequence[int]:
         """The tokens that go into the keys of a query: all keys, or those of its window."""
         keys = range((self.side - 1) // self.key[1] + 1)
         if self.window is not None:
-            mine, each = query // (self.window // self.query[1]), self.window // self.key[1]
-            keys = keys[mine * each : (mine + 1) * each]
+            query_window, keys_per_window = query // (self.window // self.query[1]), self.window // self.key[1]
+            keys = keys[query_window * keys_per_window : (query_window + 1) * keys_per_window]
         return sorted({token for key in keys for token in self._run(self.key, key)})
 
     def sums(self) -> tuple[int, int, int]:
@@ -46,55 +46,60 @@ class PooledAxis(NamedTuple):
         totals = [0, 0, 0]
         for query in range(self.queries):
             if not query or self.window is not None:
-                covered = set(self.covered(query))
-            own = set(self.own(query))
-            totals = [total + len(one) for total, one in zip(totals, (covered, own, covered & own), strict=True)]
+                covered_tokens = set(self.covered_tokens(query))
+            own_tokens = set(self.own_tokens(query))
+            totals = [
+                total + len(tokens)
+                for total, tokens in zip(totals, (covered_tokens, own_tokens, covered_tokens & own_tokens), strict=True)
+            ]
         return totals[0], totals[1], totals[2]
 
 
 class PooledReads(NamedTuple):
-    """What the queries of a grid read: the tokens that go into their keys and, where those are `weighed`, their own.
+    """Tokens that a grid's queries read: those of their keys and, where keys are `weighed`, of the query itself.
 
-    Extra tokens are not pooled: they read every key, and each other, and every query reads them.
+    Special tokens are not pooled: they read every key and each other, and every query reads them.
     """
 
     axes: tuple[PooledAxis, ...]
     extra: int
     weighed: bool
-    """Does the query choose among keys, or join what it reads? One key alone has the weight 1 whatever the query is."""
+    """Does the output depend on the query? A single key has the weight 1 whatever the query is."""
 
-    def of(self, token: int) -> list[int]:
+    def reads(self, token: int) -> list[int]:
         """The tokens that output `token` reads."""
         first = list(range(self.extra))
         if token < self.extra:
-            return first + self._numbers([axis.covered(0) for axis in self.axes])
+            return first + self._numbers([axis.covered_tokens(0) for axis in self.axes])
         places = []
         token -= self.extra
         for axis in reversed(self.axes):
             token, place = divmod(token, axis.queries)
             places.append(place)
-        spots = list(zip(self.axes, reversed(places), strict=True))
-        read = set(self._numbers([axis.covered(place) for axis, place in spots]))
+        coordinates = list(zip(self.axes, reversed(places), strict=True))
+        read = set(self._numbers([axis.covered_tokens(place) for axis, place in coordinates]))
         if self.weighed:
-            read |= set(self._numbers([axis.own(place) for axis, place in spots]))
+            read |= set(self._numbers([axis.own_tokens(place) for axis, place in coordinates]))
         return first + sorted(read)
 
     def _numbers(self, runs: Sequence[Sequence[int]]) -> list[int]:
         sides = [axis.side for axis in self.axes]
         numbers = []
-        for spot in product(*runs):
+        for coordinate in product(*runs):
             number = 0
-            for place, side in zip(spot, sides, strict=True):
+            for place, side in zip(coordinate, sides, strict=True):
                 number = number * side + place
             numbers.append(self.extra + number)
         return numbers
 
     def pairs(self) -> int:
-        """The sum of what all outputs read, out of sums along the axes: covered + own - both, in products."""
-        covered, own, both = (int(prod(sums)) for sums in zip(*(axis.sums() for axis in self.axes), strict=True))
+        """Σ tokens read over all outputs: products of sums along the axes, covered + own - shared."""
+        covered_tokens, own_tokens, shared = (
+            int(prod(sums)) for sums in zip(*(axis.sums() for axis in self.axes), strict=True)
+        )
         queries = prod(axis.queries for axis in self.axes)
-        on_grid: int = covered + (own - both if self.weighed else 0) + queries * self.extra
-        return on_grid + self.extra * (self.extra + prod(len(axis.covered(0)) for axis in self.axes))
+        on_grid: int = covered_tokens + (own_tokens - shared if self.weighed else 0) + queries * self.extra
+        return on_grid + self.extra * (self.extra + prod(len(axis.covered_tokens(0)) for axis in self.axes))
 
 
 def pooled_axes(

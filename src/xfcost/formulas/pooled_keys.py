@@ -1,4 +1,4 @@
-"""Keys and values of a feature map that was max-pooled first, so that queries read fewer of them."""
+"""Keys and values of a max-pooled feature map."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from math import prod
 
 import msgspec
 
-from xfcost.formulas.conv_kernel import Kernel, kernel_of, left_out, pooling
-from xfcost.formulas.rows import power
+from xfcost.formulas.conv_kernel import Kernel, kernel_of, pooling, unread_note
+from xfcost.formulas.rows import letter_power
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -17,7 +17,7 @@ from xfcost.ledger.operation import Operation
 
 
 class PooledKeys(msgspec.Struct, frozen=True):
-    """Disjoint pools of one kernel; what fills no pool at the far borders goes into no key."""
+    """Disjoint pools; an incomplete pool at the far border is left out."""
 
     kernel: Kernel
 
@@ -44,17 +44,12 @@ class PooledKeys(msgspec.Struct, frozen=True):
         return self.axes > 0
 
     @property
-    def suffix(self) -> str:
-        """Of an order's key: how many axes are pooled."""
-        return f"/{self.axes}" if self.pools else ""
-
-    @property
     def reads(self) -> str:
         """Keys read per query, in letters."""
-        return f"N/{power('W', self.axes)}" if self.pools else "N"
+        return f"N/{letter_power('W', self.axes)}" if self.pools else "N"
 
     def check(self, grid: Grid) -> None:
-        """Raise ComponentError where the pools can't stand on `grid`."""
+        """Raise ComponentError where the pools do not fit `grid`."""
         if not self.pools:
             return
         try:
@@ -63,33 +58,33 @@ class PooledKeys(msgspec.Struct, frozen=True):
             raise ComponentError("pool", error.message) from None
 
     def count(self, grid: Grid) -> Number:
-        """M."""
+        """M, the number of keys."""
         return prod(self.kernel.out(grid.sides)) if self.pools else grid.total
 
     def covers(self, grid: Grid) -> Number:
-        """Tokens that go into a key."""
+        """Number of tokens in a pool."""
         return self.count(grid) * prod(self.kernel.sides) if self.pools else grid.total
 
     def covered(self, grid: Grid) -> Sequence[int]:
-        """Their numbers."""
+        """The tokens in a pool."""
         if not self.pools:
             return range(grid.total)
-        whole = (out * side for out, side in zip(self.kernel.out(grid.sides), self.kernel.sides, strict=True))
+        pooled_sides = (out * side for out, side in zip(self.kernel.out(grid.sides), self.kernel.sides, strict=True))
         tokens = []
-        for place in product(*(range(end) for end in whole)):
+        for positions in product(*(range(end) for end in pooled_sides)):
             number = 0
-            for at, side in zip(place, grid.sides, strict=True):
-                number = number * side + at
+            for position, side in zip(positions, grid.sides, strict=True):
+                number = number * side + position
             tokens.append(number)
         return tokens
 
     def row(self, path: str, title: str, grid: Grid, width: Number) -> Operation:
-        """Pooling `width` channels: local mixing, and content says which position of a pool is read."""
-        read = {"mixing": "local", "reads": power("W", self.axes), "reads_tokens": prod(self.kernel.sides)}
+        """The max-pool of `width` channels: local, content-dependent mixing."""
+        read = {"mixing": "local", "reads": letter_power("W", self.axes), "reads_tokens": prod(self.kernel.sides)}
         row = pooling(path, "max", self.kernel, self.count(grid) * width)
         return msgspec.structs.replace(row, title=title, content_dependent=True, **read)
 
     def notes(self, grid: Grid) -> Iterator[str]:
-        """What is left out at the borders."""
+        """A note on tokens outside the pools."""
         if self.pools:
-            yield from left_out(self.kernel, grid)
+            yield from unread_note(self.kernel, grid)

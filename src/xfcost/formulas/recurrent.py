@@ -1,14 +1,22 @@
-"""Recurrent layers: a state of constant size walks along the tokens and carries what it has read."""
+"""Recurrent layers: a state of constant size, updated token by token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from xfcost.formulas.additive import Additive, Readout, Start, check_attending, first_state
-from xfcost.formulas.component import Mixer, Place, Width, alone, tag_of
+from xfcost.formulas.additive_attention import Additive, Readout, Start, check_attend, first_state
+from xfcost.formulas.component import Mixer, Place, Width, single_token, tag_of
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import decode_step, elementwise, linear, move, of_input, of_memory, state
+from xfcost.formulas.rows import (
+    decode_step,
+    elementwise,
+    linear,
+    move,
+    on_raw_input,
+    precomputed_in_decode,
+    state_write,
+)
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -16,24 +24,24 @@ from xfcost.ledger.operation import Operation
 
 
 class Recurrent(Mixer, frozen=True, kw_only=True):
-    """s_t = cell(x_t, s_{t-1}), token after token: N steps that can't run at once.
+    """s_t = cell(x_t, s_{t-1}), in N sequential steps.
 
-    N tokens of width d, h hidden units, g gates (1, 4 or 3). The input's maps need no state and run for all tokens at
-    once; the state's map runs step by step.
+    N tokens of width d, h hidden units, g gates (1, 4 or 3). The input's map runs for all tokens at
+    once, the state's map step by step.
 
         input        N·d·g·h MACs, g·(d·h + h) parameters
         recurrence   N·h·g·h MACs, g·(h² + h) parameters, N·h elements of the cell
 
-    Each map has a bias of its own, as in torch.nn.RNN, LSTM and GRU. `bidirectional` reads the tokens from the last to
-    the first too, with weights of its own, and gives both answers beside each other (Schuster and Paliwal 1997):
-    2·h wide, twice the cost. Every token reads all before it (or all) through a state of constant size.
+    Each map has a bias of its own, as in torch.nn.RNN, LSTM and GRU. `bidirectional` adds a second layer that
+    reads from the last token to the first, and concatenates both outputs (Schuster and Paliwal 1997): width 2·h, twice
+    the cost. A token reads all earlier tokens (or all) through a state of constant size.
     """
 
     takes_state: ClassVar[bool] = True
 
     gates: ClassVar[int]
     states: ClassVar[str] = "h"
-    """What walks along: the hidden state, and an LSTM's cells."""
+    """States, one letter each: `h`, and an LSTM's `c`."""
 
     hidden: Width | None = None
     """Hidden units h; by default what makes the output as wide as the stage."""
@@ -63,7 +71,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
 
     @property
     def directions(self) -> int:
-        """How often the tokens are read."""
+        """Number of directions."""
         return 2 if self.bidirectional else 1
 
     def units(self, place: Place) -> Number:
@@ -71,20 +79,23 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         return place.out_dim // self.directions if self.hidden is None else self.hidden
 
     def work(self) -> int:
-        """FLOPs per hidden unit and step, beside both maps and their biases."""
+        """FLOPs of the cell per hidden unit and step, without both maps and their biases."""
         return FLOPS_PER_ELEMENT[tag_of(type(self))]
 
     def check(self, place: Place) -> None:
         if self.hidden is None and place.out_dim % self.directions:
             raise ComponentError(
-                "bidirectional", f"two directions share the width, and {place.out_dim} is odd; give `hidden`"
+                "bidirectional",
+                f"two directions share the width; expected an even one, got {place.out_dim}: give `hidden`",
             )
         if self.attend is not None:
-            check_attending(self, place)
+            check_attend(self, place)
         elif self.readout is not None or self.start in {"backwards", "mean"}:
-            raise ComponentError("readout" if self.readout else "start", "it needs what is attended to; give `attend`")
+            raise ComponentError(
+                "readout" if self.readout else "start", "needs attention over the encoder; give `attend`"
+            )
         elif self.start == "encoder" and place.memory is None:
-            raise ComponentError("start", "'encoder' is the other stream, and there is no `encoder:` here; use zeros")
+            raise ComponentError("start", "the spec has no `encoder:`; use zeros")
 
     def label(self) -> str:
         name = tag_of(type(self)).upper()
@@ -96,7 +107,7 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         return place.grid, self.directions * self.units(place) if self.readout is None else self.readout.out(place)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """Where it attends, the memory's tokens; those up to its own it reads too, through the state."""
+        """With `attend`, the encoder's tokens; it also reads the earlier tokens, through the state."""
         if self.attend is not None:
             return range(memory.total if memory else 0)
         return super().reads(grid, token, memory)
@@ -118,41 +129,41 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
         yield move("join", "Join both directions", place.grid.total * 2 * self.units(place))
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One step, from the state that the token before left; the memory's keys were worked out once, and are kept."""
+        """One step from the previous state; the encoder's keys are cached."""
         if self.bidirectional:
             yield from super().decoding(place)
-        yield from decode_step(self.operations(alone(place)), place.grid.total)
-        yield state("State for the next token", len(self.states) * self.units(place))
+        yield from decode_step(self.operations(single_token(place)), place.grid.total)
+        yield state_write("State for the next token", len(self.states) * self.units(place))
 
-    def _one_way(self, place: Place, prefix: str = "", what: str = "") -> Iterator[Operation]:
+    def _one_way(self, place: Place, prefix: str = "", title_suffix: str = "") -> Iterator[Operation]:
         n, units = place.grid.total, self.units(place)
         gates = self.gates * units
-        yield of_input(linear(f"{prefix}input", f"Input map{what}", n, place.dim, gates, bias=self.bias))
-        state = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
+        yield on_raw_input(linear(f"{prefix}input", f"Input map{title_suffix}", n, place.dim, gates, bias=self.bias))
+        recurrent_map = linear(f"{prefix}recurrence", "", n, units, gates, bias=self.bias)
         yield Operation(
-            path=state.path,
-            title=f"Recurrence over tokens{what}",
-            params=state.params,
-            macs=state.macs,
-            flops=state.flops + n * units * self.work(),
+            path=recurrent_map.path,
+            title=f"Recurrence over tokens{title_suffix}",
+            params=recurrent_map.params,
+            macs=recurrent_map.macs,
+            flops=recurrent_map.flops + n * units * self.work(),
             moved=n * units,
             mixing="global",
             reads="N",
             reads_tokens=n,
             content_dependent=True,
-            backward_macs=2 * state.macs - self._without_gradient(units),
+            backward_macs=2 * recurrent_map.macs - self._without_gradient(units),
             sequential=n,
         )
 
     def _without_gradient(self, units: Number) -> Number:
-        """MACs that the backward pass saves in the first step, whose state is zeros and learns nothing."""
+        """MACs that the backward pass omits in the first step, whose state of zeros has no gradient."""
         return self.gates * units * units if self.start == "zeros" else 0
 
     def _attending(self, place: Place, attend: Additive) -> Iterator[Operation]:
-        """The keys, the first state and the input's map once; then every step; then what leaves of all steps."""
+        """Rows with attention: keys, first state and input map, the steps, the output."""
         n, units = place.grid.total, self.units(place)
-        yield of_memory(attend.keys(place), attend.remembered(place))
-        yield from map(of_memory, first_state(self.start, place, len(self.states) * units, bias=self.bias))
+        yield precomputed_in_decode(attend.keys(place), attend.cached_memory(place))
+        yield from map(precomputed_in_decode, first_state(self.start, place, len(self.states) * units, bias=self.bias))
         mapped, recurrence = self._one_way(place)
         yield mapped
         yield from attend.operations(place, units, learned=self.start != "zeros")
@@ -170,8 +181,8 @@ class Recurrent(Mixer, frozen=True, kw_only=True):
     def notes(self, place: Place) -> Iterator[str]:
         n, units = place.grid.total, self.units(place)
         numbers = len(self.states) * self.directions * units
-        also = ", beside which every step reads the encoder's tokens" if self.attend else ""
+        encoder_note = ", beside which every step reads the encoder's tokens" if self.attend else ""
         yield (
-            f"{n:,} sequential steps per recurrent layer; all that was read is carried in a state of {numbers:,} "
-            f"numbers, whatever N is{also}"
+            f"{n:,} sequential steps per recurrent layer; what was read is carried in a state of {numbers:,} "
+            f"numbers, whatever N is{encoder_note}"
         )

@@ -1,4 +1,4 @@
-"""Residuals: the norm and the add around a sub-layer, and the end of two streams, are rows like any other."""
+"""Rows of residual connections: norm, scale, add, and the end of reversible streams."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-def wrapped(
+def residual_rows(
     component: SubLayer, residual: Joining, place: Place, rows: Iterable[Operation] | None = None
 ) -> Iterator[Operation]:
-    """The rows of `component` (or `rows`) inside its residual: `residual_norm` where it stands, scales, `residual_add`.
+    """The rows of `component` (or `rows`) inside its residual connection: `residual_norm`, scales, `residual_add`.
 
-    What changes the extra tokens alone is normed, scaled and added on them alone (a mixer's norm is on all that it
-    reads), and `residual_rejoin` puts them back before the others.
+    A component of special tokens alone is normed, scaled and added on them alone (a mixer's norm is on all tokens that
+    it reads), and `residual_rejoin` concatenates them with the others.
     """
     rows = component.operations(place) if rows is None else rows
     rejoin = move("residual_rejoin", "Extra tokens back before the others", place.grid.total * place.dim)
-    rejoined = [rejoin] if component.extra_alone else []
+    rejoined = [rejoin] if component.special_tokens_only else []
     if residual == "none":
         yield from [*rows, *rejoined]
         return
     grid, width = component.out(place)
-    tokens = grid.extra if component.extra_alone else grid.total
+    tokens = grid.extra if component.special_tokens_only else grid.total
     elements = tokens * width
     add = elementwise("residual_add", "Residual add", "add", elements, role="add")
     scaled = [*_scales(residual, width, elements)]
     if residual.place == "pre":
-        read = place.grid.total if isinstance(component, Mixer) or not component.extra_alone else tokens
+        read = place.grid.total if isinstance(component, Mixer) or not component.special_tokens_only else tokens
         yield from _norm(residual, read, place.dim)
         normed = []
     else:
         normed = list(_norm(residual, tokens, width))
     yield from rows
     yield from component.shortcut(place)
-    after = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
-    yield from [*after[residual.place], *rejoined]
+    order = {"pre": [*scaled, add], "post": [*scaled, add, *normed], "res_post": [*normed, *scaled, add]}
+    yield from [*order[residual.place], *rejoined]
 
 
 def _norm(residual: Residual, tokens: Number, width: Number) -> Iterator[Operation]:
@@ -52,7 +52,7 @@ def _norm(residual: Residual, tokens: Number, width: Number) -> Iterator[Operati
 
 
 def _scales(residual: Residual, width: Number, elements: Number) -> Iterator[Operation]:
-    """What f(x) is multiplied by: d learned numbers, a fixed one, both or neither."""
+    """Scales of f(x): LayerScale's d learned numbers, a fixed factor, both or none."""
     if residual.layer_scale is not None:
         row = elementwise("residual_layer_scale", "LayerScale", "multiply", elements)
         yield msgspec.structs.replace(row, params=width)
@@ -61,12 +61,12 @@ def _scales(residual: Residual, width: Number, elements: Number) -> Iterator[Ope
 
 
 class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
-    """The end of a reversible stage, which no spec names: its two streams, N·d each, become one.
+    """The end of a reversible stage, added by the stage itself: two streams of N·d become one.
 
     concatenate  2·N·d elements written; the width is then 2d
     mean         N·d additions and halvings
 
-    At the stage's entry both streams are what enters: nothing is copied.
+    At the stage's start both streams are the input: nothing is copied.
     """
 
     join: Literal["concatenate", "mean"]
@@ -85,10 +85,10 @@ class TwoStreams(Component, frozen=True, kw_only=True, tag="two_streams"):
             yield Operation(path="join", title="Mean of the two streams", flops=elements * work)
 
     def notes(self, place: Place) -> Iterator[str]:
-        kept = 2 * place.grid.total * place.dim
+        saved = 2 * place.grid.total * place.dim
         yield (
-            f"reversible: for the backward pass training keeps both streams at the end, 2·N·d = {kept:,} elements per "
+            f"reversible: for the backward pass training keeps both streams at the end, 2·N·d = {saved:,} elements per "
             f"sample whatever the depth, and works the {self.blocks} blocks out again one by one, a forward more; "
             f"ordinary residuals keep at least the inputs of all sub-layers, {self.blocks}·2·N·d = "
-            f"{self.blocks * kept:,}, and all that is inside them, attention matrices too"
+            f"{self.blocks * saved:,}, and all that is inside them, attention matrices too"
         )

@@ -1,6 +1,7 @@
-"""Rows that many components have: a linear map, a norm, a product, an element-wise step, sorting, moving data.
+"""Constructors of rows: linear map, norm, matmul, convolution, element-wise, sort, data movement, cache write.
 
-Each is one formula in one place; components say which rows they have and how large.
+N tokens, d input width, d' output width, k kernel positions, W kernel side, g groups. The further keyword arguments of
+a constructor are fields of `Operation`.
 """
 
 from __future__ import annotations
@@ -31,23 +32,20 @@ def linear(path: str, title: str, tokens: Number, inputs: Number, outputs: Numbe
     )
 
 
-def over_tokens(  # noqa: PLR0913 - one formula, in its letters
+def linear_over_tokens(  # noqa: PLR0913 - one formula, in its letters
     path: str, title: str, channels: Number, inputs: Number, outputs: Number, *, reads: str = "N", bias: bool = True
 ) -> Operation:
-    """One linear map over tokens for all of `channels` channels: d·N·N' MACs, N·N' (+ N') parameters.
+    """One linear map along the sequence, the same for all channels: d·N·N' MACs, N·N' (+ N') parameters.
 
-    It mixes globally with static weights, and their shape is bound to the number of tokens.
+    Global mixing with static weights, whose shape fixes the number of tokens.
     """
     row = linear(path, title, channels, inputs, outputs, bias=bias)
     return msgspec.structs.replace(row, mixing="global", reads=reads, reads_tokens=inputs, bound=True)
 
 
-def product(path: str, title: str, macs: Number, **more: Any) -> Operation:
-    """A product of two tensors (matmul): `macs` multiply-accumulates, no parameters of its own.
-
-    `more` says what else is true of the row: `mixing`, `reads`, `content_dependent`, `attention_entries`, …
-    """
-    return Operation(path=path, title=title, macs=macs, flops=2 * macs, **more)
+def matmul(path: str, title: str, macs: Number, **attributes: Any) -> Operation:
+    """A product of two tensors: `macs` multiply-accumulates, no parameters."""
+    return Operation(path=path, title=title, macs=macs, flops=2 * macs, **attributes)
 
 
 class _Norm(NamedTuple):
@@ -67,20 +65,22 @@ _NORMS: Final[dict[NormKind, _Norm]] = {
 
 
 def norm(kind: NormKind, path: str, tokens: Number, width: Number) -> Iterator[Operation]:
-    """The normalisation `kind`, if any, of N tokens of width d.
+    """The norm `kind` of N tokens of width d; no row for `none`.
 
     layer_norm   2d parameters (Ba et al. 2016)
     rms_norm     d parameters (Zhang and Sennrich 2019)
-    batch_norm   2d parameters; its running mean and variance are none, and it applies them (Ioffe and Szegedy 2015)
+    batch_norm   2d parameters, with running statistics, which are buffers (Ioffe and Szegedy 2015)
     affine       2d parameters: a scale and a shift, no statistics (Touvron et al. 2021, ResMLP, §2)
-    group_norm   2d parameters; one group, whose mean and variance are over all tokens: it mixes them (Wu and He 2018)
+    group_norm   2d parameters; one group, with statistics over all tokens: global mixing (Wu and He 2018)
     """
     if kind == "none":
         return
-    known = _NORMS[kind]
-    read = {"reads_tokens": tokens} if known.mixing else {}
+    norm_row = _NORMS[kind]
+    reads = {"reads_tokens": tokens} if norm_row.mixing else {}
     flops = tokens * width * FLOPS_PER_ELEMENT[kind]
-    yield Operation(path=path, title=known.title, params=known.tables * width, flops=flops, **known.mixing, **read)
+    yield Operation(
+        path=path, title=norm_row.title, params=norm_row.tables * width, flops=flops, **norm_row.mixing, **reads
+    )
 
 
 def convolution(  # noqa: PLR0913 - one formula, in its letters
@@ -95,15 +95,13 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
     bias: bool = True,
     overlaps: bool = True,
 ) -> Operation:
-    """A convolution of `outputs` positions, each of which reads `kernel` neighbours of width d.
+    """A convolution with N = `outputs` positions: N·k·(d/g)·d' MACs, k·(d/g)·d' (+ d') parameters.
 
-        N·k·(d/g)·d' MACs, k·(d/g)·d' (+ d') parameters, k the kernel's positions, g groups
-
-    It mixes locally with static weights, but where the kernel is one position, or where kernels don't overlap (the
-    stride is the kernel: disjoint groups become new tokens).
+    Local mixing with static weights. A kernel of one position, or kernels that do not overlap (disjoint groups become
+    new tokens), are per-token.
     """
-    reach = prod(kernel)
-    weights = reach * (width // groups) * out_width
+    positions = prod(kernel)
+    weights = positions * (width // groups) * out_width
     row = linear(path, title, outputs, weights, 1, bias=False)
     row = msgspec.structs.replace(
         row,
@@ -112,139 +110,141 @@ def convolution(  # noqa: PLR0913 - one formula, in its letters
     )
     if not overlaps or all(side == 1 for side in kernel):
         return row
-    return msgspec.structs.replace(row, mixing="local", reads=power("W", len(kernel)), reads_tokens=reach)
+    return msgspec.structs.replace(row, mixing="local", reads=letter_power("W", len(kernel)), reads_tokens=positions)
 
 
-def depthwise(
+def depthwise_convolution(
     path: str, title: str, outputs: Number, kernel: Sequence[Number], width: Number, *, bias: bool = True
 ) -> Operation:
-    """A convolution with a kernel of its own for every channel: N·k·d MACs, k·d (+ d) parameters."""
+    """A depthwise convolution, one kernel per channel: N·k·d MACs, k·d (+ d) parameters."""
     channels = {"width": width, "out_width": width, "groups": width}
     return convolution(path, title, outputs=outputs, kernel=kernel, bias=bias, **channels)
 
 
-def causal_depthwise(tokens: Number, taps: Number, channels: Number) -> Operation:
-    """A causal depthwise convolution padded by W - 1 on both sides, then cropped: N + W - 1 positions are computed.
+def causal_depthwise_convolution(tokens: Number, taps: Number, channels: Number) -> Operation:
+    """A causal depthwise convolution: padded by W - 1 on both sides, N + W - 1 positions computed, then cropped.
 
-    A decode step computes one, on the cached last inputs.
+    A decode step computes one position from the cached last inputs.
     """
     kernel, title = (taps,), "Causal depthwise convolution"
-    one = depthwise("conv", title, 1, kernel, channels)
-    row = depthwise("conv", title, tokens + taps - 1, kernel, channels)
-    return msgspec.structs.replace(row, in_decode=(*window(channels, taps), one))
+    step = depthwise_convolution("conv", title, 1, kernel, channels)
+    row = depthwise_convolution("conv", title, tokens + taps - 1, kernel, channels)
+    return msgspec.structs.replace(row, in_decode=(*convolution_cache_write(channels, taps), step))
 
 
-def gradients(row: Operation, operands: int) -> Operation:
-    """`row`, of whose two operands only so many need a gradient: the others are fixed numbers, or learn nothing.
+def with_gradient_operands(row: Operation, operands: int) -> Operation:
+    """`row` with `operands` of its two operands needing a gradient; the others are constants.
 
-    Its backward pass then has one product of the forward's size for each of them, and not two.
+    The backward pass has one product of the forward's size per operand.
     """
     return msgspec.structs.replace(row, backward_macs=operands * row.macs)
 
 
-def of_input(row: Operation) -> Operation:
-    """`row`, which multiplies the raw input of its component."""
+def on_raw_input(row: Operation) -> Operation:
+    """`row`, whose operand is the raw input of its component."""
     return msgspec.structs.replace(row, takes_input=True)
 
 
-def power(letter: str, rank: int) -> str:
-    """`W`, `W²`, `W³`: tokens of a window or kernel along `rank` axes."""
+def letter_power(letter: str, rank: int) -> str:
+    """`W`, `W²`, `W³`: the tokens of a window or kernel on a grid of `rank` axes, in letters."""
     return letter + {1: "", 2: "²", 3: "³"}.get(rank, f"^{rank}")
 
 
-def elementwise(path: str, title: str, work: str, elements: Number, **more: Any) -> Operation:
-    """`work` (a row of the conventions' table) on `elements` elements."""
-    return Operation(path=path, title=title, flops=elements * FLOPS_PER_ELEMENT[work], **more)
+def elementwise(path: str, title: str, work: str, elements: Number, **attributes: Any) -> Operation:
+    """An element-wise operation; `work` names its FLOPs per element in `FLOPS_PER_ELEMENT`."""
+    return Operation(path=path, title=title, flops=elements * FLOPS_PER_ELEMENT[work], **attributes)
 
 
-def unit_length(path: str, title: str, vectors: Number, width: Number, **more: Any) -> Operation:
-    """`vectors` of `width` brought to length 1: x / max(|x|, ε); the length, then a bound, then a division."""
-    each = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
-    return Operation(path=path, title=title, flops=vectors * (width * each + FLOPS_PER_ELEMENT["clamp"]), **more)
+def l2_normalize(path: str, title: str, vectors: Number, width: Number, **attributes: Any) -> Operation:
+    """x / max(‖x‖, ε) of `vectors` of `width`: the norm, a clamp, a division."""
+    step_row = FLOPS_PER_ELEMENT["norm"] + FLOPS_PER_ELEMENT["multiply"]
+    return Operation(
+        path=path, title=title, flops=vectors * (width * step_row + FLOPS_PER_ELEMENT["clamp"]), **attributes
+    )
 
 
 def rotary(tokens: Number, width: Number) -> Operation:
-    """Rotary positions of `width` columns of queries and keys: x·cos + x'·sin, x' written with its pairs exchanged."""
+    """Rotary position embedding of `width` columns: x·cos + x'·sin, where x' holds the other column of each pair."""
     elements = tokens * width
     return elementwise("rotary", "Rotary positions of Q and K", "rotary", elements, moved=elements)
 
 
-def sort(path: str, title: str, lists: Number, length: Number, **more: Any) -> Operation:
-    """`lists` lists of `length` elements sorted (or their top k chosen): ⌈log₂ length⌉ comparisons per element."""
-    return Operation(path=path, title=title, comparisons=lists * length * ceil_log2(length), **more)
+def sort(path: str, title: str, lists: Number, length: Number, **attributes: Any) -> Operation:
+    """A sort or top-k of `lists` lists of `length` elements: ⌈log₂ length⌉ comparisons per element."""
+    return Operation(path=path, title=title, comparisons=lists * length * ceil_log2(length), **attributes)
 
 
-def choose(path: str, title: str, elements: Number, **more: Any) -> Operation:
-    """Argmax or maximum: one comparison per element that enters."""
-    return Operation(path=path, title=title, comparisons=elements, **more)
+def maximum(path: str, title: str, elements: Number, **attributes: Any) -> Operation:
+    """A maximum or argmax: one comparison per input element."""
+    return Operation(path=path, title=title, comparisons=elements, **attributes)
 
 
-def cache(title: str, elements: Number, tokens: Number, *, path: str = "cache") -> Operation:
-    """`elements` of one token more, written beside those that `tokens` tokens (it too) leave to be read."""
-    kept = elements * tokens
-    return move(path, title, elements, cache=Cached(kept, elements))
+def cache_write(title: str, elements: Number, tokens: Number, *, path: str = "cache") -> Operation:
+    """A decode step's write of one token's `elements` to a cache that then holds `tokens` tokens."""
+    elements_cached = elements * tokens
+    return move(path, title, elements, cache=Cached(elements_cached, elements))
 
 
-def state(title: str, elements: Number, *, path: str = "state") -> Operation:
-    """A state of `elements` numbers, rewritten with every token: as many for any N."""
+def state_write(title: str, elements: Number, *, path: str = "state") -> Operation:
+    """A decode step's write of a recurrent state of `elements` numbers, whatever N is."""
     return move(path, title, elements, cache=Cached(elements))
 
 
-def window(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Operation]:
-    """What a causal convolution keeps, (W - 1)·δ inputs of `channels`, where it has more than one tap.
+def convolution_cache_write(channels: Number, taps: Number, dilation: Number = 1) -> Iterator[Operation]:
+    """The cache of a causal convolution in a decode step: its last (W - 1)·δ inputs, W taps of dilation δ.
 
-    W - 1 of them are gathered and written beside the new one, which then takes the place of the oldest.
+    W - 1 inputs are gathered and concatenated with the new one, which replaces the oldest. No row for one tap.
     """
     if taps > 1:
-        kept, moved = (taps - 1) * dilation * channels, 2 * taps * channels
-        yield move("window", "Last inputs of the convolution, and the new one", moved, cache=Cached(kept))
+        elements_cached, moved = (taps - 1) * dilation * channels, 2 * taps * channels
+        yield move("window", "Last inputs of the convolution, and the new one", moved, cache=Cached(elements_cached))
 
 
-def in_all(tokens: Number) -> dict[str, Any]:
-    """What is true of rows that read all N tokens, each alone or through a state, by what is in them."""
+def global_mixing(tokens: Number) -> dict[str, Any]:
+    """Attributes of a globally mixing, content-dependent row."""
     return {"mixing": "global", "reads": "N", "reads_tokens": tokens, "content_dependent": True}
 
 
-def in_chunk(tokens: Number) -> dict[str, Any]:
-    """What is true of rows that read the tokens of their chunk, by what is in them."""
+def chunk_mixing(tokens: Number) -> dict[str, Any]:
+    """Attributes of a content-dependent row that mixes the tokens of a chunk."""
     return {"mixing": "local", "reads": "b", "reads_tokens": tokens, "content_dependent": True}
 
 
-def fixed(reach: dict[str, Any]) -> dict[str, Any]:
-    """`reach` where what is read is combined with fixed weights: a sum, a mask, learned or constant factors."""
-    return reach | {"content_dependent": False}
+def static_weights(positions: dict[str, Any]) -> dict[str, Any]:
+    """`mixing` with static weights: a sum, a mask, learned or constant factors."""
+    return positions | {"content_dependent": False}
 
 
 def decode_step(rows: Iterable[Operation], tokens: Number) -> Iterator[Operation]:
-    """A decode step from the rows of one token alone: those which read all N tokens read `tokens`, through a state."""
+    """A decode step from the rows of a single token; globally mixing rows read `tokens` tokens through a state."""
     for row in rows:
-        for each in (row,) if row.in_decode is None else row.in_decode:
-            reads = each.mixing == "global" and each.reads == "N"
-            yield msgspec.structs.replace(each, reads_tokens=tokens, in_decode=None) if reads else each
+        for step_row in (row,) if row.in_decode is None else row.in_decode:
+            reads = step_row.mixing == "global" and step_row.reads == "N"
+            yield msgspec.structs.replace(step_row, reads_tokens=tokens, in_decode=None) if reads else step_row
 
 
 def recurrence(row: Operation, tokens: Number, elements: Number) -> Operation:
-    """`row`, which walks a state of `elements` numbers along the tokens; a decode step writes it for the next token."""
-    one = msgspec.structs.replace(row, moved=0)  # nothing to put side by side
-    step = (one, state("State for the next token", elements))
-    return msgspec.structs.replace(row, sequential=tokens, in_decode=step)
+    """`row` as a recurrence of `tokens` sequential steps, whose state has `elements` numbers."""
+    step = msgspec.structs.replace(row, moved=0)  # one token, nothing to concatenate
+    next_state = state_write("State for the next token", elements)
+    return msgspec.structs.replace(row, sequential=tokens, in_decode=(step, next_state))
 
 
-def of_memory(row: Operation, cached: Operation | None = None) -> Operation:
-    """`row`, which works on the other stream alone: it is done before the first decode step, and may be `cached`."""
-    rows = (idle(row),) if cached is None else (idle(row), cached)
+def precomputed_in_decode(row: Operation, cached: Operation | None = None) -> Operation:
+    """`row` on the encoder's output alone: computed before the first decode step, which reads it from the cache."""
+    rows = (without_work(row),) if cached is None else (without_work(row), cached)
     return msgspec.structs.replace(row, in_decode=rows)
 
 
-def idle(row: Operation) -> Operation:
-    """`row` where it does not run: its parameters are there, and neither work nor reading."""
+def without_work(row: Operation) -> Operation:
+    """`row` with its parameters alone: it does not run in this pass."""
     nothing = dict.fromkeys(("macs", "flops", "attention_entries", "comparisons", "moved"), 0)
     return msgspec.structs.replace(row, weights_read=WeightsRead(0), pairs=None, core=None, matrix=None, **nothing)
 
 
-def move(path: str, title: str, moved: Number = 0, **more: Any) -> Operation:
-    """Data that only moves: no parameters, 0 FLOPs by convention, yet named, so that nothing stays hidden.
+def move(path: str, title: str, moved: Number = 0, **attributes: Any) -> Operation:
+    """Data movement: no parameters, 0 FLOPs by convention.
 
-    `moved` elements are written, where they are gathered, rolled, padded or concatenated and not merely viewed.
+    `moved` elements are written by a gather, roll, pad or concatenation; views write none.
     """
-    return Operation(path=path, title=title, moved=moved, **more)
+    return Operation(path=path, title=title, moved=moved, **attributes)

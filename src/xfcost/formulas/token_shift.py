@@ -1,4 +1,4 @@
-"""What RWKV's time and channel mixing share: the token shift."""
+"""RWKV's token shift, the base of its time and channel mixing."""
 
 from __future__ import annotations
 
@@ -7,31 +7,33 @@ from typing import Literal
 
 import msgspec
 
-from xfcost.formulas.component import Mixer, Place, alone
+from xfcost.formulas.component import Mixer, Place, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import decode_step, move, state
+from xfcost.formulas.rows import decode_step, move, state_write
 from xfcost.ledger.operation import Operation
 
 
-class Shifted(Mixer, frozen=True, kw_only=True):
-    """What mixes every token with the one before it first: μ∘x_t + (1 - μ)∘x_{t-1}, a learned μ of d for each use."""
+class TokenShiftMixer(Mixer, frozen=True, kw_only=True):
+    """A mixer that starts with a token shift: μ∘x_t + (1 - μ)∘x_{t-1}, a learned μ of d per use."""
 
     @property
     def causality(self) -> Literal["exact"]:
         return "exact"
 
     def shift(self, place: Place, uses: int) -> Iterator[Operation]:
-        """The token before each, N·d elements written; and the mixtures, uses·d parameters, (1 + 2·uses)·N·d FLOPs."""
+        """The previous tokens, N·d elements written; the mixtures, uses·d parameters, (1 + 2·uses)·N·d FLOPs."""
         elements = place.grid.total * place.dim
-        kept = state("Token shift", place.dim, path="shift")
-        yield move("shift", "Token shift", elements, in_decode=(kept,))
-        each = uses * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]) + FLOPS_PER_ELEMENT["add"]
-        mix = Operation(path="mix", title="Mix with the token before", params=uses * place.dim, flops=elements * each)
+        cached = state_write("Token shift", place.dim, path="shift")
+        yield move("shift", "Token shift", elements, in_decode=(cached,))
+        flops_per_element = uses * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"]) + FLOPS_PER_ELEMENT["add"]
+        mix = Operation(
+            path="mix", title="Mix with the token before", params=uses * place.dim, flops=elements * flops_per_element
+        )
         yield msgspec.structs.replace(mix, mixing="local", reads="2", reads_tokens=2)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """The rows of one token; the one before it is kept."""
-        return decode_step(self.operations(alone(place)), place.grid.total)
+        """The rows of one token; the previous one is cached."""
+        return decode_step(self.operations(single_token(place)), place.grid.total)
 
     def gated(self, place: Place) -> Operation:
         """σ(r)∘x."""

@@ -1,31 +1,31 @@
-"""What an attention core reads from and writes to a device's main memory (HBM), plain and tiled as FlashAttention.
+"""Main-memory (HBM) traffic of an attention core: plain, and tiled as FlashAttention does it.
 
-Dao et al. 2022, "FlashAttention", §3: the same MACs, another traffic. n queries, m keys, d their width, M elements of
-on-chip memory (SRAM); d_k and d_v where keys and values are not equally wide, d being their mean wherever both are
-read. The tiled formula is Θ(n·m·d²/M), the plain one Θ((n + m)·d + n·m).
+Dao et al. 2022, "FlashAttention", §3: the same MACs, less traffic. n queries, m keys, width d, M elements of on-chip
+memory (SRAM). Keys and values may have different widths d_k and d_v; d is then their mean. The tiled formula is
+Θ(n·m·d²/M), the plain one Θ((n + m)·d + n·m).
 """
 
 from __future__ import annotations
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.number import Number
 
 
-def plain(core: Core) -> Number:
-    """Elements read and written where every step keeps its matrix (Dao et al. 2022, algorithm 0).
+def plain(core: AttentionCore) -> Number:
+    """Elements read and written if every step writes its matrix (Dao et al. 2022, algorithm 0).
 
     S = QKᵀ reads Q and K and writes S; softmax reads S and writes P; PV reads P and V and writes the output.
     """
-    return core.times * ((core.queries + core.keys) * core.both + 4 * core.queries * core.keys)
+    return core.times * ((core.queries + core.keys) * core.key_value_width + 4 * core.queries * core.keys)
 
 
-def tiled(core: Core, on_chip: Number) -> Number:
+def tiled(core: AttentionCore, on_chip: Number) -> Number:
     """Elements read and written by FlashAttention (Dao et al. 2022, algorithm 1) with `on_chip` elements of SRAM.
 
-    Keys and values are read once, in ⌈m / B⌉ blocks of B = ⌈M / 4d⌉; for each of them all queries, outputs and the two
-    statistics per query are read, and outputs and statistics written.
+    Keys and values are read once, in ⌈m / B⌉ blocks of B = ⌈M / 4d⌉. For each block all queries, outputs and the two
+    statistics per query are read; outputs and statistics are written.
     """
-    blocks = ceil_div(core.keys, ceil_div(on_chip, 2 * core.both))
-    per_block = core.queries * (core.both + core.values) + 4 * core.queries
-    return core.times * (core.keys * core.both + blocks * per_block)
+    blocks = ceil_div(core.keys, ceil_div(on_chip, 2 * core.key_value_width))
+    per_block = core.queries * (core.key_value_width + core.values) + 4 * core.queries
+    return core.times * (core.keys * core.key_value_width + blocks * per_block)

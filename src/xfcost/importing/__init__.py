@@ -1,11 +1,11 @@
-"""A local config.json of transformers -> a spec. One file per family; `families.py` is the written list of them.
+"""Converts a local config.json of transformers into a spec. One file per family; `families.py` lists them.
 
     config.json ──file──► fields ──family──► draft ──writer──► spec.yaml
 
-A family is a frozen struct: its fields are the config's, with transformers' defaults, and what they may be is what the
-grammar carries. Whatever it doesn't carry is refused by the field's name. Neither torch nor transformers is imported.
+A family is a frozen struct. Its fields are the config's, with transformers' defaults; their types are the values that
+a spec can express. Any other value is an error that names the field. Neither torch nor transformers is imported.
 """
 
-from xfcost.importing.convert import Imported, imported
+from xfcost.importing.convert import ImportedSpec, import_config
 
-__all__ = ["Imported", "imported"]
+__all__ = ["ImportedSpec", "import_config"]

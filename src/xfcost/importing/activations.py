@@ -1,4 +1,4 @@
-"""transformers' names of activations, and the grammar's; the gated networks that each can have."""
+"""Activations: transformers' names, the grammar's names, and gated networks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Activation = Literal[
     "gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate",
     "quick_gelu", "relu", "silu", "swish",
 ]  # fmt: skip
-# gelu_fast and gelu_accurate are the tanh formula, its factors in another order.
-OURS: Final[dict[str, ActKind]] = {
+# gelu_fast and gelu_accurate are the tanh formula with its factors in another order.
+ACTIVATIONS: Final[dict[str, ActKind]] = {
     "gelu": "gelu",
     "gelu_python": "gelu",
     "gelu_new": "gelu_tanh",
@@ -28,8 +28,8 @@ OURS: Final[dict[str, ActKind]] = {
 
 
 def act(name: str) -> dict[str, ActKind]:
-    """`{act: …}` as a spec writes it: nothing where it is GELU, the default of every component."""
-    return {} if OURS[name] == "gelu" else {"act": OURS[name]}
+    """`{act: …}` of a spec; empty for GELU, the default of every component."""
+    return {} if ACTIVATIONS[name] == "gelu" else {"act": ACTIVATIONS[name]}
 
 
 def mlp(hidden: int, name: str, *, bias: bool = True) -> dict[str, Any]:
@@ -41,14 +41,14 @@ def gated(field: str, name: str, hidden: int, *, bias: bool = False) -> dict[str
     """A gated feed-forward network.
 
     Raises:
-        ComponentError: nothing in the grammar is gated so; it names `field`.
+        ComponentError: the grammar has no network with this gate; the error names `field`.
     """
-    ours = OURS[name]
-    more = {"bias": True} if bias else {}
-    if ours == "silu":
-        return {"kind": "swiglu", "hidden": hidden} | more
-    if ours in ("gelu", "gelu_tanh"):
-        return {"kind": "geglu", "hidden": hidden} | act(name) | more
+    gate = ACTIVATIONS[name]
+    biases = {"bias": True} if bias else {}
+    if gate == "silu":
+        return {"kind": "swiglu", "hidden": hidden} | biases
+    if gate in ("gelu", "gelu_tanh"):
+        return {"kind": "geglu", "hidden": hidden} | act(name) | biases
     raise ComponentError(
-        field, f"expected a gate of silu or gelu, got {name!r}: no other gated network is counted here"
+        field, f"expected a gate of silu or gelu, got {name!r}: the grammar has no other gated network"
     )

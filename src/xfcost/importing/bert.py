@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and those that are built like them: learned positions, post-norm, heads of many kinds."""
+"""BERT, RoBERTa and XLM-RoBERTa: learned positions, post-norm, and their heads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import Activation, act, mlp
-from xfcost.importing.draft import TABLE, Draft, answers, check_heads, every_token, stage, token
+from xfcost.importing.draft import TABLE, Draft, answer_span_head, check_heads, stage, token, token_classifier
 from xfcost.importing.family import Family
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
@@ -31,9 +31,9 @@ class Bert(Family, frozen=True, kw_only=True):
         "BertForTokenClassification",
         "BertForQuestionAnswering",
     )
-    only: ClassVar = _ABSOLUTE
-    # of its first release: a pooler of several layers that nothing reads
-    uncounted: ClassVar = frozenset({
+    supported_values: ClassVar = _ABSOLUTE
+    # fields of the first release: a pooler of several layers that no model reads
+    cost_free: ClassVar = frozenset({
         "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
         "pooler_size_per_head", "pooler_type",
     })  # fmt: skip
@@ -54,17 +54,17 @@ class Bert(Family, frozen=True, kw_only=True):
 
     @property
     def length(self) -> int:
-        """Tokens that have a position."""
+        """The largest number of tokens: rows of the position table that the model uses."""
         return self.max_position_embeddings
 
     def draft(self, architecture: str) -> Draft:
-        head = self.head(architecture.removeprefix(_family_name(architecture)))
+        head = self.head(architecture.removeprefix(_model_name(architecture)))
         shared = head["kind"] == "masked_language_model"
         if shared and not self.tie_word_embeddings:
             raise ComponentError(
                 "tie_word_embeddings",
-                "expected true, got false: untied, transformers keeps a second bias of the scores, which nothing reads "
-                "and the grammar hasn't",
+                "expected true, got false: untied, transformers has a second, unused bias of the logits, which the "
+                "grammar does not have",
             )
         causal = {"causal": True} if self.is_decoder else {}
         block = [
@@ -81,32 +81,32 @@ class Bert(Family, frozen=True, kw_only=True):
         return Draft(keys, [])
 
     def embeddings(self) -> list[dict[str, Any]]:
-        """What is added to a token's embedding."""
+        """Position and token type embeddings."""
         return [
             {"kind": "position", "length": self.max_position_embeddings},
             {"kind": "token_type", "types": self.type_vocab_size},
         ]
 
-    def head(self, what: str) -> dict[str, Any]:
-        """The head of an architecture, by its name behind the family's."""
-        if what == "ForQuestionAnswering":
-            return answers(self.num_labels)
-        words = {"kind": "masked_language_model"} | act(self.hidden_act) | {"share": TABLE}
+    def head(self, task: str) -> dict[str, Any]:
+        """The head for a task: an architecture's name without the model's (`ForMaskedLM`)."""
+        if task == "ForQuestionAnswering":
+            return answer_span_head(self.num_labels)
+        masked_language_model = {"kind": "masked_language_model"} | act(self.hidden_act) | {"share": TABLE}
         heads: dict[str, dict[str, Any]] = {
             "Model": {"kind": "pooler"},
-            "ForMaskedLM": words,
-            "LMHeadModel": words,
-            "ForPreTraining": words | {"next_sentence": True},
+            "ForMaskedLM": masked_language_model,
+            "LMHeadModel": masked_language_model,
+            "ForPreTraining": masked_language_model | {"next_sentence": True},
             "ForNextSentencePrediction": {"kind": "pooler", "classes": 2},
             "ForSequenceClassification": {"kind": "pooler", "classes": self.num_labels},
             "ForMultipleChoice": {"kind": "pooler", "classes": 1},
-            "ForTokenClassification": every_token(self.num_labels),
+            "ForTokenClassification": token_classifier(self.num_labels),
         }
-        return heads[what]
+        return heads[task]
 
 
 class Roberta(Bert, frozen=True, kw_only=True):
-    """RobertaConfig: positions begin behind the padding token's number, and the rows before it are never used."""
+    """RobertaConfig: positions start after the padding token's id; earlier rows are never used."""
 
     paper: ClassVar = "Liu et al. 2019, arXiv:1907.11692"
     architectures: ClassVar[tuple[str, ...]] = (
@@ -118,7 +118,7 @@ class Roberta(Bert, frozen=True, kw_only=True):
         "RobertaForTokenClassification",
         "RobertaForQuestionAnswering",
     )
-    uncounted: ClassVar = frozenset()
+    cost_free: ClassVar = frozenset()
 
     vocab_size: Rows = 50265
     pad_token_id: Annotated[int, msgspec.Meta(ge=0)] = 1
@@ -130,19 +130,20 @@ class Roberta(Bert, frozen=True, kw_only=True):
                 "vocab_size", f"expected more than pad_token_id, {self.pad_token_id}, got {self.vocab_size}"
             )
         if self.length < 1:
-            least = self.pad_token_id + 2
+            smallest = self.pad_token_id + 2
             raise ComponentError(
                 "max_position_embeddings",
-                f"expected at least {least}, got {self.max_position_embeddings}: positions begin behind pad_token_id",
+                f"expected at least {smallest}, got {self.max_position_embeddings}: positions start after pad_token_id",
             )
 
     @property
     def length(self) -> int:
         return self.max_position_embeddings - self.pad_token_id - 1
 
-    def head(self, what: str) -> dict[str, Any]:
-        words = {"kind": "masked_language_model", "share": TABLE}  # GELU, whatever hidden_act is
-        return words if what in ("ForMaskedLM", "ForCausalLM") else super().head(what)
+    def head(self, task: str) -> dict[str, Any]:
+        if task in ("ForMaskedLM", "ForCausalLM"):
+            return {"kind": "masked_language_model", "share": TABLE}  # GELU, whatever hidden_act is
+        return super().head(task)
 
 
 class XlmRoberta(Roberta, frozen=True, kw_only=True):
@@ -154,5 +155,5 @@ class XlmRoberta(Roberta, frozen=True, kw_only=True):
     vocab_size: Rows = 30522
 
 
-def _family_name(architecture: str) -> str:
+def _model_name(architecture: str) -> str:
     return next(name for name in ("XLMRoberta", "Roberta", "Bert") if architecture.startswith(name))

@@ -1,4 +1,4 @@
-"""config.json -> the YAML of a spec that loads, and the sentences that say what was assumed."""
+"""config.json -> the YAML of a spec that loads, and remarks on what was assumed."""
 
 from __future__ import annotations
 
@@ -10,59 +10,65 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from xfcost.importing.families import FAMILIES, family_of
-from xfcost.importing.family import Family, as_written, configured
+from xfcost.importing.family import Family, name_in_file, read_family
 from xfcost.importing.file import ConfigFile, read_config
 from xfcost.ledger.errors import ComponentError, SpecError, UsageError, nearest, printable
-from xfcost.spec.explain import explained
+from xfcost.spec.error_messages import spec_error
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
 from xfcost.spec.load import Loaded
+from xfcost.spec.placement import place
 from xfcost.spec.reader import read, shown_value
-from xfcost.spec.walk import Run, place
+from xfcost.spec.run import Run
 from xfcost.spec.writer import spec_text
 
-_MOST_NAME: Final = 80
+_MAX_NAME_LENGTH: Final = 80
 
 
-class Imported(NamedTuple):
-    """A spec that a config made."""
+class ImportedSpec(NamedTuple):
+    """A spec made from a config."""
 
     text: str
-    """YAML, with comments that say where it comes from."""
+    """YAML, with comments on its source."""
     data: dict[str, Any]
-    """The same without comments."""
+    """The keys of the spec."""
     model_type: str
     architecture: str
     remarks: tuple[str, ...]
-    """What was assumed and what a reader must be told, sentence by sentence."""
+    """Sentences: assumptions, and fields that change no count."""
 
 
-def imported(path: Path, architecture: str | None = None, ignored: Collection[str] = ()) -> Imported:
-    """The spec of the config at `path`; of another `architecture` than it names, without the fields to be `ignored`.
+def import_config(path: Path, architecture: str | None = None, ignored: Collection[str] = ()) -> ImportedSpec:
+    """The spec of the config at `path`.
+
+    Args:
+        path: the file.
+        architecture: the class to count, in place of the one in the config.
+        ignored: unknown fields to skip.
 
     Raises:
-        SpecError: the file is no config, or holds what the grammar can't carry; with file, line and field.
-        UsageError: `architecture` is none that is carried.
+        SpecError: the file is no config, or a spec cannot express it; with file, line and field.
+        UsageError: `architecture` is not supported.
     """
     file = read_config(path, printable(str(path), most=200))
     model_type = _model_type(file)
-    kind, followed = _family(model_type, file)
-    chosen, assumed = _architecture(file, kind, architecture)
-    family, noted = configured(kind, file, ignored)
-    keys, told = _draft(family, chosen, file)
-    remarks = (*followed, *assumed, *(f"{name}: ignored, as asked for." for name in ignored), *noted, *told)
-    data = {"name": f"{_name(path, file)} ({chosen})", "paper": kind.paper, **keys}
-    made = f"Made by `xfcost import` from {file.name}: model_type {model_type}, architecture {chosen}."
-    text = spec_text(data, (made, *remarks))
+    family_type, family_remarks = _family_type(model_type, file)
+    chosen, architecture_remarks = _architecture(file, family_type, architecture)
+    family, field_remarks = read_family(family_type, file, ignored)
+    keys, draft_remarks = _draft(family, chosen, file)
+    ignored_remarks = (f"{name}: ignored (--ignore)." for name in ignored)
+    remarks = (*family_remarks, *architecture_remarks, *ignored_remarks, *field_remarks, *draft_remarks)
+    data = {"name": f"{_name(path, file)} ({chosen})", "paper": family_type.paper, **keys}
+    source = f"Made by `xfcost import` from {file.name}: model_type {model_type}, architecture {chosen}."
+    text = spec_text(data, (source, *remarks))
     _check(text, file)
-    return Imported(text, data, model_type, chosen, remarks)
+    return ImportedSpec(text, data, model_type, chosen, remarks)
 
 
 def _model_type(file: ConfigFile) -> str:
     if "model_type" not in file.values:
         raise SpecError(
-            f"{file.name}: has no model_type; expected a config.json of transformers, which names one: "
-            f"{', '.join(FAMILIES)}"
+            f"{file.name}: has no model_type; expected a config.json of transformers with one of {', '.join(FAMILIES)}"
         )
     model_type = file.values["model_type"]
     if not isinstance(model_type, str):
@@ -70,69 +76,69 @@ def _model_type(file: ConfigFile) -> str:
     return model_type
 
 
-def _family(model_type: str, file: ConfigFile) -> tuple[type[Family], list[str]]:
-    """The family of `model_type`; of an unknown one, that of the architecture which the config names."""
+def _family_type(model_type: str, file: ConfigFile) -> tuple[type[Family], list[str]]:
+    """The family of `model_type`, or of the config's architecture where `model_type` is unknown; and remarks."""
     if model_type in FAMILIES:
         return family_of(model_type), []
-    named = file.values.get("architectures")
-    first = named[0] if isinstance(named, list) and named else None
-    kinds = [kind for kind in map(family_of, FAMILIES) if first in kind.architectures]
-    if not kinds:
+    architectures = file.values.get("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else None
+    families = [family for family in map(family_of, FAMILIES) if first in family.architectures]
+    if not families:
         raise file.error(
             "model_type",
-            f"{shown_value(model_type)} is not carried, nor is its architecture ({shown_value(first)}); a config of "
+            f"{shown_value(model_type)} is not supported, nor is its architecture ({shown_value(first)}); a config of "
             f"another model_type is another model. Known: {', '.join(FAMILIES)}",
         )
-    said = f"Assumed: {first}, which the config names, for no family has the model_type {printable(model_type)}."
-    return kinds[0], [said]
+    remark = f"Assumed: {first}, from the config's architectures; no family has the model_type {printable(model_type)}."
+    return families[0], [remark]
 
 
-def _architecture(file: ConfigFile, kind: type[Family], asked: str | None) -> tuple[str, list[str]]:
-    """The class that is counted, and what was assumed of it."""
-    known = kind.architectures
-    if asked is not None:
-        if asked not in known:
+def _architecture(file: ConfigFile, family_type: type[Family], requested: str | None) -> tuple[str, list[str]]:
+    """The class that is counted, and remarks."""
+    known = family_type.architectures
+    if requested is not None:
+        if requested not in known:
             raise UsageError(
-                f"--architecture {printable(str(asked))}: {nearest(asked, known)} "
+                f"--architecture {printable(str(requested))}: {nearest(requested, known)} "
                 f"({file.name} is one of {', '.join(known)})"
             )
-        return asked, []
-    named = file.values.get("architectures")
-    if named is None or named == []:
+        return requested, []
+    names = file.values.get("architectures")
+    if names is None or names == []:
         others = f"; --architecture takes {', '.join(known[1:])}" if known[1:] else ""
-        return known[0], [f"Assumed: {known[0]}, as the config names no architectures{others}."]
-    if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
-        raise file.error("architectures", f"expected a list of names, got {shown_value(named)}")
-    if named[0] not in known:
+        return known[0], [f"Assumed: {known[0]}; the config names no architectures{others}."]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise file.error("architectures", f"expected a list of names, got {shown_value(names)}")
+    if names[0] not in known:
         raise file.error(
             "architectures",
-            f"{shown_value(named[0])} is not carried; expected one of {', '.join(known)} (--architecture chooses one)",
+            f"{shown_value(names[0])} is not supported; expected one of {', '.join(known)} (choose by --architecture)",
         )
-    more = [f"Assumed: {named[0]}, the first of {len(named)} architectures."] if len(named) > 1 else []
-    return named[0], more
+    remarks = [f"Assumed: {names[0]}, the first of {len(names)} architectures."] if len(names) > 1 else []
+    return names[0], remarks
 
 
 def _draft(family: Family, architecture: str, file: ConfigFile) -> tuple[dict[str, Any], list[str]]:
     try:
         return family.draft(architecture)
     except ComponentError as error:
-        raise file.error(as_written(error.field, type(family), file), error.message) from None
+        raise file.error(name_in_file(error.field, type(family), file), error.message) from None
 
 
 def _name(path: Path, file: ConfigFile) -> str:
-    """What the model is called: as its file is, as its config says, or as its folder is."""
+    """A name for the model: the file's, the config's, or the folder's."""
     own = file.values.get("_name_or_path")
-    called = own.rstrip("/").rpartition("/")[2] if isinstance(own, str) else ""
-    candidates = (path.stem if path.stem != "config" else "", called, path.resolve().parent.name, "model")
+    in_config = own.rstrip("/").rpartition("/")[2] if isinstance(own, str) else ""
+    candidates = (path.stem if path.stem != "config" else "", in_config, path.resolve().parent.name, "model")
     plain = (re.sub(r"[^\w .+-]", "", name).strip(" .") for name in candidates)
-    return next(name for name in plain if name)[:_MOST_NAME]
+    return next(name for name in plain if name)[:_MAX_NAME_LENGTH]
 
 
 def _check(text: str, file: ConfigFile) -> None:
-    """The spec must load, and every component must stand where it does."""
+    """Load the spec, and check every component in its place."""
     data, source = read(text, f"{file.name}: the spec that it makes")
     try:
         loaded = Loaded(converted(data, Spec), data, source, file.name)
     except msgspec.ValidationError as error:
-        raise explained(str(error), data, source) from None
+        raise spec_error(str(error), data, source) from None
     place(loaded, Run())

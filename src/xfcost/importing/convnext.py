@@ -1,4 +1,4 @@
-"""ConvNeXt: depthwise convolutions in blocks of their own, a 2×2 convolution between stages."""
+"""ConvNeXt: blocks with a depthwise convolution, a 2×2 convolution between stages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xfcost.formulas.component import Side, Width
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft
 from xfcost.importing.family import Family
-from xfcost.importing.pictures import STAGES, Size, check_lengths, check_patches, image, square
+from xfcost.importing.images import STAGES, Size, check_lengths, check_patches, image, square
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
@@ -21,7 +21,7 @@ class ConvNext(Family, frozen=True, kw_only=True):
     paper: ClassVar = "Liu et al. 2022, A ConvNet for the 2020s, arXiv:2201.03545"
     architectures: ClassVar[tuple[str, ...]] = ("ConvNextForImageClassification",)
     aliases: ClassVar = {"num_hidden_layers": "num_stages"}
-    uncounted: ClassVar = frozenset({"out_features", "out_indices", "stage_names"})
+    cost_free: ClassVar = frozenset({"out_features", "out_indices", "stage_names"})
 
     num_channels: Side = 3
     patch_size: Size = 4
@@ -54,7 +54,7 @@ class ConvNext(Family, frozen=True, kw_only=True):
         return Draft(keys, [])
 
     def _stage(self, number: int) -> dict[str, Any]:
-        halved = [{"kind": "norm", "norm": "layer_norm"}, {"kind": "conv", "size": 2, "stride": 2}]
+        downsampling = [{"kind": "norm", "norm": "layer_norm"}, {"kind": "conv", "size": 2, "stride": 2}]
         block = [{"kind": "convnext", "size": 7, "ratio": 4} | act(self.hidden_act)]
-        enter = {"enter": halved} if number else {}
+        enter = {"enter": downsampling} if number else {}
         return enter | {"dim": self.hidden_sizes[number], "depth": self.depths[number], "block": block}

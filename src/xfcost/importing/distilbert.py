@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import act, mlp
-from xfcost.importing.draft import TABLE, Draft, answers, check_heads, every_token, stage, token
+from xfcost.importing.draft import TABLE, Draft, answer_span_head, check_heads, stage, token, token_classifier
 from xfcost.importing.family import Family
 from xfcost.spec.grammar import Repeat
 
@@ -24,7 +24,7 @@ class DistilBert(Family, frozen=True, kw_only=True):
         "DistilBertForQuestionAnswering",
     )
     aliases: ClassVar = {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"}
-    uncounted: ClassVar = frozenset({"qa_dropout", "seq_classif_dropout", "tie_weights_"})
+    cost_free: ClassVar = frozenset({"qa_dropout", "seq_classif_dropout", "tie_weights_"})
 
     vocab_size: Rows = 30522
     max_position_embeddings: Length = 512
@@ -58,14 +58,14 @@ class DistilBert(Family, frozen=True, kw_only=True):
                 )
             ],
         }
-        told = (
-            "sinusoidal_pos_embds: the sinusoids are a table that isn't trained, and counted as transformers keeps it."
+        remark = (
+            "sinusoidal_pos_embds: the sinusoids are a fixed table; counted as parameters, as transformers stores them."
         )
-        return Draft(keys | ({"head": head} if head else {}), [told] if self.sinusoidal_pos_embds else [])
+        return Draft(keys | ({"head": head} if head else {}), [remark] if self.sinusoidal_pos_embds else [])
 
     def _head(self, architecture: str) -> dict[str, Any]:
         if architecture == "DistilBertForQuestionAnswering":
-            return answers(self.num_labels)
+            return answer_span_head(self.num_labels)
         table = {"share": TABLE} if self.tie_word_embeddings else {}
         pooler = {"kind": "pooler", "act": "relu"}
         heads: dict[str, dict[str, Any]] = {
@@ -73,6 +73,6 @@ class DistilBert(Family, frozen=True, kw_only=True):
             "DistilBertForMaskedLM": {"kind": "masked_language_model"} | act(self.activation) | table,
             "DistilBertForSequenceClassification": pooler | {"classes": self.num_labels},
             "DistilBertForMultipleChoice": pooler | {"classes": 1},
-            "DistilBertForTokenClassification": every_token(self.num_labels),
+            "DistilBertForTokenClassification": token_classifier(self.num_labels),
         }
         return heads[architecture]

@@ -1,4 +1,4 @@
-"""The written list of families, by the `model_type` of their config; a family's file is read when it is asked for."""
+"""The list of families by `model_type`. A family's file is imported when a config needs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FAMILIES: Final[dict[str, tuple[str, str]]] = {
 
 
 def family_of(model_type: str) -> type[Family]:
-    """The family of a `model_type` that stands in the list."""
+    """The family of a `model_type` in the list."""
     module, name = FAMILIES[model_type]
     family: type[Family] = getattr(import_module(f"xfcost.importing.{module}"), name)
     return family

@@ -1,18 +1,26 @@
-"""GPT-1, GPT-2 and BLOOM: causal attention with biases everywhere, learned positions or ALiBi."""
+"""GPT-1, GPT-2 and BLOOM: causal attention with biases, learned positions or ALiBi."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
-from xfcost.importing.activations import OURS, Activation, act
-from xfcost.importing.draft import DEFAULT_LENGTH, Draft, check_heads, every_token, scores, stage, token
+from xfcost.importing.activations import ACTIVATIONS, Activation, act
+from xfcost.importing.draft import (
+    DEFAULT_LENGTH,
+    Draft,
+    check_heads,
+    language_model_head,
+    stage,
+    token,
+    token_classifier,
+)
 from xfcost.importing.family import Family
 from xfcost.spec.grammar import Repeat
 
 _NAMES = {"hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}
 _POSITIONS = {"max_position_embeddings": "n_positions"}
-# A head for multiple choice, which is none of the architectures that are carried; and the context twice.
+# Fields of the multiple-choice head, which is not supported; and a second field for the context length.
 _SUMMARY = frozenset({
     "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout",
     "n_ctx", "predict_special_tokens", "n_special",
@@ -31,7 +39,7 @@ class Gpt2(Family, frozen=True, kw_only=True):
         "GPT2ForQuestionAnswering",
     )
     aliases: ClassVar = _NAMES | _POSITIONS
-    uncounted: ClassVar = _SUMMARY | {"reorder_and_upcast_attn"}
+    cost_free: ClassVar = _SUMMARY | {"reorder_and_upcast_attn"}
 
     vocab_size: Rows = 50257
     n_positions: Length = 1024
@@ -56,18 +64,20 @@ class Gpt2(Family, frozen=True, kw_only=True):
             {"kind": "mlp"} | hidden | act(self.activation_function),
         ]
         head = {
-            "GPT2LMHeadModel": scores("layer_norm", shared=shared),
-            "GPT2ForSequenceClassification": every_token(self.num_labels, norm="layer_norm", bias=False),
-            "GPT2ForTokenClassification": every_token(self.num_labels, norm="layer_norm"),
-            "GPT2ForQuestionAnswering": every_token(2, norm="layer_norm"),
+            "GPT2LMHeadModel": language_model_head("layer_norm", shared=shared),
+            "GPT2ForSequenceClassification": token_classifier(self.num_labels, norm="layer_norm", bias=False),
+            "GPT2ForTokenClassification": token_classifier(self.num_labels, norm="layer_norm"),
+            "GPT2ForQuestionAnswering": token_classifier(2, norm="layer_norm"),
         }.get(architecture)
         keys = {
             "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.n_positions},
             "embed": [token(shared=shared), {"kind": "position", "form": "learned", "length": self.n_positions}],
-            "stages": [stage(self.n_embd, self.n_layer, block, end=None if head else "layer_norm")],
+            "stages": [stage(self.n_embd, self.n_layer, block, final_norm=None if head else "layer_norm")],
         }
-        told = "scale_attn_by_inverse_layer_idx: scores by another factor in each layer, the same work."
-        remarks = [told] if self.scale_attn_by_inverse_layer_idx else []
+        remark = (
+            "scale_attn_by_inverse_layer_idx: each layer scales its scores by another factor; the cost is the same."
+        )
+        remarks = [remark] if self.scale_attn_by_inverse_layer_idx else []
         return Draft(keys | ({"head": head} if head else {}), remarks)
 
 
@@ -81,7 +91,7 @@ class Gpt1(Family, frozen=True, kw_only=True):
         "OpenAIGPTForSequenceClassification",
     )
     aliases: ClassVar = _NAMES | _POSITIONS
-    uncounted: ClassVar = _SUMMARY
+    cost_free: ClassVar = _SUMMARY
 
     vocab_size: Rows = 40478
     n_positions: Length = 512
@@ -96,12 +106,12 @@ class Gpt1(Family, frozen=True, kw_only=True):
 
     def draft(self, architecture: str) -> Draft:
         shared = architecture == "OpenAIGPTLMHeadModel" and self.tie_word_embeddings
-        bent = "gelu_tanh" if self.afn == "gelu" else OURS[self.afn]
+        activation = "gelu_tanh" if self.afn == "gelu" else ACTIVATIONS[self.afn]
         head = {
-            "OpenAIGPTLMHeadModel": scores("none", shared=shared),
-            "OpenAIGPTForSequenceClassification": every_token(self.num_labels, bias=False),
+            "OpenAIGPTLMHeadModel": language_model_head("none", shared=shared),
+            "OpenAIGPTForSequenceClassification": token_classifier(self.num_labels, bias=False),
         }.get(architecture)
-        block = [{"kind": "full", "heads": self.n_head, "causal": True}, {"kind": "mlp", "ratio": 4, "act": bent}]
+        block = [{"kind": "full", "heads": self.n_head, "causal": True}, {"kind": "mlp", "ratio": 4, "act": activation}]
         keys: dict[str, Any] = {
             "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.n_positions},
             "residual": {"place": "post"},
@@ -112,7 +122,7 @@ class Gpt1(Family, frozen=True, kw_only=True):
 
 
 class Bloom(Family, frozen=True, kw_only=True):
-    """BloomConfig of transformers: ALiBi, and a norm behind the embeddings."""
+    """BloomConfig of transformers: ALiBi, and a norm after the embeddings."""
 
     paper: ClassVar = "BigScience Workshop 2022, arXiv:2211.05100"
     architectures: ClassVar[tuple[str, ...]] = (
@@ -123,11 +133,11 @@ class Bloom(Family, frozen=True, kw_only=True):
         "BloomForQuestionAnswering",
     )
     aliases: ClassVar = {"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"}
-    only: ClassVar = {
-        "apply_residual_connection_post_layernorm": ((False,), "a residual behind the norm is not in the grammar"),
-        "n_inner": ((None,), "transformers has 4·hidden_size, whatever this says"),
+    supported_values: ClassVar = {
+        "apply_residual_connection_post_layernorm": ((False,), "the grammar has no residual after the norm"),
+        "n_inner": ((None,), "transformers uses 4·hidden_size and ignores this field"),
     }
-    uncounted: ClassVar = frozenset({
+    cost_free: ClassVar = frozenset({
         "slow_but_exact", "offset_alibi", "skip_bias_add", "skip_bias_add_qkv", "attention_softmax_in_fp32",
         "bias_dropout_fusion", "masked_softmax_fusion",
     })  # fmt: skip
@@ -137,7 +147,7 @@ class Bloom(Family, frozen=True, kw_only=True):
     n_layer: Repeat = 2
     n_head: Heads = 8
     seq_length: Length = DEFAULT_LENGTH
-    """N; nothing in the model is bound to it."""
+    """N; no weight depends on it."""
     tie_word_embeddings: bool = True
 
     def check(self) -> None:
@@ -146,10 +156,10 @@ class Bloom(Family, frozen=True, kw_only=True):
     def draft(self, architecture: str) -> Draft:
         shared = architecture == "BloomForCausalLM" and self.tie_word_embeddings
         head = {
-            "BloomForCausalLM": scores("layer_norm", shared=shared),
-            "BloomForSequenceClassification": every_token(self.num_labels, norm="layer_norm", bias=False),
-            "BloomForTokenClassification": every_token(self.num_labels, norm="layer_norm"),
-            "BloomForQuestionAnswering": every_token(2, norm="layer_norm"),
+            "BloomForCausalLM": language_model_head("layer_norm", shared=shared),
+            "BloomForSequenceClassification": token_classifier(self.num_labels, norm="layer_norm", bias=False),
+            "BloomForTokenClassification": token_classifier(self.num_labels, norm="layer_norm"),
+            "BloomForQuestionAnswering": token_classifier(2, norm="layer_norm"),
         }.get(architecture)
         block = [
             {"kind": "full", "heads": self.n_head, "causal": True, "position": "alibi"},
@@ -158,6 +168,6 @@ class Bloom(Family, frozen=True, kw_only=True):
         keys: dict[str, Any] = {
             "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.seq_length},
             "embed": [token(shared=shared), {"kind": "norm"}],
-            "stages": [stage(self.hidden_size, self.n_layer, block, end=None if head else "layer_norm")],
+            "stages": [stage(self.hidden_size, self.n_layer, block, final_norm=None if head else "layer_norm")],
         }
         return Draft(keys | ({"head": head} if head else {}), [])

@@ -6,18 +6,18 @@ from typing import Any, ClassVar, Final
 
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import Activation, gated
-from xfcost.importing.draft import Draft, check_heads, every_token, scores, stage_of_runs, token
+from xfcost.importing.draft import Draft, check_heads, language_model_head, stage_of_repeats, token, token_classifier
 from xfcost.importing.family import Family
-from xfcost.importing.rope import Theta, check_partial, theta_and_remarks
+from xfcost.importing.rope import Theta, check_partial_rotary, theta_and_remarks
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
 
-# θ where a component says nothing.
+# The default θ of a component.
 _THETA: Final = 10000.0
 
 
 class Decoder(Family, frozen=True, kw_only=True):
-    """What these families have in common: a decoder of pre-norm blocks whose queries and keys are turned."""
+    """A decoder of pre-norm blocks with rotary positions."""
 
     default_theta: ClassVar[float] = 10000.0
 
@@ -27,7 +27,7 @@ class Decoder(Family, frozen=True, kw_only=True):
     num_attention_heads: Heads = 32
     hidden_act: Activation = "silu"
     max_position_embeddings: Length = 2048
-    """N; nothing in the model is bound to it."""
+    """N; no weight depends on it."""
     tie_word_embeddings: bool = False
     rope_theta: Theta | None = None
     rope_scaling: dict[str, Any] | None = None
@@ -35,35 +35,35 @@ class Decoder(Family, frozen=True, kw_only=True):
     partial_rotary_factor: float | None = None
 
     def check(self) -> None:
-        check_partial("partial_rotary_factor", self.partial_rotary_factor)
+        check_partial_rotary("partial_rotary_factor", self.partial_rotary_factor)
 
     def rope(self) -> tuple[dict[str, float], list[str]]:
-        """θ as a component has it, and what must be said of it."""
+        """The keys of a component for θ, and remarks."""
         fields = {"rope_scaling": self.rope_scaling, "rope_parameters": self.rope_parameters}
         theta, remarks = theta_and_remarks(self.rope_theta, fields, self.default_theta)
         return ({} if theta == _THETA else {"rope_base": float(theta)}), remarks
 
-    def decoder(self, architecture: str, runs: list[tuple[int, list[Any]]], remarks: list[str]) -> Draft:
-        """Blocks, each as often as its number says, between the embedding and the head of `architecture`."""
-        what = architecture.partition("For")[2]
-        shared = what == "CausalLM" and self.tie_word_embeddings
+    def decoder(self, architecture: str, repeats: list[tuple[int, list[Any]]], remarks: list[str]) -> Draft:
+        """Embedding, (times, block) pairs, and the head of `architecture`."""
+        task = architecture.partition("For")[2]
+        shared = task == "CausalLM" and self.tie_word_embeddings
         head = {
-            "CausalLM": scores("rms_norm", shared=shared),
-            "SequenceClassification": every_token(self.num_labels, norm="rms_norm", bias=False),
-            "TokenClassification": every_token(self.num_labels, norm="rms_norm"),
-            "QuestionAnswering": every_token(2, norm="rms_norm"),
-        }.get(what)
+            "CausalLM": language_model_head("rms_norm", shared=shared),
+            "SequenceClassification": token_classifier(self.num_labels, norm="rms_norm", bias=False),
+            "TokenClassification": token_classifier(self.num_labels, norm="rms_norm"),
+            "QuestionAnswering": token_classifier(2, norm="rms_norm"),
+        }.get(task)
         keys: dict[str, Any] = {
             "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": self.max_position_embeddings},
             "residual": {"norm": "rms_norm"},
             "embed": [token(shared=shared)],
-            "stages": [stage_of_runs(self.hidden_size, runs, end=None if head else "rms_norm")],
+            "stages": [stage_of_repeats(self.hidden_size, repeats, final_norm=None if head else "rms_norm")],
         }
         return Draft(keys | ({"head": head} if head else {}), remarks)
 
 
-class Rotary(Decoder, frozen=True, kw_only=True):
-    """A decoder whose heads of keys and values may be fewer than those of queries."""
+class GroupedQuery(Decoder, frozen=True, kw_only=True):
+    """A decoder with grouped-query attention: key and value heads may be fewer than query heads."""
 
     num_key_value_heads: Heads | None = None
     head_dim: Width | None = None
@@ -77,14 +77,14 @@ class Rotary(Decoder, frozen=True, kw_only=True):
                 f"{heads} heads (num_attention_heads) don't divide into {groups} groups; it could be "
                 f"{divisors_text(heads)}",
             )
-        if self.width_of_head < 1 or self.width_of_head % 2:
+        if self.head_width < 1 or self.head_width % 2:
             field = "num_attention_heads" if self.head_dim is None else "head_dim"
             raise ComponentError(
-                field, f"rotary positions turn pairs of columns, and a head is {self.width_of_head} wide"
+                field, f"rotary positions rotate pairs of columns, and a head is {self.head_width} wide"
             )
 
     @property
-    def width_of_head(self) -> int:
+    def head_width(self) -> int:
         """d_k."""
         return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
 
@@ -94,7 +94,7 @@ class Rotary(Decoder, frozen=True, kw_only=True):
         return (
             {"kind": "full", "heads": heads}
             | ({} if groups == heads else {"kv_heads": groups})
-            | ({} if heads * self.width_of_head == self.hidden_size else {"head_dim": self.width_of_head})
+            | ({} if heads * self.head_width == self.hidden_size else {"head_dim": self.head_width})
             | {"causal": True, "position": "rope"}
             | theta
             | biases
@@ -107,12 +107,12 @@ def architectures_of(name: str) -> tuple[str, ...]:
     return tuple(f"{name}{task}" for task in tasks)
 
 
-class Llama(Rotary, frozen=True, kw_only=True):
-    """LlamaConfig of transformers: LLaMA, Llama 2 and 3, and what is built like them."""
+class Llama(GroupedQuery, frozen=True, kw_only=True):
+    """LlamaConfig of transformers: LLaMA, Llama 2 and 3, and models with their layout."""
 
     paper: ClassVar = "Touvron et al. 2023, arXiv:2302.13971; Grattafiori et al. 2024, arXiv:2407.21783"
     architectures: ClassVar[tuple[str, ...]] = architectures_of("Llama")
-    uncounted: ClassVar = frozenset({"max_sequence_length", "rope_interleaved"})
+    cost_free: ClassVar = frozenset({"max_sequence_length", "rope_interleaved"})
 
     intermediate_size: Width = 11008
     attention_bias: bool = False
@@ -125,12 +125,12 @@ class Llama(Rotary, frozen=True, kw_only=True):
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()
         biases = {} if self.attention_bias else {"projection_bias": False}
-        feed = gated("hidden_act", self.hidden_act, self.intermediate_size, bias=self.mlp_bias)
-        block = [self.attention(theta, **biases), feed]
+        feed_forward = gated("hidden_act", self.hidden_act, self.intermediate_size, bias=self.mlp_bias)
+        block = [self.attention(theta, **biases), feed_forward]
         return self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
 
 
-class Mistral(Rotary, frozen=True, kw_only=True):
+class Mistral(GroupedQuery, frozen=True, kw_only=True):
     """MistralConfig of transformers."""
 
     paper: ClassVar = "Jiang et al. 2023, arXiv:2310.06825"
@@ -143,18 +143,18 @@ class Mistral(Rotary, frozen=True, kw_only=True):
 
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()
-        feed = gated("hidden_act", self.hidden_act, self.intermediate_size)
-        block = [self.attention(theta, projection_bias=False), feed]
+        feed_forward = gated("hidden_act", self.hidden_act, self.intermediate_size)
+        block = [self.attention(theta, projection_bias=False), feed_forward]
         draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
-        return windowed(draft, self.sliding_window, self.max_position_embeddings)
+        return with_window_note(draft, self.sliding_window, self.max_position_embeddings)
 
 
-class Qwen2(Rotary, frozen=True, kw_only=True):
+class Qwen2(GroupedQuery, frozen=True, kw_only=True):
     """Qwen2Config of transformers: queries, keys and values have biases, the output has none."""
 
     paper: ClassVar = "Yang et al. 2024, arXiv:2407.10671"
     architectures: ClassVar[tuple[str, ...]] = architectures_of("Qwen2")
-    uncounted: ClassVar = frozenset({"use_mrope"})
+    cost_free: ClassVar = frozenset({"use_mrope"})
 
     vocab_size: Rows = 151936
     intermediate_size: Width = 22016
@@ -178,18 +178,20 @@ class Qwen2(Rotary, frozen=True, kw_only=True):
 
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()
-        feed = gated("hidden_act", self.hidden_act, self.intermediate_size)
-        block = [self.attention(theta, output_bias=False), feed]
+        feed_forward = gated("hidden_act", self.hidden_act, self.intermediate_size)
+        block = [self.attention(theta, output_bias=False), feed_forward]
         draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
-        return windowed(draft, self.sliding_window if self.use_sliding_window else None, self.max_position_embeddings)
+        return with_window_note(
+            draft, self.sliding_window if self.use_sliding_window else None, self.max_position_embeddings
+        )
 
 
-def windowed(draft: Draft, window: int | None, length: int) -> Draft:
-    """`draft`, and where a window is shorter than the context, what is made of it."""
+def with_window_note(draft: Draft, window: int | None, length: int) -> Draft:
+    """`draft`, with a note if the window is shorter than the context."""
     if window is None or window >= length:
         return draft
     note = (
-        f"the dense product that transformers' eager code runs, of which a sliding window of {window} masks a part at "
-        f"N > {window}; kind sliding with window {window} in place of full gathers windows and computes no more"
+        f"counts the dense matmul of transformers' eager code, where a mask applies the sliding window of {window} at "
+        f"N > {window}; kind sliding with window {window} in place of full counts gathered windows"
     )
     return draft._replace(keys={"notes": note, **draft.keys})

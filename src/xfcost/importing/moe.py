@@ -1,4 +1,4 @@
-"""Mixtral and DeepSeek: decoders in whose blocks a router sends every token to a few of many experts."""
+"""Mixtral and DeepSeek: decoders with mixtures of experts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from xfcost.formulas.component import Heads, Length, Rows, Width
 from xfcost.importing.activations import gated
 from xfcost.importing.draft import Draft, check_heads
-from xfcost.importing.llama import Decoder, Rotary, architectures_of, windowed
+from xfcost.importing.llama import Decoder, GroupedQuery, architectures_of, with_window_note
 from xfcost.layers.moe import Experts
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.spec.grammar import Repeat
@@ -15,13 +15,13 @@ from xfcost.spec.grammar import Repeat
 _TRAINING = frozenset({"output_router_logits", "router_aux_loss_coef", "router_jitter_noise"})
 
 
-class Mixtral(Rotary, frozen=True, kw_only=True):
+class Mixtral(GroupedQuery, frozen=True, kw_only=True):
     """MixtralConfig of transformers."""
 
     paper: ClassVar = "Jiang et al. 2024, arXiv:2401.04088"
     architectures: ClassVar[tuple[str, ...]] = architectures_of("Mixtral")
     aliases: ClassVar = {"num_experts": "num_local_experts"}
-    uncounted: ClassVar = _TRAINING
+    cost_free: ClassVar = _TRAINING
     default_theta: ClassVar[float] = 1000000.0
 
     intermediate_size: Width = 14336
@@ -33,7 +33,7 @@ class Mixtral(Rotary, frozen=True, kw_only=True):
 
     def check(self) -> None:
         super().check()
-        check_active(self.num_experts_per_tok, "num_local_experts", self.num_local_experts)
+        check_active_experts(self.num_experts_per_tok, "num_local_experts", self.num_local_experts)
 
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()
@@ -46,15 +46,15 @@ class Mixtral(Rotary, frozen=True, kw_only=True):
         }
         block = [self.attention(theta, projection_bias=False), moe]
         draft = self.decoder(architecture, [(self.num_hidden_layers, block)], remarks)
-        return windowed(draft, self.sliding_window, self.max_position_embeddings)
+        return with_window_note(draft, self.sliding_window, self.max_position_embeddings)
 
 
-class Latent(Decoder, frozen=True, kw_only=True):
-    """DeepSeek: keys and values out of a latent; a few dense layers, then experts of which some are shared."""
+class Deepseek(Decoder, frozen=True, kw_only=True):
+    """DeepSeek: multi-head latent attention; a few dense layers, then layers with routed and shared experts."""
 
-    mirrors: ClassVar = {"head_dim": "qk_rope_head_dim", "qk_head_dim": "width_of_key"}
-    # how it was trained and spread over machines
-    uncounted: ClassVar = _TRAINING | {
+    mirrors: ClassVar = {"head_dim": "qk_rope_head_dim", "qk_head_dim": "key_width"}
+    # training and parallelism
+    cost_free: ClassVar = _TRAINING | {
         "aux_loss_alpha", "ep_size", "moe_layer_freq", "seq_aux", "rope_interleave", "num_mtp_layers",
         "num_nextn_predict_layers",
     }  # fmt: skip
@@ -78,13 +78,13 @@ class Latent(Decoder, frozen=True, kw_only=True):
     attention_bias: bool = False
 
     @property
-    def width_of_key(self) -> int:
-        """Columns of a head's queries and keys."""
+    def key_width(self) -> int:
+        """The width of a head's queries and keys."""
         return self.qk_nope_head_dim + self.qk_rope_head_dim
 
     @property
     def grouped(self) -> bool:
-        """Are a token's experts those of its best groups alone?"""
+        """Does the router choose groups of experts first?"""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -93,41 +93,41 @@ class Latent(Decoder, frozen=True, kw_only=True):
             raise ComponentError(
                 "num_key_value_heads",
                 f"expected num_attention_heads, {self.num_attention_heads}, got {self.num_key_value_heads}: every head "
-                "has keys of its own out of the latent",
+                "projects its own keys from the latent",
             )
         if self.qk_rope_head_dim % 2:
-            raise ComponentError("qk_rope_head_dim", f"{self.qk_rope_head_dim} is odd, and pairs of columns are turned")
+            raise ComponentError(
+                "qk_rope_head_dim", f"{self.qk_rope_head_dim} is odd, and rotary positions rotate pairs of columns"
+            )
         if self.routed_scaling_factor <= 0:
             raise ComponentError("routed_scaling_factor", f"expected more than 0, got {self.routed_scaling_factor}")
-        check_active(self.num_experts_per_tok, "n_routed_experts", self.n_routed_experts)
+        check_active_experts(self.num_experts_per_tok, "n_routed_experts", self.n_routed_experts)
         if self.grouped:
             self._check_groups(self.n_group, self.topk_group)
 
-    def _check_groups(self, groups: int | None, best: int | None) -> None:
-        if groups is None or best is None:
+    def _check_groups(self, groups: int | None, active: int | None) -> None:
+        if groups is None or active is None:
             missing = "n_group" if groups is None else "topk_group"
-            raise ComponentError(
-                missing, "expected a number of groups, got null: experts are chosen group by group here"
-            )
+            raise ComponentError(missing, "expected a number of groups, got null: the router chooses groups of experts")
         experts = self.n_routed_experts
-        if experts % groups or experts // groups < self.least_in_group:
+        if experts % groups or experts // groups < self.min_group_size:
             raise ComponentError(
                 "n_group",
-                f"{experts} experts (n_routed_experts) don't divide into {groups} groups of {self.least_in_group} or "
+                f"{experts} experts (n_routed_experts) don't divide into {groups} groups of {self.min_group_size} or "
                 f"more; it could be {divisors_text(experts)}",
             )
-        if best > groups:
-            raise ComponentError("topk_group", f"{best} of {groups} groups (n_group) can't be active")
-        held = best * (experts // groups)
-        if (self.num_experts_per_tok or 0) > held:
+        if active > groups:
+            raise ComponentError("topk_group", f"{active} of {groups} groups (n_group) can't be active")
+        available = active * (experts // groups)
+        if (self.num_experts_per_tok or 0) > available:
             raise ComponentError(
-                "num_experts_per_tok", f"expected at most {held}, what the best groups hold (topk_group)"
+                "num_experts_per_tok", f"expected at most {available}, the experts of the active groups (topk_group)"
             )
 
-    least_in_group: ClassVar[int] = 1
+    min_group_size: ClassVar[int] = 1
 
-    def runs(self, theta: dict[str, float], moe: dict[str, Any]) -> list[tuple[int, list[Any]]]:
-        """The dense layers, then those with experts."""
+    def repeats(self, theta: dict[str, float], moe: dict[str, Any]) -> list[tuple[int, list[Any]]]:
+        """(times, block) of the dense layers, then of those with experts."""
         dense = min(self.first_k_dense_replace, self.num_hidden_layers)
         query = {} if self.q_lora_rank is None else {"q_rank": self.q_lora_rank}
         value = {} if self.v_head_dim == self.qk_nope_head_dim else {"value_dim": self.v_head_dim}
@@ -143,11 +143,11 @@ class Latent(Decoder, frozen=True, kw_only=True):
             **theta,
             **({"projection_bias": True} if self.attention_bias else {}),
         }
-        feed = gated("hidden_act", self.hidden_act, self.intermediate_size)
-        return [(dense, [mla, feed]), (self.num_hidden_layers - dense, [mla, moe])]
+        feed_forward = gated("hidden_act", self.hidden_act, self.intermediate_size)
+        return [(dense, [mla, feed_forward]), (self.num_hidden_layers - dense, [mla, moe])]
 
-    def experts(self) -> dict[str, Any]:
-        """What routers of both versions have in common."""
+    def moe(self) -> dict[str, Any]:
+        """The mixture of experts that both versions share."""
         scale = {} if self.routed_scaling_factor == 1 else {"scale": float(self.routed_scaling_factor)}
         return {
             "kind": "moe",
@@ -158,7 +158,7 @@ class Latent(Decoder, frozen=True, kw_only=True):
         } | scale
 
 
-class DeepseekV2(Latent, frozen=True, kw_only=True):
+class DeepseekV2(Deepseek, frozen=True, kw_only=True):
     """DeepseekV2Config of transformers."""
 
     paper: ClassVar = "DeepSeek-AI 2024, arXiv:2405.04434"
@@ -168,9 +168,9 @@ class DeepseekV2(Latent, frozen=True, kw_only=True):
         "DeepseekV2ForSequenceClassification",
     )
     aliases: ClassVar = {"num_experts": "n_routed_experts"}
-    only: ClassVar = {
-        "scoring_func": (("softmax",), "transformers has a softmax, whatever this says"),
-        "mlp_bias": ((False,), "experts without biases beside networks with them are not in the grammar"),
+    supported_values: ClassVar = {
+        "scoring_func": (("softmax",), "transformers uses a softmax and ignores this field"),
+        "mlp_bias": ((False,), "the grammar has no biases in dense networks alone"),
     }
 
     vocab_size: Rows = 102400
@@ -184,16 +184,18 @@ class DeepseekV2(Latent, frozen=True, kw_only=True):
         super().check()
         check_heads("num_attention_heads", self.num_attention_heads, "hidden_size", self.hidden_size)
         if self.norm_topk_prob:
-            raise ComponentError("norm_topk_prob", "expected false, got true: transformers normalises nothing here")
+            raise ComponentError(
+                "norm_topk_prob", "expected false, got true: transformers does not normalise these weights"
+            )
 
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()
         groups = {"groups": {"count": self.n_group, "active": self.topk_group}} if self.grouped else {}
-        moe = self.experts() | groups | {"normalize": False}
-        return self.decoder(architecture, self.runs(theta, moe), remarks)
+        moe = self.moe() | groups | {"normalize": False}
+        return self.decoder(architecture, self.repeats(theta, moe), remarks)
 
 
-class DeepseekV3(Latent, frozen=True, kw_only=True):
+class DeepseekV3(Deepseek, frozen=True, kw_only=True):
     """DeepseekV3Config of transformers."""
 
     paper: ClassVar = "DeepSeek-AI 2024, arXiv:2412.19437"
@@ -204,11 +206,11 @@ class DeepseekV3(Latent, frozen=True, kw_only=True):
         "DeepseekV3ForTokenClassification",
     )
     aliases: ClassVar = {"num_local_experts": "n_routed_experts"}
-    only: ClassVar = {
-        "scoring_func": (("sigmoid",), "transformers has a sigmoid, whatever this says"),
-        "topk_method": (("noaux_tc",), "transformers chooses by its corrected scores, whatever this says"),
+    supported_values: ClassVar = {
+        "scoring_func": (("sigmoid",), "transformers uses a sigmoid and ignores this field"),
+        "topk_method": (("noaux_tc",), "transformers uses corrected scores and ignores this field"),
     }
-    least_in_group: ClassVar[int] = 2
+    min_group_size: ClassVar[int] = 2
 
     vocab_size: Rows = 129280
     hidden_size: Width = 7168
@@ -234,15 +236,15 @@ class DeepseekV3(Latent, frozen=True, kw_only=True):
     def draft(self, architecture: str) -> Draft:
         theta, remarks = self.rope()
         groups = {"count": self.n_group, "active": self.topk_group, "score": "top_two"}
-        chosen = {} if self.norm_topk_prob else {"normalize": False}
-        moe = self.experts() | {"router": "sigmoid", "groups": groups, "correction": True} | chosen
-        told = "The module that predicts a second token ahead (multi-token prediction) is left out, as in transformers."
-        return self.decoder(architecture, self.runs(theta, moe), [*remarks, told])
+        normalize = {} if self.norm_topk_prob else {"normalize": False}
+        moe = self.moe() | {"router": "sigmoid", "groups": groups, "correction": True} | normalize
+        remark = "The module for multi-token prediction is left out, as in transformers."
+        return self.decoder(architecture, self.repeats(theta, moe), [*remarks, remark])
 
 
-def check_active(active: int | None, field: str, experts: int) -> None:
-    """Raise ComponentError where a token would use more experts than there are, or nobody says how many."""
+def check_active_experts(active: int | None, field: str, experts: int) -> None:
+    """Raise ComponentError if a token would use more experts than there are, or their number is missing."""
     if active is None:
-        raise ComponentError("num_experts_per_tok", "is missing: how many experts a token uses has no default")
+        raise ComponentError("num_experts_per_tok", "is missing: the number of experts per token has no default")
     if active > experts:
         raise ComponentError("num_experts_per_tok", f"a token can't use {active} of {experts} experts ({field})")

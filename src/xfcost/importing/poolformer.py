@@ -1,4 +1,4 @@
-"""PoolFormer: average pools in place of attention, a group norm before each sub-layer."""
+"""PoolFormer: average pools instead of attention, a group norm before each sub-layer."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.component import Side, Width
-from xfcost.formulas.expansion import Ratio
+from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft
 from xfcost.importing.family import Family
-from xfcost.importing.pictures import STAGES, check_lengths
+from xfcost.importing.images import STAGES, check_lengths
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
 
 class PoolFormer(Family, frozen=True, kw_only=True):
-    """PoolFormerConfig of transformers, which says nothing of the image."""
+    """PoolFormerConfig of transformers; it has no image size."""
 
     paper: ClassVar = "Yu et al. 2022, arXiv:2111.11418"
     architectures: ClassVar[tuple[str, ...]] = ("PoolFormerForImageClassification",)
-    # those of its patch embeddings are `patch_sizes` and `strides`
-    uncounted: ClassVar = frozenset({"patch_size", "stride"})
+    # the model reads `patch_sizes` and `strides` instead
+    cost_free: ClassVar = frozenset({"patch_size", "stride"})
 
     num_channels: Side = 3
     pool_size: Annotated[int, msgspec.Meta(ge=3, le=2**16)] = 3
@@ -41,10 +41,10 @@ class PoolFormer(Family, frozen=True, kw_only=True):
         lists = {name: getattr(self, name) for name in ("depths", "hidden_sizes", "patch_sizes", "strides", "padding")}
         check_lengths(self.num_encoder_blocks, "num_encoder_blocks", **lists)
         if self.pool_size % 2 == 0:
-            raise ComponentError("pool_size", f"{self.pool_size} is even, and a pool stands around its middle")
+            raise ComponentError("pool_size", f"{self.pool_size} is even, and a pool is centred on its token")
         if self.use_layer_scale and self.layer_scale_init_value <= 0:
             raise ComponentError("layer_scale_init_value", f"expected more than 0, got {self.layer_scale_init_value}")
-        if any(more < 0 for more in self.padding):
+        if any(padding < 0 for padding in self.padding):
             raise ComponentError("padding", f"expected 0 or more, got {self.padding}")
 
     def draft(self, architecture: str) -> Draft:
@@ -56,7 +56,7 @@ class PoolFormer(Family, frozen=True, kw_only=True):
             "stages": [self._stage(number) for number in range(self.num_encoder_blocks)],
             "head": {"kind": "classifier", "pool": "mean", "norm": "group_norm", "classes": self.num_labels},
         }
-        return Draft(keys, ["Assumed: an image of 224, as the config says nothing of it."])
+        return Draft(keys, ["Assumed: an image of 224; the config has no image size."])
 
     def _patches(self, number: int) -> dict[str, Any]:
         size, stride, padding = self.patch_sizes[number], self.strides[number], self.padding[number]
@@ -65,6 +65,6 @@ class PoolFormer(Family, frozen=True, kw_only=True):
     def _stage(self, number: int) -> dict[str, Any]:
         width = self.hidden_sizes[number]
         pool = {"kind": "average_pool", "size": self.pool_size}
-        feed = {"kind": "mlp", "hidden": int(width * self.mlp_ratio)} | act(self.hidden_act)
+        feed_forward = {"kind": "mlp", "hidden": int(width * self.mlp_ratio)} | act(self.hidden_act)
         enter = {"enter": [self._patches(number)]} if number else {}
-        return enter | {"dim": width, "depth": self.depths[number], "block": [pool, feed]}
+        return enter | {"dim": width, "depth": self.depths[number], "block": [pool, feed_forward]}

@@ -1,4 +1,4 @@
-"""PVT: patches at every stage's entry, attention over keys reduced from squares of tokens."""
+"""PVT: patch embeddings at every stage entry, attention over spatially reduced keys."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.component import Heads, Rows, Side, Width
-from xfcost.formulas.expansion import Ratio
+from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft, check_heads
 from xfcost.importing.family import Family
-from xfcost.importing.pictures import STAGES, check_lengths, image
+from xfcost.importing.images import STAGES, check_lengths, image
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
@@ -21,7 +21,7 @@ class Pvt(Family, frozen=True, kw_only=True):
 
     paper: ClassVar = "Wang et al. 2021, arXiv:2102.12122"
     architectures: ClassVar[tuple[str, ...]] = ("PvtForImageClassification",)
-    only: ClassVar = {"qkv_bias": ((True,), "an output with a bias behind queries without one is not in this mixer")}
+    supported_values: ClassVar = {"qkv_bias": ((True,), "this mixer cannot have a bias of the output alone")}
 
     image_size: Side = 224
     num_channels: Side = 3
@@ -41,24 +41,20 @@ class Pvt(Family, frozen=True, kw_only=True):
                  "num_attention_heads", "mlp_ratios")  # fmt: skip
         lists = {name: getattr(self, name) for name in names}
         check_lengths(self.num_encoder_blocks, "num_encoder_blocks", **lists)
-        if self.num_encoder_blocks < 2:  # noqa: PLR2004 - pixels become tokens in the first, the class token joins behind
+        if self.num_encoder_blocks < 2:  # noqa: PLR2004 - patches enter in the first stage, the class token in the last
             raise ComponentError("num_encoder_blocks", "expected at least 2")
         if self.patch_sizes != self.strides:
             raise ComponentError(
                 "strides", f"expected patch_sizes, {self.patch_sizes}, got {self.strides}: patches don't overlap"
             )
         if self.strides != [4] + [2] * (self.num_encoder_blocks - 1):
-            raise ComponentError(
-                "strides", "expected 4, then 2 at every stage, as transformers' tables of positions do"
-            )
+            raise ComponentError("strides", "expected 4, then 2 at every stage, to fit transformers' position tables")
         if self.sequence_reduction_ratios[-1] != 1:
+            raise ComponentError("sequence_reduction_ratios", "expected 1 in the last stage, which has the class token")
+        multiple = 2 ** (self.num_encoder_blocks + 1)
+        if self.image_size % multiple:
             raise ComponentError(
-                "sequence_reduction_ratios", "expected 1 in the last stage, where the class token stands"
-            )
-        whole = 2 ** (self.num_encoder_blocks + 1)
-        if self.image_size % whole:
-            raise ComponentError(
-                "image_size", f"expected a multiple of {whole}, which patches tile, got {self.image_size}"
+                "image_size", f"expected a multiple of {multiple}, so that patches tile it, got {self.image_size}"
             )
         self._check_reduced()
         for heads, width in zip(self.num_attention_heads, self.hidden_sizes, strict=True):
@@ -85,9 +81,9 @@ class Pvt(Family, frozen=True, kw_only=True):
         last = number == self.num_encoder_blocks - 1
         entry: list[dict[str, Any]] = [{"kind": "conv", "size": size, "stride": size, "norm": "layer_norm"}]
         entry += [{"kind": "class_token"}] if last else []
-        reduced = {} if ratio == 1 else {"reduction": ratio}
+        reduction = {} if ratio == 1 else {"reduction": ratio}
         block = [
-            {"kind": "spatial_reduction", "heads": self.num_attention_heads[number]} | reduced,
+            {"kind": "spatial_reduction", "heads": self.num_attention_heads[number]} | reduction,
             {"kind": "mlp", "hidden": int(width * self.mlp_ratios[number])} | act(self.hidden_act),
         ]
         enter = {"enter": [*entry, {"kind": "position"}]} if number else {}

@@ -1,4 +1,4 @@
-"""ResNet: convolutions in bottlenecks or in pairs, batch norms, a stage's first block with its stride."""
+"""ResNet: bottlenecks or pairs of convolutions, batch norms, a stride in a stage's first block."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import msgspec
 from xfcost.formulas.component import Side, Width
 from xfcost.importing.draft import Draft
 from xfcost.importing.family import Family
-from xfcost.importing.pictures import STAGES, check_lengths
+from xfcost.importing.images import STAGES, check_lengths
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
-# A bottleneck is a quarter as wide as what comes out of it.
+# A bottleneck has a quarter of the block's width.
 _REDUCTION: Final = 4
 
 
 class ResNet(Family, frozen=True, kw_only=True):
-    """ResNetConfig of transformers, which says nothing of the image."""
+    """ResNetConfig of transformers; it has no image size."""
 
     paper: ClassVar = "He et al. 2016, arXiv:1512.03385"
     architectures: ClassVar[tuple[str, ...]] = ("ResNetForImageClassification",)
-    uncounted: ClassVar = frozenset({"out_features", "out_indices", "stage_names"})
+    cost_free: ClassVar = frozenset({"out_features", "out_indices", "stage_names"})
 
     num_channels: Side = 3
     embedding_size: Width = 64
@@ -36,7 +36,9 @@ class ResNet(Family, frozen=True, kw_only=True):
     def check(self) -> None:
         check_lengths(len(self.depths), "depths", hidden_sizes=self.hidden_sizes)
         if self.layer_type == "bottleneck" and any(width < _REDUCTION for width in self.hidden_sizes):
-            raise ComponentError("hidden_sizes", f"expected at least {_REDUCTION}: a bottleneck is a quarter as wide")
+            raise ComponentError(
+                "hidden_sizes", f"expected at least {_REDUCTION}: a bottleneck has a quarter of the width"
+            )
 
     def draft(self, architecture: str) -> Draft:
         keys = {
@@ -51,14 +53,14 @@ class ResNet(Family, frozen=True, kw_only=True):
             "stages": [self._stage(number) for number in range(len(self.depths))],
             "head": {"kind": "classifier", "pool": "mean", "norm": "none", "classes": self.num_labels},
         }  # fmt: skip
-        return Draft(keys, ["Assumed: an image of 224, as the config says nothing of it."])
+        return Draft(keys, ["Assumed: an image of 224; the config has no image size."])
 
     def _stage(self, number: int) -> dict[str, Any]:
         width, depth = self.hidden_sizes[number], self.depths[number]
-        wide = {"width": width // _REDUCTION} if self.layer_type == "bottleneck" else {}
-        block = {"kind": self.layer_type} | wide
-        halves = number or self.downsample_in_first_stage
-        where = {"stride_on": "1x1"} if self.downsample_in_bottleneck and wide else {}
-        first = block | ({"stride": 2} | where if halves else {})
+        bottleneck_width = {"width": width // _REDUCTION} if self.layer_type == "bottleneck" else {}
+        block = {"kind": self.layer_type} | bottleneck_width
+        has_stride = number or self.downsample_in_first_stage
+        stride_on = {"stride_on": "1x1"} if self.downsample_in_bottleneck and bottleneck_width else {}
+        first = block | ({"stride": 2} | stride_on if has_stride else {})
         rest = [{"repeat": depth - 1, "blocks": [[block]]}] if depth > 1 else []
         return {"dim": width, "blocks": [[first], *rest]}

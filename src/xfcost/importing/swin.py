@@ -1,4 +1,4 @@
-"""Swin and Swin V2: windows, plain and shifted in turn, on grids that are merged from stage to stage."""
+"""Swin and Swin V2: alternating plain and shifted windows, patch merging between stages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.component import Heads, Side, Width
-from xfcost.formulas.expansion import Ratio
+from xfcost.formulas.hidden_width import Ratio
 from xfcost.importing.activations import Activation, act
 from xfcost.importing.draft import Draft, check_heads
 from xfcost.importing.family import Family
-from xfcost.importing.pictures import STAGES, Size, check_patches, image, sides, square
+from xfcost.importing.images import STAGES, Size, check_patches, image, sides, square
 from xfcost.ledger.errors import ComponentError
 from xfcost.spec.grammar import Repeat
 
@@ -21,10 +21,10 @@ class Swin(Family, frozen=True, kw_only=True):
 
     paper: ClassVar = "Liu et al. 2021, arXiv:2103.14030"
     architectures: ClassVar[tuple[str, ...]] = ("SwinForImageClassification", "SwinModel")
-    uncounted: ClassVar = frozenset({"encoder_stride", "out_features", "out_indices", "stage_names", "path_norm"})
+    cost_free: ClassVar = frozenset({"encoder_stride", "out_features", "out_indices", "stage_names", "path_norm"})
     aliases: ClassVar = {"num_attention_heads": "num_heads"}
-    # transformers works these out
-    mirrors: ClassVar = {"hidden_size": "last_width", "num_layers": "stages", "num_hidden_layers": "stages"}
+    # transformers computes these
+    mirrors: ClassVar = {"hidden_size": "final_width", "num_layers": "stages", "num_hidden_layers": "stages"}
 
     image_size: Size = 224
     patch_size: Size = 4
@@ -40,16 +40,16 @@ class Swin(Family, frozen=True, kw_only=True):
 
     @property
     def stages(self) -> int:
-        """Stages."""
+        """The number of stages."""
         return len(self.depths)
 
     @property
-    def last_width(self) -> int:
+    def final_width(self) -> int:
         """The width of the last stage."""
         return self.width(self.stages - 1)
 
     def width(self, stage: int) -> int:
-        """The width of a stage, which doubles from one to the next."""
+        """The width of a stage; each stage doubles it."""
         return int(self.embed_dim * 2**stage)
 
     def check(self) -> None:
@@ -63,7 +63,7 @@ class Swin(Family, frozen=True, kw_only=True):
         self.check_window()
 
     def check_window(self) -> None:
-        """A window larger than a grid: transformers has a table of biases for all of it, and can't run."""
+        """Refuse a window larger than a grid: transformers builds its bias table for the whole window and can't run."""
         last = min(self.grid(self.stages - 1))
         if self.window_size > last:
             raise ComponentError(
@@ -78,12 +78,12 @@ class Swin(Family, frozen=True, kw_only=True):
         return -(-height // 2**stage), -(-width // 2**stage)
 
     def window(self, heads: int) -> dict[str, Any]:
-        """The mixer of a block, not shifted."""
+        """The mixer of a block without shift."""
         biases = {} if self.qkv_bias else {"projection_bias": False, "output_bias": True}
         return {"kind": "window", "size": self.window_size, "heads": heads} | biases
 
-    def merging(self) -> dict[str, Any]:
-        """What stands between two stages."""
+    def patch_merging(self) -> dict[str, Any]:
+        """The layer between two stages."""
         return {"kind": "patch_merging"}
 
     def draft(self, architecture: str) -> Draft:
@@ -91,7 +91,7 @@ class Swin(Family, frozen=True, kw_only=True):
         patch = {"kind": "patch", "size": square(self.patch_size), "norm": "layer_norm"}
         keys: dict[str, Any] = {
             "input": image(self.image_size, self.num_channels),
-            **self.joining(),
+            **self.residual_keys(),
             "embed": [patch, *positions],
             "stages": [self._stage(number) for number in range(self.stages)],
         }
@@ -100,27 +100,27 @@ class Swin(Family, frozen=True, kw_only=True):
             return Draft(keys | {"head": head}, [])
         last = keys["stages"][-1]
         block = {key: last.pop(key) for key in ("depth", "block", "pattern") if key in last}
-        last["blocks"] = [*_written_out(block), [{"kind": "norm", "norm": "layer_norm"}]]
-        return Draft(
-            keys, [f"{architecture}: the mean of all tokens behind the last norm is left out; it costs a sum."]
-        )
+        last["blocks"] = [*_block_groups(block), [{"kind": "norm", "norm": "layer_norm"}]]
+        return Draft(keys, [f"{architecture}: the mean over tokens after the last norm is left out; it costs one sum."])
 
-    def joining(self) -> dict[str, Any]:
-        """How sub-layers join the stream, where it isn't the default."""
+    def residual_keys(self) -> dict[str, Any]:
+        """The `residual` key, if it isn't the default."""
         return {}
 
     def _stage(self, number: int) -> dict[str, Any]:
         width, depth = self.width(number), self.depths[number]
         hidden = int(self.mlp_ratio * width)
         ratio = int(self.mlp_ratio) if float(self.mlp_ratio).is_integer() else None
-        feed = {"kind": "mlp"} | ({"hidden": hidden} if ratio is None else {"ratio": ratio}) | act(self.hidden_act)
+        feed_forward = (
+            {"kind": "mlp"} | ({"hidden": hidden} if ratio is None else {"ratio": ratio}) | act(self.hidden_act)
+        )
         plain = self.window(self.num_heads[number])
         shift = self.window_size // 2
-        enter = {"enter": [self.merging()]} if number else {}
+        enter = {"enter": [self.patch_merging()]} if number else {}
         size = {"dim": width, "depth": depth}
         if depth == 1 or not shift:
-            return enter | size | {"block": [plain, feed]}
-        return enter | size | {"pattern": [[plain, feed], [_shifted(plain, shift), feed]]}
+            return enter | size | {"block": [plain, feed_forward]}
+        return enter | size | {"pattern": [[plain, feed_forward], [_shifted(plain, shift), feed_forward]]}
 
 
 class Swinv2(Swin, frozen=True, kw_only=True):
@@ -128,47 +128,45 @@ class Swinv2(Swin, frozen=True, kw_only=True):
 
     paper: ClassVar = "Liu et al. 2022, arXiv:2111.09883"
     architectures: ClassVar[tuple[str, ...]] = ("Swinv2ForImageClassification", "Swinv2Model")
-    only: ClassVar = {
+    supported_values: ClassVar = {
         "use_absolute_embeddings": (
             (False,),
-            "transformers keeps a position more than there are tokens, and can't run it",
+            "transformers has one position too many and can't run it",
         ),
     }
-    # The windows of pre-training change what the network of biases is asked, and nothing that is counted.
-    uncounted: ClassVar = Swin.uncounted | {"pretrained_window_sizes"}
+    # the windows of pre-training change the inputs of the bias network, and no count
+    cost_free: ClassVar = Swin.cost_free | {"pretrained_window_sizes"}
 
     def check(self) -> None:
         super().check()
         if self.use_absolute_embeddings:
-            raise ComponentError(
-                "use_absolute_embeddings", "expected false: transformers keeps a position too many here"
-            )
+            raise ComponentError("use_absolute_embeddings", "expected false: transformers has one position too many")
 
     def check_window(self) -> None:
-        """A network answers for any window: it is clipped to the grid."""
+        """Any window: a network computes the biases, and the window is clipped to the grid."""
 
     def window(self, heads: int) -> dict[str, Any]:
-        keyed = {"key_bias": False} if self.qkv_bias else {"projection_bias": False, "output_bias": True}
+        biases = {"key_bias": False} if self.qkv_bias else {"projection_bias": False, "output_bias": True}
         return {
             "kind": "window", "size": self.window_size, "heads": heads, "score": "cosine", "bias": "log_cpb"
-        } | keyed  # fmt: skip
+        } | biases  # fmt: skip
 
-    def merging(self) -> dict[str, Any]:
+    def patch_merging(self) -> dict[str, Any]:
         return {"kind": "patch_merging", "norm": "post"}
 
-    def joining(self) -> dict[str, Any]:
+    def residual_keys(self) -> dict[str, Any]:
         return {"residual": {"norm": "layer_norm", "place": "res_post"}}
 
 
 def _shifted(window: dict[str, Any], shift: int) -> dict[str, Any]:
-    """The window with its shift behind its heads, as the presets write it."""
+    """The window with `shift` after `heads`, in the presets' order."""
     keys = {key: window[key] for key in ("kind", "size", "heads")}
     return keys | {"shift": shift} | window
 
 
-def _written_out(stage: dict[str, Any]) -> list[Any]:
-    """The blocks of a stage in nested groups, as `blocks` has them."""
+def _block_groups(stage: dict[str, Any]) -> list[Any]:
+    """A stage's depth and pattern as groups for `blocks`."""
     depth, pattern = stage["depth"], stage.get("pattern") or [stage["block"]]
-    whole, rest = divmod(depth, len(pattern))
-    groups: list[Any] = [{"repeat": whole, "blocks": pattern}] if whole else []
+    repeats, rest = divmod(depth, len(pattern))
+    groups: list[Any] = [{"repeat": repeats, "blocks": pattern}] if repeats else []
     return [*groups, *pattern[:rest]]

@@ -1,4 +1,4 @@
-"""T5 of every version, and mT5: two streams, buckets of relative positions, RMS norms, no biases."""
+"""T5 and mT5: encoder–decoders with relative position buckets, RMS norms and no biases."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from xfcost.formulas.component import Heads, Rows, Width
-from xfcost.importing.activations import OURS, gated, mlp
-from xfcost.importing.draft import DEFAULT_LENGTH, Draft, scores, stage, token
+from xfcost.importing.activations import ACTIVATIONS, gated, mlp
+from xfcost.importing.draft import DEFAULT_LENGTH, Draft, language_model_head, stage, token
 from xfcost.importing.family import Family
 from xfcost.ledger.errors import ComponentError, nearest
 from xfcost.spec.grammar import Repeat
@@ -32,9 +32,9 @@ class T5(Family, frozen=True, kw_only=True):
         "num_hidden_layers": "num_layers",
         "head_dim": "d_kv",
     }
-    only: ClassVar = {"is_decoder": ((False,), "each stream says it of itself")}
-    # nothing in the model is bound to a length
-    uncounted: ClassVar = frozenset({"n_positions", "is_gated_act", "dense_act_fn", "is_encoder_decoder"})
+    supported_values: ClassVar = {"is_decoder": ((False,), "the streams of an encoder–decoder have their own masks")}
+    # no weight depends on a length
+    cost_free: ClassVar = frozenset({"n_positions", "is_gated_act", "dense_act_fn", "is_encoder_decoder"})
 
     vocab_size: Rows = 32128
     d_model: Width = 512
@@ -48,12 +48,12 @@ class T5(Family, frozen=True, kw_only=True):
     feed_forward_proj: str = "relu"
     tie_word_embeddings: bool = True
     scale_decoder_outputs: bool | None = None
-    """By 1/√d; where it isn't given: unless tie_word_embeddings is false."""
+    """Scale the decoder's outputs by 1/√d; by default the value of tie_word_embeddings."""
 
     def check(self) -> None:
         form, dash, name = self.feed_forward_proj.rpartition("-")
-        if name not in OURS or (dash and form != "gated"):
-            near = nearest(self.feed_forward_proj, [*OURS, *(f"gated-{one}" for one in OURS)])
+        if name not in ACTIVATIONS or (dash and form != "gated"):
+            near = nearest(self.feed_forward_proj, [*ACTIVATIONS, *(f"gated-{gate}" for gate in ACTIVATIONS)])
             raise ComponentError(
                 "feed_forward_proj",
                 f"expected an activation, or gated- and one, got {self.feed_forward_proj!r}; {near}",
@@ -62,66 +62,75 @@ class T5(Family, frozen=True, kw_only=True):
             least = self.relative_attention_num_buckets // 2 + 1
             raise ComponentError(
                 "relative_attention_max_distance",
-                f"expected at least {least}, got {self.relative_attention_max_distance}: the exact buckets reach there",
+                f"expected at least {least}, got {self.relative_attention_max_distance}: exact buckets reach that far",
             )
 
     @property
     def scaled_head(self) -> bool:
-        """Are the decoder's outputs multiplied by 1/√d before the scores?"""
+        """Are the decoder's outputs multiplied by 1/√d before the logits?"""
         return self.tie_word_embeddings if self.scale_decoder_outputs is None else self.scale_decoder_outputs
 
     def draft(self, architecture: str) -> Draft:
         encoder = {
             "embed": [token(shared=True)],
-            "stages": [stage(self.d_model, self.num_layers, [self._own("encoder"), self._feed()], end=_NORM)],
+            "stages": [
+                stage(
+                    self.d_model,
+                    self.num_layers,
+                    [self._self_attention("encoder"), self._feed_forward()],
+                    final_norm=_NORM,
+                )
+            ],
         }
         shape = {
             "input": {"kind": "tokens", "vocabulary": self.vocab_size, "length": DEFAULT_LENGTH},
             "residual": {"norm": _NORM},
         }
-        length = f"Assumed: {DEFAULT_LENGTH} tokens in each stream, as nothing in the model is bound to a length."
+        length = f"Assumed: {DEFAULT_LENGTH} tokens in each stream; no weight depends on the length."
         if architecture.endswith("EncoderModel"):
             return Draft(shape | {"embed": [token(shared=False)], "stages": encoder["stages"]}, [length])
-        headed = not architecture.endswith("Model") or architecture == "T5WithLMHeadModel"
+        has_head = not architecture.endswith("Model") or architecture == "T5WithLMHeadModel"
         cross = {"kind": "cross"} | self._heads()
-        block = [self._own("decoder"), cross, self._feed()]
+        block = [self._self_attention("decoder"), cross, self._feed_forward()]
         depth = self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
         decoder = {
             "embed": [token(shared=True)],
-            "stages": [stage(self.d_model, depth, block, end=None if headed else _NORM)],
+            "stages": [stage(self.d_model, depth, block, final_norm=None if has_head else _NORM)],
         }
         keys: dict[str, Any] = shape | {"encoder": encoder, "decoder": decoder}
-        if not headed:
+        if not has_head:
             return Draft(keys, [length])
         scale = {"scale": "rsqrt_dim"} if self.scaled_head else {}
-        return Draft(keys | {"head": scores(_NORM, shared=True, **scale)}, [length, *self._tying()])
+        return Draft(
+            keys | {"head": language_model_head(_NORM, shared=True, **scale)}, [length, *self._tying_remarks()]
+        )
 
-    def _tying(self) -> list[str]:
+    def _tying_remarks(self) -> list[str]:
         if self.tie_word_embeddings:
             return []
-        told = (
-            "tie_word_embeddings: false, and yet transformers 5 ties the head, as counted here; before version 5 it "
-            f"didn't, and had {self.vocab_size * self.d_model:,} parameters more, as --set head.share=null counts."
+        remark = (
+            "tie_word_embeddings: false, but transformers 5 ties the head, and so does this spec; earlier versions had "
+            f"{self.vocab_size * self.d_model:,} parameters more, which --set head.share=null counts."
         )
-        return [told]
+        return [remark]
 
     def _heads(self) -> dict[str, Any]:
         return {"heads": self.num_heads, "head_dim": self.d_kv, "scaled": False, "projection_bias": False}
 
-    def _own(self, stream: str) -> dict[str, Any]:
-        """Self-attention; one table of buckets serves all layers of a stream."""
+    def _self_attention(self, stream: str) -> dict[str, Any]:
+        """Self-attention; all layers of a stream share one table of buckets."""
         count, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
-        usual = {} if (count, distance) == (32, 128) else {"count": count, "distance": distance}
+        buckets = {} if (count, distance) == (32, 128) else {"count": count, "distance": distance}
         causal = {"causal": True} if stream == "decoder" else {}
-        bias = {"kind": "buckets"} | usual | {"share": f"{stream}_bias"}
+        bias = {"kind": "buckets"} | buckets | {"share": f"{stream}_bias"}
         heads = self._heads()
         return {"kind": "full", "heads": heads["heads"], "head_dim": self.d_kv} | causal | heads | {"bias": bias}
 
-    def _feed(self) -> dict[str, Any]:
+    def _feed_forward(self) -> dict[str, Any]:
         form, _, name = self.feed_forward_proj.rpartition("-")
         if not form:
             return mlp(self.d_ff, name, bias=False)
-        # "gated-gelu" is the tanh formula, whatever "gelu" is elsewhere
+        # in "gated-gelu", gelu is the tanh formula
         return gated("feed_forward_proj", "gelu_new" if name == "gelu" else name, self.d_ff)
 
 

@@ -1,4 +1,4 @@
-"""ViT and DeiT: patches, a class token (and a teacher's), learned positions, full attention."""
+"""ViT and DeiT: patches, a class token and a distillation token, learned positions, full attention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xfcost.formulas.component import ActKind, Heads, Side, Width
 from xfcost.importing.activations import Activation, mlp
 from xfcost.importing.draft import Draft, check_heads, stage
 from xfcost.importing.family import Family
-from xfcost.importing.pictures import Size, check_patches, image, square
+from xfcost.importing.images import Size, check_patches, image, square
 from xfcost.spec.grammar import Repeat
 
 
@@ -17,7 +17,7 @@ class Vit(Family, frozen=True, kw_only=True):
 
     paper: ClassVar = "Dosovitskiy et al. 2021, arXiv:2010.11929"
     architectures: ClassVar[tuple[str, ...]] = ("ViTForImageClassification", "ViTModel")
-    uncounted: ClassVar = frozenset({"encoder_stride"})
+    cost_free: ClassVar = frozenset({"encoder_stride"})
 
     hidden_size: Width = 768
     num_hidden_layers: Repeat = 12
@@ -36,17 +36,17 @@ class Vit(Family, frozen=True, kw_only=True):
         check_patches(self.image_size, self.patch_size)
 
     def tokens(self) -> list[dict[str, str]]:
-        """The tokens beside the grid's."""
+        """Special tokens."""
         return [{"kind": "class_token"}]
 
     def head(self, architecture: str) -> dict[str, Any]:
         """The head of an architecture."""
         if architecture.endswith("Model"):
             width = {} if self.pooler_output_size in (None, self.hidden_size) else {"width": self.pooler_output_size}
-            bent: dict[str, ActKind] = {} if self.pooler_act == "tanh" else {"act": self.pooler_act}
-            return {"kind": "pooler", "norm": "layer_norm"} | width | bent
-        taught = architecture.endswith("WithTeacher")
-        pool = ["class_token", "distillation_token"] if taught else "class_token"
+            activation: dict[str, ActKind] = {} if self.pooler_act == "tanh" else {"act": self.pooler_act}
+            return {"kind": "pooler", "norm": "layer_norm"} | width | activation
+        has_teacher = architecture.endswith("WithTeacher")
+        pool = ["class_token", "distillation_token"] if has_teacher else "class_token"
         return {"kind": "classifier", "pool": pool, "norm": "layer_norm", "classes": self.num_labels}
 
     def draft(self, architecture: str) -> Draft:
@@ -66,7 +66,7 @@ class Vit(Family, frozen=True, kw_only=True):
 
 
 class Deit(Vit, frozen=True, kw_only=True):
-    """DeiTConfig of transformers, whose models all have the teacher's token, whether or not a head reads it."""
+    """DeiTConfig of transformers. All its models have a distillation token, whether or not a head reads it."""
 
     paper: ClassVar = "Touvron et al. 2021, arXiv:2012.12877"
     architectures: ClassVar[tuple[str, ...]] = (

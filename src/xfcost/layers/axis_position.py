@@ -15,8 +15,8 @@ from xfcost.ledger.operation import Operation
 class AxisPosition(Embed, frozen=True, kw_only=True, tag="axis_position"):
     """x + R + C: a learned vector per column and one per row of an H×W grid, added (Ho et al. 2019, §4.1).
 
-    (H + W)·d parameters; R + C is worked out once, whatever the batch. With `share: name` the tables (`name_rows`,
-    `name_columns`) are counted once, in rows of their own, whoever else uses them.
+    (H + W)·d parameters; R + C is computed once per batch. With `share: name` the tables (`name_rows`, `name_columns`)
+    are counted once, in rows of their own.
     """
 
     binds_tables: ClassVar[bool] = True

@@ -56,10 +56,10 @@ class Classifier(Head, frozen=True, kw_only=True, tag="classifier"):
             )
         if self.pool == "none" and self.norm_after_pool:
             raise ComponentError(
-                "norm_after_pool", "it normalises one pooled vector, and every token is classified here"
+                "norm_after_pool", "it normalises one pooled vector, and `pool: none` classifies every token"
             )
         if self.distilled and self.norm_after_pool:
-            raise ComponentError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two here")
+            raise ComponentError("norm_after_pool", "it normalises one pooled vector, and `pool` takes two")
         if self.distilled and len(set(self.pool)) < len(self.pool):
             raise ComponentError("pool", f"expected [class_token, distillation_token], got [{', '.join(self.pool)}]")
 

@@ -31,12 +31,12 @@ class Concatenate(Enter, frozen=True, kw_only=True, tag="concatenate"):
 
     def check(self, place: Place) -> None:
         if place.memory is None:
-            raise ComponentError("stage", f"{self.stage} is no stage before this one")
+            raise ComponentError("stage", f"{self.stage} is not an earlier stage")
         if place.memory != place.grid:
             raise ComponentError(
                 "stage",
-                f"stage {self.stage} leaves {place.memory.shape_text()} tokens and {place.grid.shape_text()} stand "
-                "here; expected a stage with the same grid",
+                f"stage {self.stage} leaves {place.memory.shape_text()} tokens, and the input has "
+                f"{place.grid.shape_text()}; expected a stage with the same grid",
             )
 
     def out(self, place: Place) -> tuple[Grid, Number]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from xfcost.formulas.axes import Axis, check_shift
-from xfcost.formulas.component import Joining, Place, alone
+from xfcost.formulas.component import Joining, Place, single_token
+from xfcost.formulas.grid_axes import Axis, check_shift
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.rows import elementwise, move
 from xfcost.ledger.accounts import Cached
@@ -17,7 +17,7 @@ from xfcost.ledger.operation import Operation
 class Context(PerToken, frozen=True, kw_only=True, tag="context"):
     """x + c: the encoder's output, token by token, `shift`ed along an axis where that is given (Ho et al. 2019, §4.2).
 
-    N·d additions; a shift writes N·d elements. It joins the stream by itself: no norm, no second shortcut.
+    N·d additions; a shift writes N·d elements. It has no norm and no second shortcut.
     """
 
     token_wise: ClassVar[bool] = False
@@ -33,10 +33,10 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
 
     def check(self, place: Place) -> None:
         if place.memory is None:
-            raise ComponentError("kind", "'context' adds an encoder's output, and there is no `encoder:` here")
-        here, there = (place.grid, place.dim), (place.memory, place.memory_dim)
-        if here != there:
-            shapes = [f"{grid.shape_text()} tokens of width {width}" for grid, width in (there, here)]
+            raise ComponentError("kind", "'context' adds an encoder's output, and the spec has no `encoder:`")
+        received, expected = (place.grid, place.dim), (place.memory, place.memory_dim)
+        if received != expected:
+            shapes = [f"{grid.shape_text()} tokens of width {width}" for grid, width in (expected, received)]
             raise ComponentError(
                 "kind", f"'context' adds token by token: the encoder gives {shapes[0]}, here are {shapes[1]}"
             )
@@ -50,9 +50,9 @@ class Context(PerToken, frozen=True, kw_only=True, tag="context"):
         yield elementwise("add", "Add the encoder's output", "add", n * d)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """The memory's token of the same number is added: M·d numbers are kept."""
+        """The encoder's token at the same position is added: M·d numbers are cached."""
         if self.shift is not None:
             raise ComponentError("shift", "--mode decode: a context is shifted along the lines of a grid, all at once")
-        kept = place.grid.total * place.dim
-        yield Operation(path="cache", title="The encoder's output", cache=Cached(kept))
-        yield from self.operations(alone(place))
+        cached = place.grid.total * place.dim
+        yield Operation(path="cache", title="The encoder's output", cache=Cached(cached))
+        yield from self.operations(single_token(place))

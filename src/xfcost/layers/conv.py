@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import msgspec
-
 from xfcost.formulas.component import ActKind, NormKind, Place, Width
-from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_of, left_out
+from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, disjoint_kernel_in_letters, kernel_of, unread_note
 from xfcost.formulas.layer import Embed, Takes
-from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, norm
 from xfcost.ledger.errors import ComponentError
@@ -25,11 +22,11 @@ if TYPE_CHECKING:
 class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
     """A convolution, then a norm and an activation if any: a stem, an overlapping patch embedding, a down-sampling.
 
-        conv   N'·k·(d/g)·d' MACs, N' positions that leave, k of the kernel, g groups
+        conv   N'·k·(d/g)·d' MACs, N' output positions, k of the kernel, g groups
         norm   N'·d' elements
         act    N'·d' elements
 
-    It stands first in `embed`, on the pixels, or behind other layers, on a grid of one, two or three axes.
+    It may be the first step of `embed`, on pixels, or follow other layers, on a grid of one, two or three axes.
     """
 
     takes: ClassVar[tuple[Takes, ...]] = ("image", "video", "embedded")
@@ -51,8 +48,8 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
     act: ActKind | Literal["none"] = "none"
     """Activation function after the norm."""
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return kernel_of(Grid(sides), self.size, self.stride, self.padding).input_sides(sides)
 
     def kernel(self, place: Place) -> Kernel:
         """The kernel on the place's grid."""
@@ -69,13 +66,10 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         return Grid(self.kernel(place).out(place.grid.sides)), width
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """Kernels that don't overlap are N patches of side P."""
-        component, spot = super().in_letters(place)
+        component, lettered = super().in_letters(place)
         if self.kernel(place).overlaps:
-            return component, spot
-        patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
-        sizes = msgspec.structs.replace(component, size=patches.sides, stride=patches.stride)
-        return sizes, msgspec.structs.replace(spot, grid=patches.grid)
+            return component, lettered
+        return disjoint_kernel_in_letters(component, lettered, place.grid, self.out(place)[0])
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)
@@ -96,4 +90,4 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
             yield elementwise("act", "Activation", self.act, grid.tokens * width)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from left_out(self.kernel(place), place.grid)
+        yield from unread_note(self.kernel(place), place.grid)

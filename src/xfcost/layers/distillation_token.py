@@ -23,7 +23,9 @@ class DistillationToken(Embed, frozen=True, kw_only=True, tag="distillation_toke
 
     def check(self, place: Place) -> None:
         if not place.grid.extra:
-            raise ComponentError("kind", "there is no class token to stand behind; put {kind: class_token} before it")
+            raise ComponentError(
+                "kind", "there is no class token; the distillation token follows it: add {kind: class_token} before"
+            )
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return place.grid._replace(extra=place.grid.extra + 1), place.dim

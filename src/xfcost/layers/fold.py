@@ -25,9 +25,7 @@ class Fold(Embed, frozen=True, kw_only=True, tag="fold"):
     def check(self, place: Place) -> None:
         sides = place.grid.sides
         if len(sides) > 1:
-            raise ComponentError(
-                "kind", f"the {place.grid.shape_text()} tokens here are on a grid already; leave it out"
-            )
+            raise ComponentError("kind", f"the {place.grid.shape_text()} tokens are a grid already; leave it out")
         if near_square(sides[0]) is None:
             raise ComponentError(
                 "kind",

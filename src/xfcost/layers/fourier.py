@@ -1,4 +1,4 @@
-"""Fixed Fourier features of where tokens stand: Perceiver's positions."""
+"""Fixed Fourier features of positions (Perceiver)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import Place
+from xfcost.formulas.component import Place, check_no_special_tokens
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
-from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -27,13 +26,10 @@ class Fourier(Embed, frozen=True, kw_only=True, tag="fourier"):
     """Number of frequencies along each axis."""
 
     def check(self, place: Place) -> None:
-        if place.grid.extra:
-            raise ComponentError(
-                "kind", f"'fourier' encodes places on a grid, and {place.grid.extra} extra token(s) have none here"
-            )
+        check_no_special_tokens(place.grid, "'fourier' encodes positions on a grid")
 
     def features(self, place: Place) -> int:
-        """Channels that are added."""
+        """Number of added channels."""
         return len(place.grid.sides) * (2 * self.bands + 1)
 
     def out(self, place: Place) -> tuple[Grid, Number]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from xfcost.formulas.component import ActKind
-from xfcost.formulas.gated import Gated
+from xfcost.formulas.gated_mlp import GatedMlp
 
 
-class Geglu(Gated, frozen=True, kw_only=True, tag="geglu"):
+class Geglu(GatedMlp, frozen=True, kw_only=True, tag="geglu"):
     """GEGLU, gated by GELU: (gelu(xW) ⊗ xV)W₂; T5 v1.1's, by GELU's tanh formula."""
 
     act: Literal["gelu", "gelu_tanh"] = "gelu"

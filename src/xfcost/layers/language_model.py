@@ -16,7 +16,7 @@ from xfcost.ledger.operation import Operation
 
 
 class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
-    """norm, perhaps a scale, then scores over the vocabulary at every token: N·d·V MACs.
+    """norm, optional scale, then logits over the vocabulary at every token: N·d·V MACs.
 
     Of a prompt only the last position's logits are computed (`generate` and `prefill`): d·V MACs. The norm and the
     scale are of all N tokens there too, as in transformers, which slices right before `lm_head`.
@@ -40,7 +40,7 @@ class LanguageModel(Head, frozen=True, kw_only=True, tag="language_model"):
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
             raise ComponentError(
-                "kind", "'language_model' scores a vocabulary, and the input here has none; use 'classifier'"
+                "kind", "'language_model' scores a vocabulary, and the input has none; use 'classifier'"
             )
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""A local relation layer among the embedding layers: LR-Net's stem."""
+"""A local relation layer as an embedding layer: LR-Net's stem."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from xfcost.formulas.component import ActKind, NormKind, Place, Side, Width
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.neighbours import WindowSide
+from xfcost.formulas.neighbourhood import WindowSide
 from xfcost.formulas.rows import elementwise, norm
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -19,7 +19,7 @@ from xfcost.mechanisms.local_relation import LocalRelation
 class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation"):
     """The mixer `local_relation`, then a norm and an activation if any: LR-Net's stem (Hu et al. 2019, §4).
 
-    It stands behind a layer that brings the width, and takes the mixer's keys.
+    It follows a layer with the stage's width, and has the mixer's fields.
     """
 
     size: Annotated[WindowSide, Letter("W")] = 7
@@ -35,10 +35,10 @@ class LocalRelationEmbed(Embed, frozen=True, kw_only=True, tag="local_relation")
 
     @property
     def layer(self) -> LocalRelation:
-        """The mixer."""
+        """The mixer that it runs."""
         return LocalRelation(size=self.size, share=self.share, stride=self.stride)
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(side * self.stride for side in sides)
 
     def check(self, place: Place) -> None:

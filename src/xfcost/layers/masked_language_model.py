@@ -1,4 +1,4 @@
-"""The exit of a model that fills in masked words, and tells whether two sentences follow each other."""
+"""A masked-language-model head, with next-sentence prediction (BERT)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from xfcost.ledger.operation import Operation
 
 
 class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_model"):
-    """norm(act(xW + b)), then scores over the vocabulary, with a bias, at every token (Devlin et al. 2019, §3.1).
+    """norm(act(xW + b)), then logits over the vocabulary, with a bias, at every token (Devlin et al. 2019, §3.1).
 
         transform      N·d² MACs, d² + d parameters
         act, norm      N·d elements
         linear         N·d·V MACs, V parameters where the table is the token embedding's, d·V more where it isn't
         next_sentence  a pooler of the first token, d² + d parameters, and 2 answers of it, 2·d + 2
 
-    The scores are those of all N tokens, as in transformers; the authors' code gathers the masked ones (15 %) first.
+    Logits of all N tokens, as in transformers; the authors' code gathers the masked ones (15 %) first.
     """
 
     act: ActKind = "gelu"
@@ -38,12 +38,12 @@ class MaskedLanguageModel(Head, frozen=True, kw_only=True, tag="masked_language_
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
             raise ComponentError(
-                "kind", "'masked_language_model' scores a vocabulary, and the input here has none; use 'classifier'"
+                "kind", "'masked_language_model' scores a vocabulary, and the input has none; use 'classifier'"
             )
 
     @property
     def scores(self) -> LanguageModel:
-        """What follows the transform: a norm, and scores over the vocabulary."""
+        """The norm and the logits after the transform."""
         return LanguageModel(norm=self.norm, share=self.share, bias=True)
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import ActKind, Place, Width, check_extra
-from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
+from xfcost.formulas.component import ActKind, Place, Width, check_class_token
+from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.layer import PerToken
-from xfcost.formulas.rows import elementwise, linear, move, of_input
+from xfcost.formulas.rows import elementwise, linear, move, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -48,14 +48,14 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     """Output width; d by default. The residual then projects x to it."""
 
     @property
-    def extra_alone(self) -> bool:
+    def special_tokens_only(self) -> bool:
         return self.tokens == "class_token"
 
     def check(self, place: Place) -> None:
         check_hidden(self.hidden, self.ratio, place.dim)
-        if self.extra_alone:
-            check_extra("tokens", place)
-        if self.extra_alone and self.width(place) != place.dim:
+        if self.special_tokens_only:
+            check_class_token("tokens", place)
+        if self.special_tokens_only and self.width(place) != place.dim:
             raise ComponentError("out_width", "the grid's tokens pass by and stay as wide as they are; leave it out")
 
     @property
@@ -74,7 +74,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
         return hidden_width(self.hidden, self.ratio, width)
 
     def _tokens(self, place: Place) -> Number:
-        return place.grid.extra if self.extra_alone else place.grid.total
+        return place.grid.extra if self.special_tokens_only else place.grid.total
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = self._tokens(place), place.dim, self.width(place)
@@ -88,7 +88,7 @@ class Mlp(PerToken, frozen=True, kw_only=True, tag="mlp"):
     def shortcut(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.total, place.dim, self.width(place)
         if width != d:
-            yield of_input(linear("residual_projection", "Projection of the residual stream", n, d, width))
+            yield on_raw_input(linear("residual_projection", "Projection of the residual stream", n, d, width))
 
     def notes(self, place: Place) -> Iterator[str]:
         n, hidden = self._tokens(place), self.inner(place.dim)

@@ -13,7 +13,7 @@ from xfcost.formulas.component import Place, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.layer import PerToken
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import choose, elementwise, linear, move, sort
+from xfcost.formulas.rows import elementwise, linear, maximum, move, sort
 from xfcost.layers.geglu import Geglu
 from xfcost.layers.mlp import Mlp
 from xfcost.layers.swiglu import Swiglu
@@ -69,12 +69,13 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         weigh, sum     N·A·d multiplications, and as many additions where A > 1
         shared         the network that every token uses, and N·d additions
 
-    All experts but A idle: compute grows with A and parameters with E. Whatever the router chooses, exactly N·A pairs
-    of token and expert are computed. With a `capacity` C each expert has ⌈C·A·N/E⌉ slots per sample; E times as many
+    Compute grows with A, parameters with E: exactly N·A pairs of token and expert are computed.
+
+    With a `capacity` C each expert has ⌈C·A·N/E⌉ slots per sample; E times as many
     are computed, filled or not, and tokens that find theirs full are dropped: the residual alone carries them. A
     sample's first choices come before its second ones, and earlier tokens before later (GShard, algorithm 1).
 
-    Where a token's copy stands among its expert's is whole-number arithmetic, which is no FLOP.
+    The positions of the copies are integer arithmetic, which counts no FLOPs.
     """
 
     experts: Annotated[Experts, Letter("E")] = 8
@@ -200,7 +201,7 @@ class Moe(PerToken, frozen=True, kw_only=True, tag="moe"):
         if self.groups is not None:
             yield self._group_choice(self.groups, n)
         yield (
-            choose("choose", "Choice of the expert", every)
+            maximum("choose", "Choice of the expert", every)
             if self.active == 1
             else sort("choose", "Choice of the experts (top A)", n, self.experts)
         )

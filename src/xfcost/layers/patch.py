@@ -38,7 +38,7 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
     bias: bool = True
     """Whether the projection has a bias."""
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(side * self.size for side in sides)
 
     def check(self, place: Place) -> None:
@@ -58,9 +58,9 @@ class Patch(Embed, frozen=True, kw_only=True, tag="patch"):
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
         """N patches of side P."""
-        component, spot = super().in_letters(place)
+        component, lettered_place = super().in_letters(place)
         patches = patches_in_letters(self.size, self.size, place.grid, self.out(place)[0])
-        return component, msgspec.structs.replace(spot, grid=patches.grid)
+        return component, msgspec.structs.replace(lettered_place, grid=patches.grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, d = self.out(place)

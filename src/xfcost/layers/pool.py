@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import msgspec
-
 from xfcost.formulas.component import Place
-from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, check_mean, kernel_of, left_out, pooling
+from xfcost.formulas.conv_kernel import (
+    Kernel,
+    Paddings,
+    Sides,
+    check_mean_pool,
+    disjoint_kernel_in_letters,
+    kernel_of,
+    pooling,
+    unread_note,
+)
 from xfcost.formulas.layer import Embed, Takes
-from xfcost.formulas.lettering import patches_in_letters
 from xfcost.formulas.letters import Letter
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -38,8 +44,8 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     padding: Paddings | None = None
     """Padding on both sides of every axis; by default half the window, and none where windows do not overlap."""
 
-    def entering(self, sides: tuple[int, ...]) -> tuple[int, ...]:
-        return kernel_of(Grid(sides), self.size, self.stride, self.padding).entering(sides)
+    def input_sides(self, sides: tuple[int, ...]) -> tuple[int, ...]:
+        return kernel_of(Grid(sides), self.size, self.stride, self.padding).input_sides(sides)
 
     def kernel(self, place: Place) -> Kernel:
         """The kernel on the place's grid."""
@@ -48,25 +54,22 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
     def check(self, place: Place) -> None:
         kernel = self.kernel(place)
         kernel.check(place.grid)
-        if any(2 * more > side for side, more in zip(kernel.sides, kernel.padding, strict=True)):
+        if any(2 * padding > side for side, padding in zip(kernel.sides, kernel.padding, strict=True)):
             raise ComponentError("padding", f"expected at most half the kernel {sides_text(kernel.sides)}")
         if self.form == "mean":
-            check_mean(kernel, place.grid)
+            check_mean_pool(kernel, place.grid)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
         return Grid(self.kernel(place).out(place.grid.sides)), place.dim
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """Kernels that don't overlap are N patches of side P."""
-        component, spot = super().in_letters(place)
+        component, lettered = super().in_letters(place)
         if self.kernel(place).overlaps:
-            return component, spot
-        patches = patches_in_letters(self.size, self.stride, place.grid, self.out(place)[0])
-        sizes = msgspec.structs.replace(component, size=patches.sides, stride=patches.stride)
-        return sizes, msgspec.structs.replace(spot, grid=patches.grid)
+            return component, lettered
+        return disjoint_kernel_in_letters(component, lettered, place.grid, self.out(place)[0])
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)
 
     def notes(self, place: Place) -> Iterator[str]:
-        yield from left_out(self.kernel(place), place.grid)
+        yield from unread_note(self.kernel(place), place.grid)

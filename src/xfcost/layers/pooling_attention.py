@@ -1,4 +1,4 @@
-"""Pooling by attention: a few learned vectors read all tokens and take their place."""
+"""Pooling by attention: a few learned vectors read all tokens and replace them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from xfcost.formulas.attention import reading
+from xfcost.formulas.attention import cross_attention
 from xfcost.formulas.component import Heads, Joining, Place, Residual, Width, check_heads, check_output
 from xfcost.formulas.layer import Enter
 from xfcost.formulas.letters import Letter
@@ -18,7 +18,7 @@ from xfcost.ledger.operation import Operation
 
 
 class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"):
-    """k learned vectors S read N tokens X by multi-head attention; k tokens of the stage's width leave.
+    """k learned vectors S read N tokens X by multi-head attention; the output is k tokens of the stage's width.
 
     Set Transformer's PMA (seeds; Lee et al. 2019, §3.2, equation 11), Perceiver's cross-attention (latents; Jaegle et
     al. 2021, §3.1) and Perceiver IO's output queries. N tokens of width d, k vectors of width d', h heads of d_k.
@@ -62,7 +62,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
         return Grid((self.count,)), place.out_dim
 
     def reads(self, grid: Grid, token: int) -> Sequence[int]:
-        """Of the tokens that come in, those that the outgoing `token` reads: all."""
+        """The input tokens that output `token` reads: all."""
         return range(grid.total)
 
     def pairs(self, grid: Grid) -> Number:
@@ -78,7 +78,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
                 yield msgspec.structs.replace(row, title="Layer norm (learned queries)", once=True)
             for row in norm(joining.norm, "tokens_norm", n, place.dim):
                 yield msgspec.structs.replace(row, title="Layer norm (tokens)")
-        yield from reading(
+        yield from cross_attention(
             queries=k,
             width=d,
             keys=n,
@@ -90,7 +90,7 @@ class PoolingAttention(Enter, frozen=True, kw_only=True, tag="pooling_attention"
             fused=place.fused,
             output=self.output_projection,
             learned=True,
-            of_input="neither" if normed else "memory",
+            raw_input="neither" if normed else "memory",
         )
         if joining == "none":
             return

@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from xfcost.formulas.axes import Axis, check_shift
-from xfcost.formulas.component import Place, alone
+from xfcost.formulas.component import Place, single_token
+from xfcost.formulas.grid_axes import Axis, check_shift
 from xfcost.formulas.layer import Embed
 from xfcost.formulas.rows import move
 from xfcost.ledger.accounts import Cached, WeightsRead
@@ -43,8 +43,8 @@ class Shift(Embed, frozen=True, kw_only=True, tag="shift"):
     def decoding(self, place: Place) -> Iterator[Operation]:
         """The token before was kept, d numbers: it is taken, and the new one put in its place."""
         if len(place.grid.sides) > 1:
-            raise ComponentError("axis", "--mode decode: tokens shift along the lines of a grid here; a text has one")
-        for row in self.operations(alone(place)):
+            raise ComponentError("axis", "--mode decode: tokens shift along the axes of a grid, all at once")
+        for row in self.operations(single_token(place)):
             read = row.params if place.grid.total == 1 else 0  # the learned start, where it is the first token's
             kept = {"cache": Cached(place.dim), "weights_read": WeightsRead(read)}
             yield msgspec.structs.replace(row, moved=2 * place.dim, **kept)

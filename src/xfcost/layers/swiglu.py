@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from xfcost.formulas.component import ActKind
-from xfcost.formulas.gated import Gated
+from xfcost.formulas.gated_mlp import GatedMlp
 
 
-class Swiglu(Gated, frozen=True, kw_only=True, tag="swiglu"):
+class Swiglu(GatedMlp, frozen=True, kw_only=True, tag="swiglu"):
     """SwiGLU, gated by SiLU: (silu(xW) ⊗ xV)W₂; LLaMA's and PaLM's."""
 
     @property

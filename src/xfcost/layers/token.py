@@ -18,7 +18,7 @@ from xfcost.ledger.operation import Operation
 class Token(Embed, frozen=True, kw_only=True, tag="token"):
     """Rows of a V×d table (Vaswani et al. 2017, §3.4). A look-up moves data: 0 FLOPs, V·d parameters.
 
-    With `share: name` the table is counted once, in a row of its own, whoever else uses it (tied embeddings).
+    With `share: name` the table is counted once, in a row of its own (tied embeddings).
     """
 
     takes: ClassVar[tuple[Takes, ...]] = ("tokens",)
@@ -34,7 +34,7 @@ class Token(Embed, frozen=True, kw_only=True, tag="token"):
     def check(self, place: Place) -> None:
         if place.vocabulary is None:
             raise ComponentError(
-                "kind", "'token' looks up token numbers, and the input here has none; use 'patch' or 'projection'"
+                "kind", "'token' looks up token numbers, and the input has none; use 'patch' or 'projection'"
             )
 
     def out(self, place: Place) -> tuple[Grid, Number]:

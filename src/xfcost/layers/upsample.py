@@ -19,8 +19,8 @@ from xfcost.ledger.operation import Operation
 class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
     """Tokens repeated `factor` times in place, cut to the length N of an earlier stage, whose output is added.
 
-    The Funnel Transformer's decoder begins so (Dai et al. 2020, §2.3): P tokens come in, N go out. A separate [CLS]
-    is not repeated, and zeros stand where the pooling left tokens out. P·factor·d and N·d elements are written, N·d
+    The first step of the Funnel Transformer's decoder (Dai et al. 2020, §2.3), from P to N tokens. A separate [CLS] is
+    not repeated, and zeros fill positions that the pooling dropped. P·factor·d and N·d elements are written, N·d
     are added.
     """
 
@@ -37,10 +37,10 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
 
     def check(self, place: Place) -> None:
         if place.memory is None:
-            raise ComponentError("skip", f"{self.skip} is no stage before this one")
+            raise ComponentError("skip", f"{self.skip} is not an earlier stage")
         if (len(place.grid.sides), place.grid.extra) != (1, 0):
             raise ComponentError(
-                "kind", f"'upsample' lengthens a sequence, and {place.grid.shape_text()} tokens stand here"
+                "kind", f"'upsample' needs a sequence without special tokens, got {place.grid.shape_text()} tokens"
             )
         if place.memory_dim != place.dim:
             raise ComponentError("skip", f"stage {self.skip} is {place.memory_dim} wide and this one {place.dim}")
@@ -55,8 +55,8 @@ class Upsample(Enter, frozen=True, kw_only=True, tag="upsample"):
         return place.memory or place.grid, place.dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        there, d = (place.memory or place.grid).total, place.dim
-        apart = 1 if self.separate_cls else 0
-        repeated = (place.grid.total - apart) * self.factor * d
-        yield move("repeat", f"Repeat tokens {self.factor} times", repeated + apart * there * d)
-        yield elementwise("add", f"Add stage {self.skip}", "add", there * d)
+        skip_tokens, d = (place.memory or place.grid).total, place.dim
+        separate = 1 if self.separate_cls else 0
+        repeated = (place.grid.total - separate) * self.factor * d
+        yield move("repeat", f"Repeat tokens {self.factor} times", repeated + separate * skip_tokens * d)
+        yield elementwise("add", f"Add stage {self.skip}", "add", skip_tokens * d)

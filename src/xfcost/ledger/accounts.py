@@ -1,6 +1,6 @@
-"""What one account says of an operation, beside what is counted: a small struct for each.
+"""Figures of an operation beside its counted costs: a small struct for each account (traced, cached, trained, …).
 
-Reports call these figures by one flat name (`traced_macs`, `kept_bytes`); `FIGURES` says where each stands.
+Reports use one flat name per figure (`traced_macs`, `kept_bytes`); `FIGURES` maps it to its struct and field.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import msgspec
 
 from xfcost.ledger.number import Number
 
-# What the trace and the dispatcher measure of a row. The dispatcher sees what ran, and not what a module holds.
+# Quantities of the trace and of the dispatcher, which sees operations and no parameters.
 MEASURED: Final = ("params", "macs", "flops", "comparisons", "moved", "cached")
 RUN: Final = ("macs", "flops", "comparisons", "moved")
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """The costs of an operation as the running model has them; None where the account does not measure it."""
+    """The costs of an operation in the running model; None where the account does not measure them."""
 
     params: int | None = None
     macs: int | None = None
@@ -28,23 +28,23 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cached(msgspec.Struct, frozen=True):
-    """What an operation keeps of the past for the tokens to come: keys and values, or a state."""
+    """The part of the KV cache, or of the recurrent state, that an operation writes."""
 
     elements: Number
-    """Of the whole batch."""
+    """Elements, of the whole batch."""
     per_token: Number = 0
-    """How many of them a further token of a sample adds; 0 where a state is rewritten, or a window is full."""
+    """Elements that each further token of a sample adds; 0 of a recurrent state or a full window."""
 
 
 class WeightsRead(msgspec.Struct, frozen=True):
-    """Weights that are read, where they are not all parameters of the row: rows looked up, experts, a shared table."""
+    """Weights that an operation reads, where these are not all its parameters: table rows, experts, shared tables."""
 
     elements: Number
     at_most: Number = None
-    """What a batch can ask for at most; where it isn't given, samples share none."""
+    """The most that a batch can read; None where samples share no weights."""
 
     def batched(self, batch: int) -> WeightsRead:
-        """The same for `batch` samples."""
+        """The weights that `batch` samples read."""
         read = self.elements * batch
         return WeightsRead(read if self.at_most is None else min(read, self.at_most), self.at_most)
 
@@ -53,28 +53,28 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that an attention core reads from and writes to main memory."""
 
     plain: int
-    """Every matrix kept."""
+    """With every matrix in main memory."""
     tiled: int
     """Tiled for the on-chip memory (FlashAttention)."""
 
 
 class TrainingFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a training step says of an operation, beside the MACs of its backward pass."""
+    """Figures of an operation in a training step, beside the MACs of its backward pass."""
 
     saved_macs: int = 0
-    """Of the backward pass, what the first of several blocks saves: it needs no gradient of the model's input."""
+    """Backward MACs that the first of several blocks saves: the model's input needs no gradient."""
     traced_backward_macs: int | None = None
     kept_bytes: int | None = None
-    """Activations that autograd saves for it, in all blocks together; what an earlier row saves already isn't here."""
+    """Saved activations of all its blocks; those that an earlier row saved already are not counted again."""
 
 
 TRACED: Final = tuple(f"traced_{quantity}" for quantity in MEASURED)
 DISPATCHED: Final = tuple(f"dispatched_{quantity}" for quantity in RUN)
 TRAFFIC: Final = ("plain_traffic_bytes", "tiled_traffic_bytes")
-# Of a training step.
+# Figures of a training step.
 LEARNING: Final = ("backward_macs", "traced_backward_macs", "kept_bytes")
 
-# The flat name of a figure -> the account that has it, the figure's name there, and what it is without that account.
+# Flat name of a figure -> (field of the row, field of its struct, value without the struct).
 FIGURES: Final[dict[str, tuple[str, str, int | None]]] = {
     **{f"traced_{quantity}": ("traced", quantity, None) for quantity in MEASURED},
     **{f"dispatched_{quantity}": ("dispatched", quantity, None) for quantity in RUN},

@@ -1,13 +1,13 @@
-"""Every error that a user can cause, as one short tree.
+"""All errors that a user can cause.
 
 XfcostError            exit code 2, one message, no traceback
-├── SpecError          the YAML says something that can't be: file:line, path, what was expected, how to mend
-├── UsageError         an option or argument of the command line (or of the Python API) can't be
+├── SpecError          an invalid spec: file:line, path, what was expected, how to fix it
+├── UsageError         an invalid option or argument of the command line or of the Python API
 ├── OutputError        a file can't be written
-└── DeviceError        a device is absent, or the model can't fit on it
+└── DeviceError        a device is absent, or the model doesn't fit on it
 
-`ComponentError` is not for users: a component raises it with its field's name, and the loader, which knows the file and
-the line, turns it into a SpecError.
+`ComponentError` is internal: a component raises it with its field's name, and the loader adds file and line in a
+SpecError.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-# Names that a message lists before it says "…".
+# A message lists this many names, then "…".
 MOST_NAMES: Final = 16
-# Errors of one spec that are told before it says how many more there are.
+# A message lists this many errors of a spec, then the number of the others.
 MOST_ERRORS: Final = 20
 
 
@@ -28,60 +28,64 @@ class XfcostError(Exception):
 
 
 class SpecError(XfcostError):
-    """A spec that can't be read or can't be built.
+    """A spec that can't be read or built.
 
     Args:
-        message: what is wrong, and where.
-        at: the file and the line of it, where it has one.
-        path: where it stands in the spec.
-        parts: the errors that it tells together.
+        message: what is wrong, with file and line.
+        location: file and line, if it has one.
+        path: the path in the spec.
+        parts: the errors that this one combines.
     """
 
     def __init__(
         self,
         message: str,
-        at: tuple[str, int] | None = None,
+        location: tuple[str, int] | None = None,
         path: tuple[str | int, ...] = (),
         parts: tuple[SpecError, ...] = (),
     ) -> None:
         super().__init__(message)
-        self.at = at
+        self.location = location
         self.path = path
         self.parts = parts or (self,)
 
 
-def together(errors: Iterable[SpecError]) -> SpecError:
-    """All that is wrong with a spec as one error, each thing once, in the order of the files."""
-    said = {str(one): one for error in errors for one in error.parts}
-    if len(said) == 1:
-        return next(iter(said.values()))
-    files = list(dict.fromkeys(error.at[0] for error in said.values() if error.at))
-    lines = sorted(said.values(), key=lambda error: (files.index(error.at[0]), error.at[1]) if error.at else (-1, 0))
-    return SpecError(all_wrong([str(line) for line in lines]), lines[0].at, parts=tuple(lines))
+def combined(errors: Iterable[SpecError]) -> SpecError:
+    """Several errors of a spec as one, without duplicates, by file and line."""
+    parts = {str(part): part for error in errors for part in error.parts}
+    if len(parts) == 1:
+        return next(iter(parts.values()))
+    files = list(dict.fromkeys(part.location[0] for part in parts.values() if part.location))
+
+    def order(error: SpecError) -> tuple[int, int]:
+        return (files.index(error.location[0]), error.location[1]) if error.location else (-1, 0)
+
+    ordered = sorted(parts.values(), key=order)
+    return SpecError(combined_message([str(part) for part in ordered]), ordered[0].location, parts=tuple(ordered))
 
 
-def all_wrong(said: Sequence[str]) -> str:
-    """Several messages as one, a line for each; one alone as it is."""
-    if len(said) == 1:
-        return said[0]
-    more = [f"… and {len(said) - MOST_ERRORS:,} more"] if len(said) > MOST_ERRORS else []
-    return "\n  ".join([f"{len(said):,} things are wrong:", *said[:MOST_ERRORS], *more])
+def combined_message(messages: Sequence[str]) -> str:
+    """Several messages as one, a line for each; a single message is unchanged."""
+    if len(messages) == 1:
+        return messages[0]
+    more = [f"… and {len(messages) - MOST_ERRORS:,} more"] if len(messages) > MOST_ERRORS else []
+    return "\n  ".join([f"{len(messages):,} errors:", *messages[:MOST_ERRORS], *more])
 
 
 class UsageError(XfcostError):
-    """An argument that can't be honoured."""
+    """An invalid option or argument."""
 
 
 class OutputError(XfcostError):
-    """A file that can't be written; nothing of it is left behind."""
+    """A file that can't be written; no part of it remains."""
 
 
 class DeviceError(XfcostError):
-    """A device that isn't there, or a model that doesn't fit on it."""
+    """A device that is absent, or a model that doesn't fit on it."""
 
 
 class ComponentError(Exception):
-    """What a component finds wrong with one of its fields at a given place in an architecture."""
+    """An invalid field of a component at a place in an architecture."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -90,13 +94,13 @@ class ComponentError(Exception):
 
 
 def printable(text: str, most: int = 60) -> str:
-    """`text` as a message can show it: on one line, not endless, without control characters."""
+    """`text` for a message: on one line, shortened, without control characters."""
     plain = text if text.isprintable() else repr(text)
     return plain if len(plain) <= most else plain[: most - 1] + "…"
 
 
 def shown(given: object, most: int = 60) -> str:
-    """What was given to an option, as a message about it can show it: on one line and not endless."""
+    """An option's value for a message: on one line, shortened."""
     try:
         return printable(str(given), most)
     except ValueError:  # Python writes no number of more than 4,300 digits
@@ -104,7 +108,7 @@ def shown(given: object, most: int = 60) -> str:
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """Known names that `name` may have been meant to be, the nearest first."""
+    """Known names similar to `name`, the nearest first."""
     lower = {word.lower(): word for word in sorted(known, reverse=True)}
     import difflib  # bad input alone needs it
 
@@ -112,7 +116,7 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'window'?` where a known name is near, else the names that there are."""
+    """`did you mean 'window'?` if a known name is similar, else the known names."""
     names = sorted(known)
     if near := near_names(name, names):
         return "did you mean " + " or ".join(repr(word) for word in near) + "?"
@@ -120,7 +124,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def divisors_text(number: int, most: int = 8) -> str:
-    """The divisors of `number`, for messages that say what a field could be: `1, 2, 3, 4, 6, …`."""
-    found = [n for n in range(1, min(number, 4096) + 1) if number % n == 0]
-    shown = ", ".join(str(n) for n in found[:most])
-    return shown + (", …" if len(found) > most else "")
+    """The divisors of `number`, for messages: `1, 2, 3, 4, 6, …`."""
+    divisors = [n for n in range(1, min(number, 4096) + 1) if number % n == 0]
+    return ", ".join(str(n) for n in divisors[:most]) + (", …" if len(divisors) > most else "")

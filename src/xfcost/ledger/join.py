@@ -1,4 +1,4 @@
-"""Other accounts laid beside the counted one: the trace, the dispatcher, the clock, a larger size's costs."""
+"""Join the counted ledger with the trace, the dispatcher, the backward pass and the measured seconds."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def join(
     account: str = "traced",
     quantities: Sequence[str] = MEASURED,
 ) -> Ledger:
-    """`counted` with another account's figures beside its own (`traced_macs`, …), and what the two disagree on.
+    """`counted` with another account's figures (`traced_macs`, …), and the differences between the two.
 
-    The accounts are joined on the path. A row that only one of them knows is a difference, and so is another `times`.
-    Differences with an account that was joined before stay.
+    The accounts are joined on the path. A row that only one of them has is a difference, and so is another `times`.
+    Differences with accounts that were joined before are kept.
     """
-    theirs = {row.path: row for row in other}
+    other_rows = {row.path: row for row in other}
     differences: list[dict[str, Any]] = []
 
-    def compare(path: str, quantity: str, ours: int | None, found: int | None) -> None:
-        if ours != found:
-            differences.append({"path": path, "quantity": quantity, "counted": ours, account: found})
+    def compare(path: str, quantity: str, counted_value: int | None, other_value: int | None) -> None:
+        if counted_value != other_value:
+            differences.append({"path": path, "quantity": quantity, "counted": counted_value, account: other_value})
 
     rows = []
     for row in counted.rows:
-        match = theirs.pop(row.path, None)
+        match = other_rows.pop(row.path, None)
         if match is None:
             compare(row.path, "operation", 1, None)
             rows.append(row)
@@ -45,7 +45,7 @@ def join(
             compare(row.path, quantity, getattr(row, quantity), getattr(match, quantity))
         figures = Measured(**{quantity: getattr(match, quantity) for quantity in quantities})
         rows.append(msgspec.structs.replace(row, **{account: figures}))
-    for path in theirs:
+    for path in other_rows:
         compare(path, "operation", None, 1)
     agreement = _agreement(counted.agreement, differences, uncounted, account)
     return msgspec.structs.replace(counted, rows=tuple(rows), agreement=agreement)
@@ -54,37 +54,41 @@ def join(
 def _agreement(
     before: Agreement | None, differences: Sequence[dict[str, Any]], uncounted: Iterable[str], *accounts: str
 ) -> Agreement:
-    """What was found before, and what was found now."""
+    """The earlier agreement with the new differences and uncounted work."""
     before = before or Agreement(exact=True)
-    both = (*before.differences, *differences)
-    loose = (*before.uncounted, *uncounted)
-    names = (*before.accounts, *accounts)
-    return Agreement(exact=not both and not loose, accounts=names, differences=both, uncounted=loose)
+    all_differences = (*before.differences, *differences)
+    all_uncounted = (*before.uncounted, *uncounted)
+    return Agreement(
+        exact=not all_differences and not all_uncounted,
+        accounts=(*before.accounts, *accounts),
+        differences=all_differences,
+        uncounted=all_uncounted,
+    )
 
 
 def with_backward(
     ledger: Ledger, blocks: dict[str, list[int]], kept: dict[str, int], uncounted: Iterable[str] = ()
 ) -> Ledger:
-    """`ledger` with a walked backward pass beside its own: for every row its MACs in each of its blocks, bytes kept.
+    """`ledger` with the traced backward pass: for every row its MACs in each block, and its saved activations in bytes.
 
-    Every block is compared: the first may have less to do, by what the row says that it saves.
+    Every block is compared; the first one may save MACs, as the row states.
     """
-    rows, found = [], []
+    rows, differences = [], []
     for row in ledger.rows:
         macs = blocks.get(row.path, [])
         later = max(macs[1:] or macs, default=0)
-        saved, one = row.figure("backward_saved"), row.backward_macs or 0
+        saved, block_macs = row.figure("backward_saved"), row.backward_macs or 0
         figures = TrainingFigures(saved_macs=saved, traced_backward_macs=later, kept_bytes=kept.get(row.path, 0))
         rows.append(msgspec.structs.replace(row, training=figures))
-        if macs != [one - saved, *(one,) * (row.times - 1)]:
-            ours = row.times_over("backward_macs")
-            found.append({"path": row.path, "quantity": "backward_macs", "counted": ours, "traced": sum(macs)})
-    agreement = _agreement(ledger.agreement, found, uncounted)
+        if macs != [block_macs - saved, *(block_macs,) * (row.times - 1)]:
+            counted = row.times_over("backward_macs")
+            differences.append({"path": row.path, "quantity": "backward_macs", "counted": counted, "traced": sum(macs)})
+    agreement = _agreement(ledger.agreement, differences, uncounted)
     return msgspec.structs.replace(ledger, rows=tuple(rows), agreement=agreement)
 
 
 def with_seconds(ledger: Ledger, seconds_by_path: dict[str, float], timing: Timing) -> Ledger:
-    """`ledger` with measured seconds (per block) beside its rows."""
+    """`ledger` with the measured seconds of its rows, per block."""
     rows = [msgspec.structs.replace(row, seconds=seconds_by_path.get(row.path)) for row in ledger.rows]
     return msgspec.structs.replace(ledger, rows=tuple(rows), timing=timing)
 

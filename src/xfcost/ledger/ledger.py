@@ -1,4 +1,4 @@
-"""The one table: rows and their metadata. Every account produces one, every report reads one.
+"""The ledger: rows and metadata. Every account produces one, every report reads one.
 
 Counts are Python ints from end to end, seconds and bytes are SI; rounding happens in `units`, at the edge.
 """
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from xfcost.ledger import display
+from xfcost.ledger import notebook
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
-from xfcost.ledger.matrices import Held, attention_memory
+from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
 from xfcost.ledger.operation import COUNTED, MIXINGS, Operation
@@ -30,26 +30,26 @@ class Scores(NamedTuple):
     computed: int
     kept: int
     causal: bool
-    """Is a causal mask all that leaves some out?"""
+    """Is a causal mask the only reason why fewer are kept?"""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows and metadata. Accounts make ledgers; `join` lays one account beside another; reports read."""
+    """Rows and metadata. Accounts produce ledgers, `join` joins two accounts, reports read them."""
 
     metadata: Metadata
     rows: tuple[Operation, ...]
     agreement: Agreement | None = None
     timing: Timing | None = None
     cache: Cache | None = None
-    """What is kept of the past, where the mode is of a model that works token by token."""
+    """The KV cache or recurrent state, in the modes `prefill`, `decode` and `generate`."""
     step: Step | None = None
-    """Of `--mode decode`."""
+    """The decode step, in the mode `decode`."""
     generation: Generation | None = None
-    """Of `--mode generate`."""
+    """The generation, in the mode `generate`."""
     training: Training | None = None
-    """What a step of training costs, where that was asked."""
+    """The training step and run, in the mode `train`."""
     probe: Probe | None = None
-    """What the running model was seen to read, where that was asked."""
+    """What the running model reads, with `--probe`."""
 
     def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
         """The sum of `quantity` over all blocks; None where no row has it."""
@@ -60,11 +60,16 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return sum(present) if present else None
 
     def by(self, key: Literal["mixing", "stage", "block", "operation"]) -> dict[str, tuple[Operation, ...]]:
-        """Rows grouped by `key`, groups in order of first appearance (all three kinds, always, for `mixing`)."""
+        """Rows grouped by `key`, groups in order of first appearance (by `mixing` always all three kinds)."""
         groups: dict[str, list[Operation]] = {kind: [] for kind in MIXINGS} if key == "mixing" else {}
         for row in self.rows:
             groups.setdefault(getattr(row, key), []).append(row)
         return {name: tuple(rows) for name, rows in groups.items()}
+
+    def with_note(self, note: str) -> Ledger:
+        """This ledger with `note` before its other notes."""
+        metadata = msgspec.structs.replace(self.metadata, notes=(note, *self.metadata.notes))
+        return msgspec.structs.replace(self, metadata=metadata)
 
     def part(self, rows: Iterable[Operation]) -> Ledger:
         """This ledger with only `rows`."""
@@ -76,24 +81,24 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return BYTES_PER_ELEMENT[self.metadata.dtype]
 
     def attention_memory(self) -> dict[str, int]:
-        """Bytes of attention matrices, as they are held (`matrices.AttentionMemory`).
+        """Bytes of attention matrices (`matrices.AttentionMemory`).
 
-        `per_head`, the largest matrix of a head; `per_layer`, what training keeps of a layer, the largest;
-        `all_layers`, what it keeps of all; `peak`, what is alive at once in inference.
+        `per_head`: the largest matrix of a head; `per_layer`: those saved for training in the largest layer;
+        `all_layers`: those saved for training in all layers; `peak`: those alive at once in inference.
         """
         return attention_memory(self._matrices(), self.bytes_per_element)._asdict()
 
-    def _matrices(self) -> Iterator[Held]:
+    def _matrices(self) -> Iterator[RowMatrix]:
         for row in self.rows:
             if row.matrix is not None:
                 samples = 1 if row.once else self.metadata.batch
-                yield Held(row.matrix, row.component, row.times, (row.heads or 1) * samples)
+                yield RowMatrix(row.matrix, row.component, row.times, (row.heads or 1) * samples)
 
     def attention_kept_bytes(self) -> int:
-        """Bytes of attention matrices that training keeps: all layers', but of those worked out again one at a time."""
-        again = self.part(row for row in self.rows if row.recomputed)
-        kept = self.part(row for row in self.rows if not row.recomputed)
-        return kept.attention_memory()["all_layers"] + again.attention_memory()["per_layer"]
+        """Bytes of attention matrices saved for training: those of all layers, and of recomputed layers the largest."""
+        recomputed = self.part(row for row in self.rows if row.recomputed)
+        saved = self.part(row for row in self.rows if not row.recomputed)
+        return saved.attention_memory()["all_layers"] + recomputed.attention_memory()["per_layer"]
 
     def scores(self) -> Scores:
         """Attention scores, of the rows that start an attention core and have a pattern."""
@@ -111,11 +116,11 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cached_bytes(self) -> int:
-        """Bytes that are kept of the past."""
+        """Bytes of the KV cache and recurrent state."""
         return (self.total("cached") or 0) * self.bytes_per_element
 
     def weights_read(self) -> int:
-        """Weights that this pass reads: each once for the whole batch, of tables and experts those that are asked."""
+        """Weights that this pass reads: each once for the whole batch, of tables and experts those that are used."""
         return sum(row.times * (row.weights_read.elements if row.weights_read else row.params) for row in self.rows)
 
     def totals(self) -> dict[str, int | None]:
@@ -128,14 +133,14 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return counted | of_params | bytes_ | {name: self.total(name) for name in (*TRACED, *DISPATCHED)} | learning
 
     def by_stage(self) -> list[dict[str, Any]]:
-        """What leaves every stage (tokens, grid, width, blocks), and what it costs: parameters, MACs."""
+        """Every stage: tokens, grid and width that leave it, its blocks, parameters and MACs."""
         groups = self.by("stage")
         parts = [(stage, self.part(groups.get(stage["stage"], ()))) for stage in self.metadata.stages]
         return [stage | {name: part.total(name) for name in ("params", "macs")} for stage, part in parts]
 
     @property
     def bound_params(self) -> int:
-        """Parameters that are bound to the input's size."""
+        """Parameters whose shapes depend on the input size."""
         return self.part(row for row in self.rows if row.bound).total("params") or 0
 
     def published_beside_ours(self) -> list[dict[str, Any]]:
@@ -169,4 +174,4 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     def _repr_html_(self) -> str | None:
         """The table that a notebook shows."""
-        return display.html(self)
+        return notebook.html(self)

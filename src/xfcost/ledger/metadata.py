@@ -1,4 +1,4 @@
-"""What is true of a whole ledger, whatever its rows: circumstances, how two accounts agree, how long it took."""
+"""Metadata of a whole ledger: spec and run options, agreement of the accounts, timing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of the whole ledger."""
+    """The spec, the run options and the input of a ledger."""
 
     name: str
     tokens: str
@@ -22,62 +22,62 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     logits: str | None = None
     """The positions whose logits are computed, `last` or `all`; None where no head predicts the next token."""
     memory_level: int | None = None
-    """Bytes of on-chip memory that attention is tiled for, where that was asked."""
+    """Bytes of on-chip memory that attention is tiled for, with `--memory-level`."""
     source: str = ""
     """The preset's name or the file."""
     preset: bool = False
     """Is the source a preset?"""
     paper: str | None = None
     notes: tuple[str, ...] = ()
-    """What a reader must be told: padding, clipped windows, tables bound to the resolution."""
+    """What a reader must know: padding, clipped windows, tables of one resolution."""
     padded: bool = False
     """Are tokens padded to whole windows, blocks or chunks, so that costs grow in steps?"""
     published: tuple[dict[str, Any], ...] = ()
     image: tuple[int, ...] | None = None
-    """Height and width of the image that comes in (a video's frames before them); None where none does."""
+    """Height and width of the input image (a video's frames before them); None of other inputs."""
     streams: tuple[dict[str, Any], ...] = ()
     """{name, tokens, extra_tokens, grid} of every stream's first stage."""
     stages: tuple[dict[str, Any], ...] = ()
-    """{stage, tokens, extra_tokens, grid, width, blocks} of every stage, as they leave it."""
+    """{stage, tokens, extra_tokens, grid, width, blocks} of every stage; tokens and width are those that leave it."""
     mixers: int = 0
-    """Sub-layers that mix tokens, repeated ones too."""
+    """Number of sub-layers that mix tokens, repeated ones included."""
     sequential_steps: int = 0
-    """Steps of all mixers that can only run one after the other: one for each, N for a recurrence over N tokens."""
+    """Sequential steps of all mixers: one each, N of a recurrence over N tokens."""
     parallel_width: float | None = None
-    """Tokens that a mixer works out at once, on average over the steps; None where nothing mixes."""
+    """Tokens that a mixer processes in parallel, averaged over the steps; None where nothing mixes."""
     settings: tuple[str, ...] = ()
-    """What `--set` changed, `key=value` each."""
+    """The `--set` options, `key=value` each."""
     published_left_out: int = 0
-    """Figures in print that are of one forward of the spec at its own size, a batch of 1, no settings; not of this."""
+    """Number of published figures left out: they are of the unchanged spec at its own size with a batch of 1."""
     versions: dict[str, str] = {}
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """What joining other accounts with the counted one found: `exact` only where every row agrees on every quantity."""
+    """The result of joining other accounts with the counted one; `exact` if every row agrees on every quantity."""
 
     exact: bool
     accounts: tuple[str, ...] = ()
-    """Those that were joined: traced, dispatched."""
+    """The joined accounts: traced, dispatched."""
     differences: tuple[dict[str, Any], ...] = ()
     """{path, quantity, counted, and the account that differs: traced or dispatched}"""
     uncounted: tuple[str, ...] = ()
-    """Work that no named operation owns, or that no handle knows."""
+    """Work outside the named operations, or of operators without a handle."""
 
 
 class ProcessMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that a process grows by on the CPU while it builds a model and runs it, before it ran."""
+    """The predicted growth of a process in bytes, on the CPU, while it builds and runs a model."""
 
     predicted: int
     low: int
-    """Tensors alive and workspace: a heap that gives back every byte."""
+    """Live tensors and workspace, if the heap returns every byte."""
     high: int
-    """A heap as scattered as in the worst run, and code that the run is the first to touch: what must be free."""
+    """The free memory that is needed: a heap as fragmented as in the worst run, and code loaded on first use."""
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """The real model on a real device: median seconds of a forward, their spread (interquartile range).
+    """The real model on a real device: median seconds of a forward, and their spread (interquartile range).
 
-    `runs` is over how many measurements; a forward of microseconds is repeated within each.
+    `runs` is the number of measurements; a forward of microseconds is repeated within each.
     """
 
     device: str
@@ -89,6 +89,6 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: int | None = None
     """Peak of live tensor bytes during a forward, parameters included."""
     predicted_peak_bytes: int | None = None
-    """The same, walked on the `meta` device before anything ran."""
+    """The same, predicted on the `meta` device before the run."""
     process_memory: ProcessMemory | None = None
-    """What the process was predicted to take, on the CPU; None on other devices."""
+    """The predicted memory of the process, on the CPU; None on other devices."""

@@ -1,4 +1,4 @@
-"""What a mode of running says beside its rows: what a token more keeps and reads, what generating a text adds up to."""
+"""Results of a run mode beside its rows: KV cache, decode step, generation."""
 
 from __future__ import annotations
 
@@ -6,67 +6,66 @@ import msgspec
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of the past so that one token more can be worked out by itself, in bytes."""
+    """The KV cache and recurrent states, in bytes."""
 
     bytes: int
-    """Of the whole batch, with N tokens in it."""
+    """For the whole batch with N tokens."""
     bytes_per_token: int
-    """What every further token of a sample adds; 0 where all of it is a state of constant size, or full windows."""
+    """Bytes that each further token of a sample adds; 0 for states of constant size and full windows."""
     state_bytes: int
-    """The part of `bytes` that no further token adds to: states, full windows, and what was read of an encoder."""
+    """The part of `bytes` that does not grow: states, full windows, and an encoder's keys and values."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One token more for every sample of the batch: what it has to read, and how much work it does with it."""
+    """A decode step, one token for every sample of the batch: bytes read and work."""
 
     weight_bytes: int
-    """Weights: each once for the whole batch, of a table the rows that are looked up."""
+    """Weights, once for the whole batch; of a look-up table, the rows read."""
     cache_bytes: int
-    """All that is cached."""
+    """The whole cache."""
     flops: int
     at_most: bool = False
-    """Is `weight_bytes` a bound, samples of the batch being free to ask for the same experts?"""
+    """Is `weight_bytes` an upper bound? Samples of the batch may use the same experts."""
 
     @property
     def bytes_read(self) -> int:
-        """Weights and cache. Activations of one token are small, and stay on chip."""
+        """Weights and cache; the small activations of one token stay on chip."""
         return self.weight_bytes + self.cache_bytes
 
     @property
     def intensity(self) -> float | None:
-        """FLOPs per byte read; below a device's FLOP/s over its bytes/s, memory decides how fast it decodes."""
+        """Arithmetic intensity, FLOPs per byte read; memory-bound below the ridge point of a device."""
         return self.flops / self.bytes_read if self.bytes_read else None
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """Work that is done in one go or in many."""
+    """Work of one or several passes."""
 
     macs: int
     flops: int
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
-    """m new tokens after a prompt of N: the prefill gives the first, every other needs a step."""
+    """m new tokens after a prompt of N: the prefill gives the first, decode steps the others."""
 
     prompt: int
     new_tokens: int
     prefill: Work
     decode: Work | None
-    """All m - 1 steps with a cache, t = N + 1, …, N + m - 1 tokens in it; None where a mixer has no such form."""
+    """All m - 1 decode steps, with N + 1, …, N + m - 1 tokens; None if a mixer has no decode step."""
     without_cache: Work
-    """m passes over all tokens so far, N, …, N + m - 1; an encoder runs once."""
+    """m forward passes over N, …, N + m - 1 tokens; an encoder runs once."""
     prefill_seconds: float | None = None
     decode_seconds: float | None = None
-    """Of all steps on the device, one after the other."""
+    """All steps on the device."""
     traced_at: tuple[int, ...] = ()
-    """At how many tokens a step was traced, beside the prefill."""
+    """The numbers of tokens at which a step was traced, beside the prefill."""
     refused: str | None = None
-    """Why there are no steps."""
+    """The reason why there are no decode steps."""
 
     @property
     def with_cache(self) -> Work | None:
-        """Prefill and steps."""
+        """Prefill and decode steps."""
         if self.decode is None:
             return None
-        both = self.prefill, self.decode
-        return Work(macs=sum(work.macs for work in both), flops=sum(work.flops for work in both))
+        return Work(macs=self.prefill.macs + self.decode.macs, flops=self.prefill.flops + self.decode.flops)

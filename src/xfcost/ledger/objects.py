@@ -29,7 +29,7 @@ _FIELDS: Final = (
 
 
 def records(ledger: Ledger) -> list[dict[str, Any]]:
-    """One plain dict per row, in the order of the CSV's columns; with what a probe found, where there was one."""
+    """One plain dict per row, in the order of the CSV's columns; with a probe, its results too."""
     rows = _operations(ledger)
     if ledger.probe is not None:
         probed = {row.path: row for row in ledger.probe.rows}
@@ -49,7 +49,7 @@ def _probed_columns(row: ProbedRow) -> dict[str, Any]:
 
 
 def probe_object(ledger: Ledger) -> dict[str, Any]:
-    """The key `probe`, where there was one."""
+    """The key `probe`, with `--probe`."""
     if ledger.probe is None:
         return {}
     rows = [msgspec.to_builtins(row) | {"agrees": row.agrees} for row in ledger.probe.rows]
@@ -57,7 +57,7 @@ def probe_object(ledger: Ledger) -> dict[str, Any]:
 
 
 def grouped(ledger: Ledger, by: View) -> list[dict[str, Any]]:
-    """One plain dict per group: its totals over all blocks. By mixing, all three kinds."""
+    """One plain dict per group, with its totals over all blocks; by mixing always all three kinds."""
     result = []
     quantities = (*COUNTED, "active_params", *TRACED, *DISPATCHED, *(LEARNING if ledger.training else ()))
     for name, rows in ledger.by(by).items():
@@ -105,14 +105,14 @@ def ledger_object(ledger: Ledger) -> dict[str, Any]:
 
 
 def mode_objects(ledger: Ledger) -> dict[str, Any]:
-    """What the mode says: the cache, a step, a generated text; null where it says nothing of it."""
+    """The keys `cache`, `step` and `generation`; null in other modes."""
     step, generation = ledger.step, ledger.generation
-    both = {"bytes_read": step.bytes_read, "intensity": step.intensity} if step else {}
-    whole = {"with_cache": msgspec.to_builtins(generation.with_cache)} if generation else {}
+    derived = {"bytes_read": step.bytes_read, "intensity": step.intensity} if step else {}
+    with_cache = {"with_cache": msgspec.to_builtins(generation.with_cache)} if generation else {}
     return {
         "cache": msgspec.to_builtins(ledger.cache),
-        "step": msgspec.to_builtins(step) | both if step else None,
-        "generation": msgspec.to_builtins(generation) | whole if generation else None,
+        "step": msgspec.to_builtins(step) | derived if step else None,
+        "generation": msgspec.to_builtins(generation) | with_cache if generation else None,
     }
 
 
@@ -122,19 +122,19 @@ def ledger_json(ledger: Ledger) -> str:
 
 
 def training_object(ledger: Ledger) -> dict[str, Any] | None:
-    """What `--format json` says of training; None in every other mode."""
+    """The key `training`; None in other modes."""
     if ledger.training is None:
         return None
     step, run = ledger.training.step, ledger.training.run
-    told = msgspec.to_builtins(step) | {"fixed_bytes": step.fixed_bytes, "total_bytes": step.total_bytes}
+    step_object = msgspec.to_builtins(step) | {"fixed_bytes": step.fixed_bytes, "total_bytes": step.total_bytes}
     if run is None:
-        return {"step": told, "run": None}
+        return {"step": step_object, "run": None}
     days = {"seconds": run.seconds, "days": run.days, "device_days": run.device_days}
-    return {"step": told, "run": msgspec.to_builtins(run) | days}
+    return {"step": step_object, "run": msgspec.to_builtins(run) | days}
 
 
 def json_text(value: Any) -> str:
-    """The JSON that every command prints: indented, in Unicode, one line end at its end."""
+    """JSON as every command prints it: indented, in Unicode, with a final newline."""
     import json
 
     return json_visible(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"

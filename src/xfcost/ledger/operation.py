@@ -1,4 +1,4 @@
-"""The one row type: an operation of one block, where it stands, what it is, what it costs.
+"""The row of a ledger: an operation of one block, its place, its kind and its costs.
 
 Counts are Python ints from end to end, seconds and bytes are SI; rounding happens in `units`, at the edge.
 """
@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from xfcost.ledger.accounts import FIGURES, Cached, Measured, Traffic, TrainingFigures, WeightsRead
-from xfcost.ledger.core import Core
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.matrices import Matrix
 
 Mixing = Literal["per-token", "local", "global"]
@@ -23,133 +23,133 @@ COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons",
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation of one block: where it stands, what it is, what it costs.
+    """One operation of one block: its place, its kind and its costs.
 
-    Figures are for one block and the whole batch; `times` says how often that block stands. None is missing, not zero.
+    Figures are for one block and the whole batch; `times` is the number of blocks. None is missing, not zero.
     """
 
     path: str
-    """Where it stands: the YAML path of its component, then its own name (`stages.0.block.0.scores`)."""
+    """The YAML path of its component, then its own name (`stages.0.block.0.scores`)."""
     title: str
-    """What it is, in the field's words (`Attention scores QKᵀ`)."""
+    """Its name in reports (`Attention scores QKᵀ`)."""
     symbol: str | None = None
-    """Its short form in a diagram (`QKᵀ`); empty where another row's says it, and its title where it is None."""
+    """Its short form in a diagram (`QKᵀ`); empty where another row's includes it; its title where it is None."""
     component: str = ""
     """The YAML path of its component (`stages.0.block.0`)."""
     stage: str = ""
     block: str = ""
     in_block: bool = False
-    """Does its component stand in a block, and not at a stem, stage entry or head?"""
+    """Is its component in a block, and not in a stem, stage entry or head?"""
     mixing: Mixing = "per-token"
     content_dependent: bool = False
-    """Are the mixing weights recomputed from the input (attention), or learned and fixed?"""
+    """Are the mixing weights computed from the input (attention), and not learned and fixed?"""
     reads: str | None = None
-    """Tokens read per token, in letters; None where a token reads itself alone."""
+    """Tokens read per token, in letters; None of a per-token operation."""
     reads_tokens: int | None = None
-    """The same as a number, at this place."""
+    """The same as a number."""
     order: str | None = None
-    """The leading term of its cost in N, in letters; derived from its formula (`orders.py`)."""
+    """The leading term of its cost in N, in letters; derived from its formula (`formulas/orders.py`)."""
     times: int = 1
     params: int = 0
     idle_params: int = 0
-    """Those of its parameters that one token doesn't use: the experts to which it isn't sent."""
+    """Parameters that a token doesn't use: experts that it isn't routed to."""
     macs: int = 0
     flops: int = 0
     attention_entries: int = 0
-    """Heads × queries × keys (per sample × batch) of scores, as publications count them; fused, its statistics."""
+    """Heads × queries × keys (per sample × batch) of scores, as papers count them; of a fused kernel its statistics."""
     matrix: Matrix | None = None
-    """The attention matrix that it gives, how many are then alive and what training keeps; None where it gives none."""
+    """Its attention matrix, with the entries alive at once and those saved for training; None without matrix."""
     comparisons: int = 0
-    """Of sorting and choosing (argmax, top-k, maxima); neither MACs nor FLOPs."""
+    """Comparisons of sorting and selection (argmax, top-k, maxima); neither MACs nor FLOPs."""
     moved: int = 0
-    """Elements that gathers, scatters, rolls, pads, concatenations and look-ups write."""
+    """Elements written by gathers, scatters, rolls, pads, concatenations and look-ups."""
     backward_macs: int | None = None
-    """MACs of its backward pass; given only where it isn't 2·macs, a product for each operand's gradient."""
+    """MACs of its backward pass; None where it is 2·macs, one product for each operand's gradient."""
     in_decode: tuple[Operation, ...] | None = None
-    """The rows that stand in its place in a decode step; itself where None. Only a component's own rows say it."""
+    """The rows that replace it in a decode step; None: it stays. Set by the component, cleared in a ledger."""
     cache: Cached | None = None
     weights_read: WeightsRead | None = None
-    """The weights that it reads, where they are not all its parameters."""
+    """The weights that it reads, where they are not exactly its parameters."""
     bound: bool = False
-    """Are its weights' shapes bound to the input's size (a row per token, say), so that another N needs new ones?"""
+    """Do the shapes of its weights depend on the input size, so that another N needs new weights?"""
     once: bool = False
-    """Is it done once for the whole batch, because it works on weights alone?"""
-    core: Core | None = None
-    """The whole attention core that starts with this row, where it does: how often, queries, keys, width."""
+    """Does it run once for the whole batch, because it reads weights alone?"""
+    core: AttentionCore | None = None
+    """The attention core that starts with this row."""
     sequential: int = 1
-    """Of its steps, how many can only run one after the other: a recurrence's tokens."""
+    """Its sequential steps: the tokens of a recurrence."""
     role: Literal["norm", "add"] | None = None
-    """What it is in the residual around a sub-layer, where it is that: its norm, or the add at its end."""
+    """Its role in the residual around a sub-layer: the norm, or the add at its end."""
     fused: bool = False
-    """Is it a whole attention core as one kernel, two products that keep statistics and no matrix?"""
+    """Is it a whole attention core in one kernel: two products, with statistics and no matrix in memory?"""
     recomputed: bool = False
-    """Is it worked out again in the backward pass, its activations being thrown away (a reversible residual)?"""
+    """Is it recomputed in the backward pass, its activations not being saved (a reversible residual)?"""
     takes_input: bool | None = None
-    """Does it multiply its component's raw input? Where no row says, the first with parameters does.
+    """Does it multiply its component's input? If no row of the component states it, the first with parameters does.
 
-    Over pixels or vectors, nothing learned having touched them, its backward pass has no gradient of that to work out.
+    Where that is the model's input, pixels or vectors, its backward pass computes no gradient of it.
     """
     heads: int | None = None
     pairs: int | None = None
-    """Query-key pairs per head and sample that the pattern allows; the dense product computes at least these."""
+    """Query-key pairs per head and sample that the pattern keeps; the dense product computes at least these."""
     shared: str | None = None
-    """The name of the shared table that this operation uses; its parameters stand in the table's own row."""
+    """The name of the shared table that it uses; the parameters are those of the table's own row."""
     traffic: Traffic | None = None
-    """Main-memory traffic of its attention core; only where a memory level is given."""
+    """Main-memory traffic of its attention core, with `--memory-level`."""
     training: TrainingFigures | None = None
-    """Only in a training step."""
+    """In the mode `train`."""
     traced: Measured | None = None
     dispatched: Measured | None = None
     seconds: float | None = None
 
     @property
     def operation(self) -> str:
-        """Its own name, the end of its path (`scores`)."""
+        """Its own name, the last word of its path (`scores`)."""
         return self.path.removeprefix(f"{self.component}.")
 
     @property
     def cached(self) -> int:
-        """Elements that it keeps of the past for the tokens to come."""
+        """Elements of the KV cache or recurrent state that it writes."""
         return self.cache.elements if self.cache else 0
 
     @property
     def matrix_entries(self) -> int:
-        """Entries of the attention matrix that it gives."""
+        """Entries of its attention matrix."""
         return self.matrix.entries if self.matrix else 0
 
     @property
     def matrix_statistics(self) -> int:
-        """Log-sum-exps of a fused kernel, which it gives in place of a matrix."""
+        """Log-sum-exps of a fused kernel, which has no matrix."""
         return self.matrix.statistics if self.matrix else 0
 
     @property
     def matrices_alive(self) -> int:
-        """Entries of all attention matrices that are alive at once when it has run."""
+        """Entries of all attention matrices that are alive at once after it."""
         return self.matrix.alive if self.matrix else 0
 
     @property
     def matrix_kept(self) -> int:
-        """How many of its matrix' entries training keeps, statistics apart."""
+        """Entries of its matrix saved for training, without statistics."""
         return self.matrix.kept if self.matrix else 0
 
     @property
     def active_params(self) -> int:
-        """The parameters that one token uses: of experts, those it is sent to; all others (tables, routers) whole."""
+        """Parameters that one token uses: of experts, those that it is routed to; of other layers all."""
         return self.params - self.idle_params
 
     @property
     def mixes(self) -> bool:
-        """Does it let tokens learn of each other?"""
+        """Does it mix tokens, locally or globally?"""
         return self.mixing != "per-token"
 
     @property
     def only_moves(self) -> bool:
-        """Does it cost nothing but data movement or a choice (roll, pad, gather, mask): no parameters, no FLOPs?"""
+        """Is it only data movement or a mask (roll, pad, gather): no parameters, no FLOPs?"""
         work = self.macs or self.flops or self.comparisons
         return not (work or self.params or self.attention_entries or self.shared)
 
     def figure(self, name: str) -> Any:
-        """The figure of that name: a counted one (`macs`), or an account's (`traced_macs`)."""
+        """The figure `name`: a counted one (`macs`), or another account's (`traced_macs`)."""
         if name not in FIGURES:
             return getattr(self, name)
         account, field, missing = FIGURES[name]
@@ -157,7 +157,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return missing if figures is None else getattr(figures, field)
 
     def times_over(self, name: str) -> int | None:
-        """The figure `name` for all blocks where the operation stands."""
+        """The figure `name` for all blocks of the operation."""
         value: int | None = self.figure(name)
         if value is None or name == "kept_bytes":
             return value
@@ -166,5 +166,5 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def without_trace(row: Operation) -> Operation:
-    """`row` as counted, without the figures of the other accounts."""
+    """`row` without the figures of the trace and the dispatcher."""
     return msgspec.structs.replace(row, traced=None, dispatched=None)

@@ -1,4 +1,4 @@
-"""What is given for a run option (a text or a number), read and checked: each reader returns the value or raises."""
+"""Readers of run options: each takes a text or a number, and returns the checked value or raises a UsageError."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The options of a run, each declared once: its type, help, default and reader.
 
-The commands make their command line of them, the API its keywords, `counting.run_options` a checked `Run`.
+The commands build their command line from them, the API its keywords, `counting.run_options` a checked `Run`.
 """
 
 # Annotations are evaluated here: the options are read out of them.
@@ -13,11 +13,11 @@ from xfcost.ledger import option_readers as read
 # How attention is run: `eager` keeps the matrix of scores, `fused` is one kernel that doesn't. Same MACs.
 Execution = Literal["eager", "fused"]
 
-# What is run: all N tokens at once (`forward`; `prefill`, where a cache is kept for what follows); one more token, N
-# with it, whose past is cached (`decode`); `generate`, a prefill, then token after token; a step of training (`train`).
+# What is run: all N tokens at once (`forward`; `prefill`, which fills the cache); a decode step, the N-th token, with
+# all others cached (`decode`); a prefill and then decode steps (`generate`); a training step (`train`).
 Mode = Literal["forward", "prefill", "decode", "generate", "train"]
 
-# Positions whose logits a language model computes: all of them, or the last alone, which the next token needs.
+# Positions whose logits a language model computes: all, or only the last, which predicts the next token.
 Logits = Literal["all", "last"]
 
 MOST_BATCH: Final = 2**24
@@ -31,19 +31,19 @@ class Option(NamedTuple):
     """One option of a run."""
 
     help: str
-    """What `--help` says of it."""
+    """Its text in `--help`."""
     metavar: str | None = None
     default: Any = None
     read: Callable[[Any], Any] = lambda given: given
-    """Of what is given, the checked value; it raises a UsageError."""
+    """Given value -> checked value; raises a UsageError."""
     python: str = ""
-    """What the API's documentation adds to the help."""
+    """A further sentence in the API's documentation."""
     hidden: bool = False
     """Is it left out of the help?"""
 
 
 class RunOptions(TypedDict, total=False):
-    """What a run is asked to be, as a caller gives it: texts of the command line, or numbers."""
+    """Run options as a caller gives them: texts of the command line, or numbers."""
 
     N: Annotated[
         int | str | Sequence[int] | None,
@@ -164,7 +164,7 @@ def read_option(name: str, given: Any) -> Any:
     """The checked value of one option; None stays None where that is the default.
 
     Raises:
-        UsageError: it can't be.
+        UsageError: the value is invalid.
     """
     option = OPTIONS[name]
     return None if given is None and option.default is None else option.read(given)
@@ -180,8 +180,8 @@ def spelled_out(function: Callable[..., Any], names: Sequence[str], described: D
     `evaluated` reads the other annotations too, which are texts otherwise.
     """
     signature = inspect.signature(function, eval_str=evaluated)
-    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    before = next(number for number, one in enumerate(own) if one.name == "settings")
+    own = [param for param in signature.parameters.values() if param.kind is not inspect.Parameter.VAR_KEYWORD]
+    before = next(number for number, param in enumerate(own) if param.name == "settings")
     options = []
     for name in names:
         default, annotation = described(name, OPTIONS[name], _TYPES[name].__origin__)

@@ -1,4 +1,4 @@
-"""What a running model was seen to read, row by row, beside what the rows declare."""
+"""The result of `--probe`, row by row: what the running model reads, beside what the rows declare."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Mixes(msgspec.Struct, frozen=True, kw_only=True):
 
     mixing: Mixing
     reads_tokens: int | None = None
-    """Tokens that one token reads at the larger of two sizes; None where they aren't compared."""
+    """Tokens that one token reads at the larger of two sizes; None where not compared."""
     content_dependent: bool | None = None
-    """None where it isn't compared: the operation mixes nothing."""
+    """None of a per-token operation, where it isn't compared."""
 
 
 class ProbedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the ledger and its running leaf."""
+    """One row of the ledger and its module in the running model."""
 
     path: str
     title: str
@@ -32,7 +32,7 @@ class ProbedRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agrees(self) -> bool | None:
-        """Is what was found what is declared? None where nothing was found."""
+        """Does the running model agree with the declaration? None where it could not be probed."""
         return None if self.found is None else self.found == self.declared
 
 
@@ -50,7 +50,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differences(self) -> tuple[ProbedRow, ...]:
-        """Rows whose leaf reads something else than they declare."""
+        """Rows whose module mixes tokens in another way than declared."""
         return tuple(row for row in self.rows if row.agrees is False)
 
     @property

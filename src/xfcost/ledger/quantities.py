@@ -1,4 +1,4 @@
-"""Numbers as people write them, read in one place: 784, 1_000, 131,072, 128k, 2M, 300B, 3e11, 128Ki.
+"""Reads numbers in options: 784, 1_000, 131,072, 128k, 2M, 300B, 3e11, 128Ki.
 
 k, M, G or B, T, P, E are thousands, millions, …, as in the International System of Units; Ki, Mi, Gi, Ti, Pi, Ei are
 1024, 1024², … (IEC 80000-13). So 128k is 128,000; the context of 131,072 tokens that model cards call 128K is 128Ki.
@@ -16,8 +16,8 @@ from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.units import number_text
 
 PREFIXES_TEXT: Final = "128k is 128,000 and 128Ki 131,072; so M, G or B, T"
-# No number that means anything is longer.
-_LONGEST: Final = 60
+# Longer text is no number.
+_MAX_LENGTH: Final = 60
 _POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "B": 3, "T": 4, "P": 5, "E": 6}
 _THOUSANDS: Final = r"\d{1,3}(?:,\d{3})+"
 _NUMBER: Final = re.compile(
@@ -27,29 +27,36 @@ _NUMBER: Final = re.compile(
 
 
 def read_number(text: str) -> Fraction:
-    """The exact number that `text` writes.
+    """The exact number in `text`.
 
     Raises:
-        ValueError: it writes none, or one that no one would.
+        ValueError: `text` is no number.
     """
-    found = _NUMBER.fullmatch(text.strip()) if len(text) <= _LONGEST else None
-    if found is None or found[4] == "e":  # 300e was to be 300e9
+    match = _NUMBER.fullmatch(text.strip()) if len(text) <= _MAX_LENGTH else None
+    if match is None or match[4] == "e":  # 300e is an incomplete 300e9
         raise ValueError(text)
-    sign, digits, exponent, prefix = found.groups()
+    sign, digits, exponent, prefix = match.groups()
     base, power = (1024, _POWERS[prefix[0].upper()]) if len(prefix) > 1 else (1000, _POWERS[prefix.upper()])
     value: Fraction = Fraction(digits.replace(",", "").replace("_", "") + (exponent or "")) * base**power
     return -value if sign == "-" else value
 
 
-def whole_number(  # noqa: PLR0913 - a number, its bounds, and how a message speaks of it
+def whole_number(  # noqa: PLR0913 - a number, its bounds, and words for the message
     option: str, given: Any, *, least: int, most: int, example: str, what: str = "a whole number", floats: bool = False
 ) -> int:
-    """What `option` was given (a text or a number) as a whole number from `least` to `most`.
+    """The value of `option` (text or a number) as a whole number from `least` to `most`.
 
-    `what` is expected, in words; `floats` takes 3e11 from Python too.
+    Args:
+        option: the option's name, for messages.
+        given: its value.
+        least: the smallest allowed number.
+        most: the largest allowed number.
+        example: a valid value, for messages.
+        what: the expected kind of number, for messages.
+        floats: accept Python floats such as 3e11.
 
     Raises:
-        UsageError: it is none, or outside.
+        UsageError: the value is no whole number, or out of range.
     """
     value = whole(given, floats=floats)
     if value is None or not least <= value <= most:
@@ -61,7 +68,7 @@ def whole_number(  # noqa: PLR0913 - a number, its bounds, and how a message spe
 
 
 def whole(given: Any, *, floats: bool = False) -> int | None:
-    """`given` as a whole number of any size; None where it is none."""
+    """`given` as a whole number of any size, or None."""
     try:
         if isinstance(given, str) or (floats and isinstance(given, float)):
             value = read_number(given) if isinstance(given, str) else Fraction(given)
@@ -72,10 +79,10 @@ def whole(given: Any, *, floats: bool = False) -> int | None:
 
 
 def real_number(option: str, given: Any, *, least: float, most: float, example: str) -> float:
-    """What `option` was given (a text or a number) as a real one from `least` to `most`.
+    """The value of `option` (text or a number) as a real number from `least` to `most`.
 
     Raises:
-        UsageError: it is none, or outside.
+        UsageError: the value is no number, or out of range.
     """
     try:
         value = Fraction(0) if isinstance(given, bool) else read_number(str(given))
@@ -90,15 +97,15 @@ def real_number(option: str, given: Any, *, least: float, most: float, example: 
 
 
 def whole_numbers(given: Any, separators: str = ",") -> tuple[int, ...]:
-    """784, "784", "131,072", "512,128", "224x320" or (512, 128) -> a tuple; () where one of them is no number.
+    """784, "784", "131,072", "512,128", "224x320" or (512, 128) -> a tuple; () if a part is no number.
 
-    A comma separates two numbers, as in `source,target`; it groups thousands where no one would write two: in
-    1,048,576, and before a group that starts with 0, as in 131,072.
+    A comma separates two numbers, as in `source,target`. It groups thousands in 1,048,576 (two commas), and before a
+    group that starts with 0, as in 131,072.
     """
     if isinstance(given, str):
         groups = re.fullmatch(_THOUSANDS, given.strip(), re.ASCII)
-        one = groups and (given.count(",") > 1 or ",0" in given)
-        given = [given] if one else re.split(f"[{separators}]", given)
+        single = groups and (given.count(",") > 1 or ",0" in given)
+        given = [given] if single else re.split(f"[{separators}]", given)
     parts = [whole(part) for part in (given if isinstance(given, Iterable) else [given])]
     numbers = [part for part in parts if part is not None]
     return tuple(numbers) if len(numbers) == len(parts) else ()

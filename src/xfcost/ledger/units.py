@@ -1,4 +1,4 @@
-"""Numbers to text, at the edge and only there: counts with metric prefixes, bytes with binary ones, seconds."""
+"""Formats numbers for reports: counts with metric prefixes, bytes with binary ones, seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
-# Units, the least first.
+# Units in ascending order.
 METRIC: Final = tuple((1000**power, name) for power, name in enumerate(["", *"kMGTPEZY"]))
 BINARY: Final = tuple(
     (1024**power, name) for power, name in enumerate(["B", *(f"{letter}iB" for letter in "KMGTPEZY")])
@@ -15,22 +15,22 @@ TIME: Final = ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
 BYTES_PER_ELEMENT: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 DTYPE_NAMES: Final = {"fp64": "float64", "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 DASH: Final = "–"
-# Below this, numbers are shown to the unit.
-_TO_THE_UNIT: Final = 10_000
-# From here on no metric prefix fits.
-_BEYOND_PREFIXES: Final = 1000 * METRIC[-1][0]
+# Smaller whole numbers have no prefix.
+_MIN_PREFIXED: Final = 10_000
+# Larger numbers have no metric prefix.
+_MAX_PREFIXED: Final = 1000 * METRIC[-1][0]
 
 
 def _rounded(value: float, digits: int) -> str:
-    """`value` with `digits` significant digits (all of those before the point), never in scientific notation."""
-    whole = len(str(int(abs(value))))
-    text = f"{value:.{max(digits - whole, 0)}f}"
-    grown = len(text.lstrip("-").partition(".")[0]) > whole  # 9.9996 became 10.000
-    return text[:-1].rstrip(".") if grown and "." in text else text
+    """`value` with `digits` significant digits (at least all before the point), never in scientific notation."""
+    whole_digits = len(str(int(abs(value))))
+    text = f"{value:.{max(digits - whole_digits, 0)}f}"
+    rounded_up = len(text.lstrip("-").partition(".")[0]) > whole_digits  # 9.9996 -> 10.000
+    return text[:-1].rstrip(".") if rounded_up and "." in text else text
 
 
 def _prefixed(value: float, table: Sequence[tuple[float, str]], base: int, digits: int) -> str:
-    """`value`, rounded, in the least unit of `table` in which that is below `base`; else in the largest."""
+    """`value` in the smallest unit of `table` that makes it less than `base` when rounded, or in the largest unit."""
     text = ""
     for unit, name in table:
         number = _rounded(value / unit, digits)
@@ -41,16 +41,16 @@ def _prefixed(value: float, table: Sequence[tuple[float, str]], base: int, digit
 
 
 def count(value: float | None, digits: int = 4) -> str:
-    """22405742592 -> `22.41 G`; below 10 000 to the unit, from 10²⁷ on `1.000e+27`; None -> a dash.
+    """22405742592 -> `22.41 G`; whole below 10 000, from 10²⁷ on `1.000e+27`; None -> a dash.
 
     >>> count(22405742592), count(785), count(None), count(0)
     ('22.41 G', '785', '–', '0')
     """
     if value is None:
         return DASH
-    if abs(value) < _TO_THE_UNIT and float(value).is_integer():
+    if abs(value) < _MIN_PREFIXED and float(value).is_integer():
         return f"{int(value)}"
-    if abs(value) >= _BEYOND_PREFIXES:
+    if abs(value) >= _MAX_PREFIXED:
         return f"{Decimal(value):.{digits - 1}e}"
     return _prefixed(value, METRIC, 1000, digits)
 
@@ -80,7 +80,7 @@ def seconds(value: float | None) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """`12.5 %`, a dash where there is no whole."""
+    """`12.5 %`; a dash if `whole` is 0."""
     return DASH if not whole else f"{100 * part / whole:.1f} %"
 
 
@@ -88,11 +88,11 @@ def ratio(value: float | None) -> str:
     """`16×`, `0.2×`; None -> a dash."""
     if value is None:
         return DASH
-    return f"{value:.4g}×" if round(abs(value)) < _TO_THE_UNIT else f"{value:,.0f}×"
+    return f"{value:.4g}×" if round(abs(value)) < _MIN_PREFIXED else f"{value:,.0f}×"
 
 
 def number_text(number: int) -> str:
-    """`number`, or its size where no one would read it."""
+    """`number`, or a power of two near it if it has more than 20 digits."""
     return (
         str(number) if abs(number) < 10**20 else f"(about {'-' if number < 0 else ''}2^{abs(number).bit_length() - 1})"
     )

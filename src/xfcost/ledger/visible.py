@@ -1,6 +1,6 @@
-"""Text of other people as it may be shown: nothing in it that a terminal, a spreadsheet or a page would obey.
+"""Escapes for text from specs, so that no terminal, spreadsheet or page executes it.
 
-A spec can say anything. What reaches a terminal passes `visible`; every other form has its own escapes beside it.
+Text for a terminal passes `visible`; every other format has its own function here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _MARKDOWN: Final = {"\\": "\\\\", "|": r"\|", "<": "&lt;", ">": "&gt;", "](": r"
 
 
 def visible(text: str) -> str:
-    r"""`text` with control characters, overrides of the reading direction and their like written out, as `\x1b`.
+    r"""`text` with control characters and changes of the text direction escaped, as `\x1b`.
 
-    Line ends stay, and so do spaces of any kind.
+    Line ends and spaces of any kind are unchanged.
     """
     if text.replace("\n", "").isprintable():
         return text
@@ -24,7 +24,7 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same, with line ends as spaces."""
+    """`visible(text)` with spaces for line ends."""
     return visible(" ".join(text.split("\n")))
 
 
@@ -36,7 +36,7 @@ def _shown(character: str) -> str:
 
 
 def json_visible(text: str) -> str:
-    """JSON text with the same characters as JSON's own escapes: it says what it said."""
+    """JSON text with these characters as JSON escapes; its meaning is the same."""
     return "".join(map(_json_shown, text)) if visible(text) != text else text
 
 
@@ -44,19 +44,19 @@ def _json_shown(character: str) -> str:
     if _shown(character) == character:
         return character
     units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    return "".join(f"\\u{units[index]:02x}{units[index + 1]:02x}" for index in range(0, len(units), 2))
 
 
 def csv_cell(value: object) -> object:
-    """A cell of a CSV file: text that a spreadsheet would run starts with an apostrophe; numbers stay as they are."""
+    """A CSV cell: text that a spreadsheet would execute gets an apostrophe; numbers are unchanged."""
     if not isinstance(value, str):
         return value
     return visible("'" + value if value.startswith(_FORMULA) else value)
 
 
 def markdown(text: str) -> str:
-    """`text` inside a line or a cell of Markdown: no cell ends in it, no tag begins, no link is made."""
+    """`text` in a line or cell of Markdown, with cell ends, tags and links escaped."""
     text = one_line(text)
-    for mark, written in _MARKDOWN.items():
-        text = text.replace(mark, written)
+    for mark, escaped in _MARKDOWN.items():
+        text = text.replace(mark, escaped)
     return text

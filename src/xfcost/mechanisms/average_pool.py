@@ -1,4 +1,4 @@
-"""PoolFormer's token mixer: the mean of a token's neighbours, less the token itself. No weights at all."""
+"""PoolFormer's token mixer: the mean of a token's neighbours minus the token; no parameters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.component import Mixer, Place
-from xfcost.formulas.conv_kernel import Kernel, centred, check_centred, check_mean, pooling
+from xfcost.formulas.centred_kernel import CentredKernelMixer
+from xfcost.formulas.component import Place
+from xfcost.formulas.conv_kernel import check_mean_pool, pooling
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise
 from xfcost.ledger.grid import Grid
@@ -16,7 +17,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class AveragePool(Mixer, frozen=True, kw_only=True, tag="average_pool"):
+class AveragePool(CentredKernelMixer, frozen=True, kw_only=True, tag="average_pool"):
     """Average pooling of W×W neighbours, stride 1, less the token: pool(x) - x (Yu et al. 2022, §3.2, equation 4).
 
         pool      N·W²·d additions
@@ -31,21 +32,17 @@ class AveragePool(Mixer, frozen=True, kw_only=True, tag="average_pool"):
     """Side W of the pooling window, odd."""
 
     def check(self, place: Place) -> None:
-        check_centred(place.grid, self.size)
-        check_mean(self.kernel(place.grid), place.grid)
+        super().check(place)
+        check_mean_pool(self.kernel(place.grid), place.grid)
 
     def label(self) -> str:
         return "Average pooling"
 
-    def kernel(self, grid: Grid) -> Kernel:
-        """The window around every token."""
-        return centred(grid, self.size)
-
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return [] if grid.tokens == 1 else self.kernel(grid).reads(grid.sides, token)
+        return [] if grid.tokens == 1 else super().reads(grid, token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return 0 if grid.tokens == 1 else self.kernel(grid).pairs(grid.sides)
+        return 0 if grid.tokens == 1 else super().pairs(grid)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         elements = place.grid.tokens * place.dim

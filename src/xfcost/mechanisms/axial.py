@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.axes import AXES, Axis, check_axis, line, side_of
-from xfcost.formulas.causality import Causal
-from xfcost.formulas.component import Place
+from xfcost.formulas.causal_mixers import CausalMixer
+from xfcost.formulas.component import Place, check_no_special_tokens
+from xfcost.formulas.grid_axes import AXES, Axis, axis_length, check_axis, line_through
 from xfcost.formulas.lettering import grid_in_letters
-from xfcost.formulas.rows import elementwise, linear, of_input
+from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
+class Axial(CausalMixer, frozen=True, kw_only=True, tag="axial"):
     """Softmax attention along one axis of a 2-D or 3-D grid (Ho et al. 2019, §3): every line is a group of its own.
 
     N tokens, on lines of L tokens each (a row of an H×W grid has L = W), width d, h heads of width d_k = d/h.
@@ -44,7 +44,7 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
     that."""
 
     def axes(self, grid: Grid) -> tuple[Axis, ...]:
-        """The axes along which it runs."""
+        """The axes that it attends along."""
         return AXES[: len(grid.sides)] if self.axis == "all" else (self.axis,)
 
     def check(self, place: Place) -> None:
@@ -53,11 +53,10 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
         if len(grid.sides) not in (2, 3):
             raise ComponentError(
                 "kind",
-                f"the {grid.shape_text()} tokens here are no grid of 2 or 3 axes; "
+                f"the {grid.shape_text()} tokens are not a grid of 2 or 3 axes; "
                 "lay a sequence out by {kind: fold} in `embed`, or use 'full'",
             )
-        if grid.extra:
-            raise ComponentError("kind", f"lines run on a grid, and {grid.extra} extra token(s) stand outside it here")
+        check_no_special_tokens(grid, "axial attention needs a grid")
         if self.axis != "all":
             check_axis("axis", self.axis, grid)
 
@@ -66,41 +65,41 @@ class Axial(Causal, frozen=True, kw_only=True, tag="axial"):
         return f"Masked {name[0].lower()}{name[1:]}" if self.causal else name
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        there = {other for axis in self.axes(grid) for other in line(axis, grid, token)}
-        return sorted(other for other in there if other <= token or not self.causal)
+        tokens = {other_token for axis in self.axes(grid) for other_token in line_through(axis, grid, token)}
+        return sorted(other_token for other_token in tokens if other_token <= token or not self.causal)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        """The pairs of every axis; where there are several, a token meets itself on each of them, and counts once."""
+        """Σ over the axes; a token's pair with itself is counted once."""
         axes = self.axes(grid)
         return sum(self._pairs(axis, grid) for axis in axes) - (len(axes) - 1) * grid.tokens
 
     def _pairs(self, axis: Axis, grid: Grid) -> Number:
-        side = side_of(axis, grid)
+        side = axis_length(axis, grid)
         return grid.tokens * (side + 1) // 2 if self.causal else grid.tokens * side
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """All axes of a volume are lines alike: ∛N."""
-        component, spot = super().in_letters(place)
-        return component, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, even=True))
+        """All sides of a volume are ∛N."""
+        component, lettered_place = super().in_letters(place)
+        return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, even=True))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         axes = self.axes(place.grid)
         if len(axes) == 1:
-            yield from self._along(axes[0], place)
+            yield from self._axis_rows(axes[0], place)
             return
         for axis in axes:
-            for row in self._along(axis, place):
+            for row in self._axis_rows(axis, place):
                 yield msgspec.structs.replace(
                     row, path=f"{axis}_{row.path}", title=f"{row.title} ({axis})", symbol=None
                 )
         n, d = place.grid.tokens, place.dim
         yield elementwise("sum", "Sum over the axes", "add", (len(axes) - 1) * n * d)
 
-    def _along(self, axis: Axis, place: Place) -> Iterator[Operation]:
-        n, d, side = place.grid.tokens, place.dim, side_of(axis, place.grid)
+    def _axis_rows(self, axis: Axis, place: Place) -> Iterator[Operation]:
+        n, d, side = place.grid.tokens, place.dim, axis_length(axis, place.grid)
         inner = self.inner(d)
         core: dict[str, Any] = {"queries": side, "keys": side, "groups": n // side, "heads": self.heads, "inner": inner}
-        yield of_input(linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias))
+        yield on_raw_input(linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias))
         yield from attention_core(
             **core,
             mixing="global",

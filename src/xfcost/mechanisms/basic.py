@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.conv_block import ConvBlock, normed, strided
+from xfcost.formulas.conv_block import ConvBlock, convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.receptive import read_twice, threes
+from xfcost.formulas.receptive_field import kernel_of_three, pairs_of_two_kernels
 from xfcost.formulas.rows import elementwise
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -32,15 +32,17 @@ class Basic(ConvBlock, frozen=True, kw_only=True, tag="basic"):
         return "Basic block"
 
     def kernels(self, grid: Grid) -> Sequence[Kernel]:
-        return threes(grid, self.stride), threes(grid)
+        return kernel_of_three(grid, self.stride), kernel_of_three(grid)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return prod(read_twice(side, self.stride) for side in grid.sides)
+        return prod(pairs_of_two_kernels(side, self.stride) for side in grid.sides)
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        grid, width = strided(place.grid, self.stride), place.out_dim
-        kernel = threes(grid)
-        yield from normed(("conv1", "norm1"), "3×3 convolution", kernel, grid, place.dim, width, of_input=True)
+        grid, width = strided_grid(place.grid, self.stride), place.out_dim
+        kernel = kernel_of_three(grid)
+        yield from convolution_and_norm(
+            ("conv1", "norm1"), "3×3 convolution", kernel, grid, place.dim, width, raw_input=True
+        )
         yield elementwise("act1", "Activation", "relu", grid.tokens * width)
-        yield from normed(("conv2", "norm2"), "3×3 convolution", kernel, grid, width, width)
-        yield from self.joined(place, "act2")
+        yield from convolution_and_norm(("conv2", "norm2"), "3×3 convolution", kernel, grid, width, width)
+        yield from self.residual_end(place, "act2")

@@ -11,7 +11,7 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Place
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
@@ -22,7 +22,7 @@ from xfcost.ledger.operation import Mixing, Operation
 from xfcost.mechanisms.full import Full
 
 
-class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
+class BlockSparse(NonCausalMixer, frozen=True, kw_only=True, tag="block_sparse"):
     """BigBird's internal construction (ITC): window, global and random blocks (Zaheer et al. 2020, §2 and appendix D).
 
     N tokens in u = ⌈N/b⌉ blocks of b, P = u·b tokens with padding, which is projected and attended over like tokens,
@@ -44,7 +44,7 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
     implementation draws for every head; the counts are the same).
     """
 
-    because: ClassVar[str] = "the first and the last block read all tokens, and all read them"
+    non_causal_reason: ClassVar[str] = "the first and the last block read all tokens, and all read them"
 
     block: Annotated[int, msgspec.Meta(ge=1, le=2**20), Letter("b")] = 64
     """Tokens of a block, b."""
@@ -62,7 +62,7 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
 
     @property
     def read_by_middle(self) -> Number:
-        """Blocks that a block reads which is neither global nor beside a global one."""
+        """Blocks read by a block that is neither global nor next to a global block."""
         return self.window + self.global_blocks + self.random_blocks
 
     def blocks(self, grid: Grid) -> Number:
@@ -70,7 +70,7 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
         return ceil_div(grid.total, self.block)
 
     def is_full(self, grid: Grid) -> bool:
-        """Are there too few blocks? A symbol stands for a long sequence."""
+        """Is the sequence too short for random blocks, so that attention is full?"""
         n = grid.total
         return isinstance(n, int) and n <= (5 + 2 * self.random_blocks) * self.block
 
@@ -80,20 +80,20 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
         Floyd's sampling (Bentley and Floyd 1987), by the one method of `random` that is the same in every Python.
         """
         source = Random((self.seed * 2**32 + blocks) * 2**32 + block)  # noqa: S311 - a pattern, not a secret
-        known = sorted({0, block - 1, block, block + 1, blocks - 1})
-        free = blocks - len(known)
+        unavailable = sorted({0, block - 1, block, block + 1, blocks - 1})
+        available = blocks - len(unavailable)
         chosen: list[int] = []
-        for last in range(free - self.random_blocks, free):
+        for last in range(available - self.random_blocks, available):
             candidate = int(source.random() * (last + 1))
             chosen.append(last if candidate in chosen else candidate)
-        return [_skipping(known, number) for number in chosen]
+        return [_available_block(unavailable, number) for number in chosen]
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         n, blocks, block = grid.total, self.blocks(grid), token // self.block
         if self.is_full(grid) or block in (0, blocks - 1):
             return range(n)
-        known = {0, block - 1, block, block + 1, blocks - 1}
-        numbers = [*sorted(known), *self.drawn(blocks, block)]
+        unavailable = {0, block - 1, block, block + 1, blocks - 1}
+        numbers = [*sorted(unavailable), *self.drawn(blocks, block)]
         return [
             *chain.from_iterable(range(self.block * number, min(self.block * (number + 1), n)) for number in numbers)
         ]
@@ -102,7 +102,7 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
         return grid.total**2 if self.is_full(grid) else sum(self._pairs(grid))
 
     def _pairs(self, grid: Grid) -> tuple[Number, Number, Number]:
-        """Pairs of the global blocks, of the two beside them, and of all others. The last block may be shorter."""
+        """Pairs of the global blocks, of their two neighbours, and of the others. The last block may be shorter."""
         n, b, blocks = grid.total, self.block, self.blocks(grid)
         last = n - (blocks - 1) * b
         read = (self.read_by_middle - 1) * b + last
@@ -124,22 +124,22 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
         yield linear("out", "Output projection W_O", p, inner, d, bias=self.projection_bias)
 
     def _cores(self, grid: Grid) -> Iterator[tuple[str, Number, Number, Number, Number]]:
-        """(prefix, groups, queries, keys, pairs) of the three parts."""
+        """(prefix, groups, queries, keys, pairs) of the three attention cores."""
         b, u, read = self.block, self.blocks(grid), self.read_by_middle
-        of_global, of_edge, of_middle = self._pairs(grid)
-        yield "global_", 1, 2 * b, u * b, of_global
-        yield "edge_", 2, b, (read - 1) * b, of_edge
-        yield "", u - 4, b, read * b, of_middle
+        global_pairs, edge_pairs, middle_pairs = self._pairs(grid)
+        yield "global_", 1, 2 * b, u * b, global_pairs
+        yield "edge_", 2, b, (read - 1) * b, edge_pairs
+        yield "", u - 4, b, read * b, middle_pairs
 
     def _core(
         self, place: Place, prefix: str, groups: Number, queries: Number, keys: Number, pairs: Number
     ) -> Iterator[Operation]:
-        what = {"global_": "global blocks", "edge_": "blocks beside them", "": ""}[prefix]
+        note = {"global_": "global blocks", "edge_": "blocks beside them", "": ""}[prefix]
         reads = {"global_": "N", "edge_": "(4+r)·b", "": "(5+r)·b"}[prefix]
         mixing: Mixing = "global" if prefix == "global_" else "local"
         padded = self.blocks(place.grid) * self.block != place.grid.total
         if padded and place.fused:
-            title = f"Mask ({what})" if what else "Mask"
+            title = f"Mask ({note})" if note else "Mask"
             yield move(f"{prefix}mask", title, mixing=mixing, reads=reads, reads_tokens=keys)
         yield from attention_core(
             queries=queries,
@@ -153,11 +153,11 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
             fused=place.fused,
             masked=padded,
             prefix=prefix,
-            what=what,
+            label=note,
         )
 
     def as_full(self) -> Full:
-        """What it is where there are too few blocks."""
+        """Full attention, for short sequences."""
         return Full(heads=self.heads, head_dim=self.head_dim, projection_bias=self.projection_bias, causal=self.causal)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -175,8 +175,8 @@ class BlockSparse(NeverCausal, frozen=True, kw_only=True, tag="block_sparse"):
             )
 
 
-def _skipping(known: list[int], number: int) -> int:
-    """The `number`-th whole number that is not among `known`, which are sorted."""
-    for taken in known:
-        number += taken <= number
+def _available_block(unavailable: list[int], number: int) -> int:
+    """The `number`-th block that is not in `unavailable` (sorted)."""
+    for block in unavailable:
+        number += block <= number
     return number

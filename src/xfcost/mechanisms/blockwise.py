@@ -1,4 +1,4 @@
-"""Blockwise local attention: a block of queries reads its own block, and perhaps what stands around it."""
+"""Blockwise local attention: a block of queries reads its own block and a margin around it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.blocks import Blocks
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Length, Place, Side
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
+from xfcost.formulas.query_blocks import Blocks
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
@@ -23,7 +23,7 @@ Margin = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 Columns = Annotated[int, msgspec.Meta(ge=0, le=2**16)]
 
 
-class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
+class Blockwise(CausalMixer, frozen=True, kw_only=True, tag="blockwise"):
     """Softmax attention of query blocks against memory blocks, two matrix products for all blocks at once.
 
     One component for what the field has under several names:
@@ -61,29 +61,31 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
 
     def check(self, place: Place) -> None:
         super().check(place)
-        flat = isinstance(self.block, int)
-        for field in ("above", "below", "beside") if flat else ("before", "after"):
+        is_sequence = isinstance(self.block, int)
+        for field in ("above", "below", "beside") if is_sequence else ("before", "after"):
             if getattr(self, field):
-                other = "`before` and `after`" if flat else "`above`, `below` and `beside`"
-                what = "of a sequence" if flat else "of rows and columns"
-                raise ComponentError(field, f"the memory of a block {what} is given by {other}; leave `{field}` out")
-        if not flat and (place.grid.extra or len(place.grid.sides) != 2):  # noqa: PLR2004 - H×W
+                right_fields = "`before` and `after`" if is_sequence else "`above`, `below` and `beside`"
+                layout = "of a sequence" if is_sequence else "of rows and columns"
+                raise ComponentError(
+                    field, f"the memory of a block {layout} is set by {right_fields}; leave `{field}` out"
+                )
+        if not is_sequence and (place.grid.extra or len(place.grid.sides) != 2):  # noqa: PLR2004 - H×W
             raise ComponentError(
                 "block",
-                f"{self.block} are rows and columns, and the tokens here are {place.grid.shape_text()}; "
+                f"{self.block} are rows and columns, and the tokens are {place.grid.shape_text()}; "
                 "give the tokens of a block as one number, or an image without extra tokens",
             )
         for field in ("after", "below"):
             if self.causal and getattr(self, field):
                 raise ComponentError(
-                    field, f"what stands {field} a causal block comes later and is never read; leave `{field}` out"
+                    field, f"tokens {field} a causal block are later and never read; leave `{field}` out"
                 )
 
     def label(self) -> str:
         return "Causal blockwise attention" if self.causal else "Blockwise attention"
 
     def blocks(self, grid: Grid) -> Blocks:
-        """The blocks that `grid` is cut into."""
+        """The query blocks and memory blocks of `grid`."""
         if isinstance(self.block, list):
             height, width = grid.sides
             rows, columns = self.block
@@ -102,8 +104,8 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
         mixing: Mixing = "local"
         reads = "W²" if isinstance(self.block, list) else "b + m" if self.before or self.after else "b"
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
-        yield move("query_blocks", "Pad queries, cut into blocks", blocks.filled * inner)
-        yield move("memory_blocks", "Pad keys and values, cut memory blocks", blocks.surrounded * 2 * inner)
+        yield move("query_blocks", "Pad queries, cut into blocks", blocks.query_padding * inner)
+        yield move("memory_blocks", "Pad keys and values, cut memory blocks", blocks.memory_elements * 2 * inner)
         if place.fused:
             yield Operation(
                 path="mask", title="Mask", mixing=mixing, reads=reads, reads_tokens=blocks.keys, symbol="mask"
@@ -127,15 +129,15 @@ class Blockwise(Causal, frozen=True, kw_only=True, tag="blockwise"):
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
         blocks = self.blocks(place.grid)
-        flat = blocks.sides[0] == 1
+        is_sequence = blocks.sides[0] == 1
         more = blocks.padded - blocks.sides[0] * blocks.sides[1]
         if more:
-            tokens = f"{blocks.sides[1]} tokens" if flat else f"grid {sides_text(blocks.sides)}"
-            block = str(blocks.queries) if flat else sides_text(blocks.block)
+            tokens = f"{blocks.sides[1]} tokens" if is_sequence else f"grid {sides_text(blocks.sides)}"
+            block = str(blocks.queries) if is_sequence else sides_text(blocks.block)
             yield PaddingNote(
                 f"{tokens} padded to whole blocks of {block}: {more} positions more are attended over, and counted"
             )
-        if flat and blocks.groups == 1:
+        if is_sequence and blocks.groups == 1:
             yield "one block holds all tokens: the public Reformer would run full attention here, without a memory"
         if not (any(blocks.before) or any(blocks.after)):
             yield "blocks without a memory never learn of each other, however many layers stand on top of each other"

@@ -1,4 +1,4 @@
-"""The bottleneck of residual networks: 1×1, 3×3 (or what stands in its place), 1×1, and a shortcut."""
+"""The bottleneck of residual networks: 1×1, 3×3 (or another mixer), 1×1, and a shortcut."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ import msgspec
 
 from xfcost.formulas.arithmetic import rounded
 from xfcost.formulas.component import Place, Width
-from xfcost.formulas.conv_block import ConvBlock, normed, strided
+from xfcost.formulas.conv_block import ConvBlock, convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.receptive import ones, read_at_all, read_once, receptive, threes
+from xfcost.formulas.receptive_field import (
+    kernel_of_three,
+    pairs_of_one_kernel,
+    pointwise_kernel,
+    receptive_field,
+    tokens_read,
+)
 from xfcost.formulas.rows import convolution, elementwise
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid, sides_text
@@ -59,21 +65,21 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     """A mechanism in place of the 3×3 convolution; the block sets its stride."""
 
     @property
-    def instead(self) -> Any:
-        """The mixer in place of the 3×3, at the block's stride; None where that stands."""
+    def spatial_mixer(self) -> Any:
+        """The mixer that replaces the 3×3 convolution, with the block's stride; None by default."""
         if self.spatial is None:
             return None
         return msgspec.structs.replace(self.spatial, stride=self.strides[1])
 
     @property
     def strides(self) -> tuple[int, int]:
-        """Of conv1 and of the 3×3."""
+        """Strides of conv1 and of the 3×3."""
         return (self.stride, 1) if self.stride_on == "1x1" else (1, self.stride)
 
     def check(self, place: Place) -> None:
         super().check(place)
         if self.width is not None and self.expansion is not None:
-            raise ComponentError("expansion", "stands beside `width`, which says the same; leave one of the two out")
+            raise ComponentError("expansion", "means the same as `width`; leave one of the two out")
         expansion = self.expansion or 4
         if self.width is None and place.out_dim % expansion:
             raise ComponentError(
@@ -89,7 +95,7 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
 
     def _check_groups(self, width: int) -> None:
         if self.groups is not None and self.group_width is not None:
-            raise ComponentError("group_width", "stands beside `groups`, which says the same; leave one of the two out")
+            raise ComponentError("group_width", "means the same as `groups`; leave one of the two out")
         for field in ("groups", "group_width"):
             value = getattr(self, field)
             if value is not None and width % value:
@@ -100,28 +106,26 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
     def _check_spatial(self, place: Place) -> None:
         for field in ("groups", "group_width", "squeeze"):
             if getattr(self, field) is not None:
-                raise ComponentError(
-                    field, "belongs to the 3×3 convolution, in whose place `spatial` stands; leave it out"
-                )
-        for field, own in (("stride", 1), ("residual", None)):
-            if getattr(self.spatial, field) != own:
-                raise ComponentError("spatial", f"{field}: is the block's; write it there, and leave it out here")
-        component, spot = self.instead, self.inside(place)
+                raise ComponentError(field, "belongs to the 3×3 convolution, which `spatial` replaces; leave it out")
+        for field, expected in (("stride", 1), ("residual", None)):
+            if getattr(self.spatial, field) != expected:
+                raise ComponentError("spatial", f"`{field}` belongs to the block; write it there")
+        component, inner_place = self.spatial_mixer, self.inside(place)
         try:
-            component.check(spot)
+            component.check(inner_place)
         except ComponentError as error:
             raise ComponentError("spatial", f"{error.field}: {error.message}") from None
-        there, here = component.out(spot)[0], self.out(place)[0]
-        if there != here:
+        spatial_grid, output_grid = component.out(inner_place)[0], self.out(place)[0]
+        if spatial_grid != output_grid:
             raise ComponentError(
                 "spatial",
-                f"leaves {sides_text(there.sides)} positions where the shortcut leaves {sides_text(here.sides)}; "
+                f"leaves {sides_text(spatial_grid.sides)} positions, and the shortcut {sides_text(output_grid.sides)}; "
                 f"expected a grid that the stride {self.stride} divides",
             )
 
     def label(self) -> str:
         name = "SE bottleneck" if self.squeeze is not None else "Bottleneck"
-        return name if self.spatial is None else f"{name}, {self.instead.label()}"
+        return name if self.spatial is None else f"{name}, {self.spatial_mixer.label()}"
 
     def inner(self, place: Place) -> Number:
         """w."""
@@ -138,62 +142,66 @@ class Bottleneck(ConvBlock, frozen=True, kw_only=True, tag="bottleneck"):
         return rounded(place.dim, self.squeeze or 0)
 
     def inside(self, place: Place) -> Place:
-        """The place of what mixes, behind conv1."""
+        """The place after conv1."""
         width = self.inner(place)
-        return msgspec.structs.replace(place, grid=strided(place.grid, self.strides[0]), dim=width, out_dim=width)
+        return msgspec.structs.replace(place, grid=strided_grid(place.grid, self.strides[0]), dim=width, out_dim=width)
 
     def kernels(self, grid: Grid) -> Sequence[Kernel]:
-        return ones(grid, self.strides[0]), threes(grid, self.strides[1])
+        return pointwise_kernel(grid, self.strides[0]), kernel_of_three(grid, self.strides[1])
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        first = ones(grid, self.strides[0])
+        first = pointwise_kernel(grid, self.strides[0])
         if self.spatial is not None:
-            between = strided(grid, self.strides[0])
-            return receptive([first], grid, self.instead.reads(between, token))
+            inner_grid = strided_grid(grid, self.strides[0])
+            return receptive_field([first], grid, self.spatial_mixer.reads(inner_grid, token))
         if self.squeeze is None:
             return super().reads(grid, token)
-        return receptive(self.kernels(grid), grid, range(strided(grid, self.stride).tokens))
+        return receptive_field(self.kernels(grid), grid, range(strided_grid(grid, self.stride).tokens))
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         first, second = self.strides
-        between = strided(grid, first)
+        inner_grid = strided_grid(grid, first)
         if self.spatial is not None:
-            return self.instead.pairs(between)
+            return self.spatial_mixer.pairs(inner_grid)
         if self.squeeze is None:
-            return prod(read_once(side, second) for side in between.sides)
-        return strided(grid, self.stride).tokens * prod(read_at_all(side, second) for side in between.sides)
+            return prod(pairs_of_one_kernel(side, second) for side in inner_grid.sides)
+        return strided_grid(grid, self.stride).tokens * prod(tokens_read(side, second) for side in inner_grid.sides)
 
     def operations(self, place: Place) -> Iterator[Operation]:
-        spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
-        kernel = ones(grid)
-        yield from normed(("conv1", "norm1"), "1×1 convolution", kernel, spot.grid, place.dim, width, of_input=True)
-        yield elementwise("act1", "Activation", "relu", spot.grid.tokens * width)
+        inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
+        kernel = pointwise_kernel(grid)
+        yield from convolution_and_norm(
+            ("conv1", "norm1"), "1×1 convolution", kernel, inner_place.grid, place.dim, width, raw_input=True
+        )
+        yield elementwise("act1", "Activation", "relu", inner_place.grid.tokens * width)
         yield from self._mixing(place)
         yield elementwise("act2", "Activation", "relu", grid.tokens * width)
         if self.squeeze is not None:
             yield from squeeze_rows(grid, width, self.squeezed(place))
-        yield from normed(("conv3", "norm3"), "1×1 convolution", kernel, grid, width, place.out_dim)
-        yield from self.joined(place, "act3")
+        yield from convolution_and_norm(("conv3", "norm3"), "1×1 convolution", kernel, grid, width, place.out_dim)
+        yield from self.residual_end(place, "act3")
 
     def _mixing(self, place: Place) -> Iterator[Operation]:
-        """The 3×3 convolution or what stands in its place, and the norm behind it."""
-        spot, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
+        """The 3×3 convolution or its replacement, and the norm."""
+        inner_place, (grid, _), width = self.inside(place), self.out(place), self.inner(place)
         groups = self.grouped(place)
         title = "3×3 convolution" if groups == 1 else "Grouped 3×3 convolution"
-        conv, normed_ = normed(("conv2", "norm2"), title, threes(grid), grid, width, width, groups)
+        conv, norm_row = convolution_and_norm(
+            ("conv2", "norm2"), title, kernel_of_three(grid), grid, width, width, groups
+        )
         if self.spatial is None:
             yield conv
         else:
-            for row in self.instead.operations(spot):
+            for row in self.spatial_mixer.operations(inner_place):
                 # what comes into it has passed conv1
                 yield msgspec.structs.replace(row, path=f"spatial_{row.path}", symbol=None, takes_input=None)
-        yield normed_
+        yield norm_row
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.spatial is not None:
-            yield from self.instead.notes(self.inside(place))
+            yield from self.spatial_mixer.notes(self.inside(place))
         if self.stride > 1 and self.stride_on == "1x1":
-            unread = place.grid.tokens - strided(place.grid, self.stride).tokens
+            unread = place.grid.tokens - strided_grid(place.grid, self.stride).tokens
             yield (
                 f"stride {self.stride} on the first 1×1 convolution: {unread} of {place.grid.tokens} positions are "
                 "read by nothing"
@@ -207,12 +215,12 @@ def squeeze_rows(grid: Grid, width: Number, squeezed: Number) -> Iterator[Operat
     squeeze_conv1  w·w' MACs, whatever N is; squeeze_conv2 as many
     squeeze_scale  N·w multiplications by the gate, which all tokens decide
     """
-    one: dict[str, Any] = {"outputs": 1, "kernel": ones(grid).sides}
-    everyone: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
-    yield elementwise("squeeze_pool", "Squeeze: mean over tokens", "mean", grid.tokens * width, **everyone)
-    yield convolution("squeeze_conv1", "Squeeze", width=width, out_width=squeezed, **one)
+    per_sample: dict[str, Any] = {"outputs": 1, "kernel": pointwise_kernel(grid).sides}
+    all_tokens: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": grid.tokens}
+    yield elementwise("squeeze_pool", "Squeeze: mean over tokens", "mean", grid.tokens * width, **all_tokens)
+    yield convolution("squeeze_conv1", "Squeeze", width=width, out_width=squeezed, **per_sample)
     yield elementwise("squeeze_act", "Activation", "relu", squeezed)
-    yield convolution("squeeze_conv2", "Excitation", width=squeezed, out_width=width, **one)
+    yield convolution("squeeze_conv2", "Excitation", width=squeezed, out_width=width, **per_sample)
     yield elementwise("squeeze_gate", "Sigmoid of the gate", "sigmoid", width)
-    everyone["content_dependent"] = True
-    yield elementwise("squeeze_scale", "Scale channels by the gate", "multiply", grid.tokens * width, **everyone)
+    all_tokens["content_dependent"] = True
+    yield elementwise("squeeze_scale", "Scale channels by the gate", "multiply", grid.tokens * width, **all_tokens)

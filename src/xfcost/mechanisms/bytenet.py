@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.component import Place
+from xfcost.formulas.convolution_mixer import ConvolutionMixer
 from xfcost.formulas.rows import convolution, elementwise, linear, norm
-from xfcost.formulas.taps_mixer import Convolve
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.operation import Operation
 
 
-class ByteNet(Convolve, frozen=True, kw_only=True, tag="bytenet"):
+class ByteNet(ConvolutionMixer, frozen=True, kw_only=True, tag="bytenet"):
     """ReLU, d to d/2, norm, ReLU, W dilated taps, norm, ReLU, d/2 to d (Kalchbrenner et al. 2016, figure 3, left).
 
     The layer norm before the first ReLU is the residual's; the paper calls the width 2d and the half of it d.
@@ -38,7 +38,7 @@ class ByteNet(Convolve, frozen=True, kw_only=True, tag="bytenet"):
         yield from norm("layer_norm", "norm1", n, half)
         yield elementwise("act2", "Activation", "relu", n * half)
         yield from self.zeros(place, half)
-        kernel = self.taps.kernel(place.grid).sides
+        kernel = self.dilated_kernel.kernel(place.grid).sides
         yield convolution("conv", "Convolution", outputs=n, kernel=kernel, width=half, out_width=half)
         yield from norm("layer_norm", "norm2", n, half)
         yield elementwise("act3", "Activation", "relu", n * half)

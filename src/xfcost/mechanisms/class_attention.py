@@ -1,4 +1,4 @@
-"""Class attention: the class token reads all tokens, and nothing else is changed."""
+"""Class attention: the class token reads all tokens, and alone is updated."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
-from xfcost.formulas.component import Place, check_extra
-from xfcost.formulas.rows import linear, of_input
+from xfcost.formulas.causal_mixers import NonCausalMixer
+from xfcost.formulas.component import Place, check_class_token
+from xfcost.formulas.rows import linear, on_raw_input
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class ClassAttention(NeverCausal, frozen=True, kw_only=True, tag="class_attention"):
+class ClassAttention(NonCausalMixer, frozen=True, kw_only=True, tag="class_attention"):
     """Softmax attention whose queries are the extra tokens alone (CaiT's CA; Touvron et al. 2021, §3).
 
     N tokens, E extra ones among them (one class token in CaiT), width d, h heads of width d_k = d/h. What is read are
@@ -30,15 +30,15 @@ class ClassAttention(NeverCausal, frozen=True, kw_only=True, tag="class_attentio
     per block, and here each of both sub-layers does, which moves N·d elements more.
     """
 
-    because: ClassVar[str] = "the class token reads every token"
+    non_causal_reason: ClassVar[str] = "the class token reads every token"
 
     @property
-    def extra_alone(self) -> bool:
+    def special_tokens_only(self) -> bool:
         return True
 
     def check(self, place: Place) -> None:
         super().check(place)
-        check_extra("kind", place)
+        check_class_token("kind", place)
 
     def label(self) -> str:
         return "Class attention"
@@ -52,9 +52,9 @@ class ClassAttention(NeverCausal, frozen=True, kw_only=True, tag="class_attentio
     def operations(self, place: Place) -> Iterator[Operation]:
         n, extra, d = place.grid.total, place.grid.extra, place.dim
         inner = self.inner(d)
-        yield of_input(linear("q", "Q projection (class token)", extra, d, inner, bias=self.projection_bias))
-        yield of_input(linear("k", "K projection", n, d, inner, bias=self.projection_bias))
-        yield of_input(linear("v", "V projection", n, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("q", "Q projection (class token)", extra, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("k", "K projection", n, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("v", "V projection", n, d, inner, bias=self.projection_bias))
         yield from attention_core(
             queries=extra,
             keys=n,

@@ -1,4 +1,4 @@
-"""Memory-compressed attention: fewer keys and values, each made of several tokens; as many queries as tokens."""
+"""Memory-compressed attention: a strided convolution reduces the keys and values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import choose, elementwise, linear, move, product
+from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -23,7 +23,7 @@ from xfcost.ledger.operation import Operation
 Span = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
 
-class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
+class Compressed(CausalMixer, frozen=True, kw_only=True, tag="compressed"):
     """Softmax attention over keys and values that a strided convolution compressed (Liu et al. 2018, §4.2.4).
 
     N tokens, width d, h heads of width d_k = d/h; a convolution of κ tokens and stride c, in g groups, makes M = ⌈N/c⌉
@@ -57,7 +57,7 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
         if self.span < self.compression:
             raise ComponentError(
                 "kernel",
-                f"{self.kernel} tokens at every {self.compression} tokens leave some that nobody reads; "
+                f"{self.kernel} tokens every {self.compression} tokens leave tokens unread; "
                 f"give at least {self.compression}, or leave `kernel` out",
             )
         if self.inner(place.dim) % self.groups:
@@ -66,9 +66,9 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
                 "groups", f"{self.groups} does not divide the {width} channels; it could be {divisors_text(width)}"
             )
         if self.function != "conv" and self.groups > 1:
-            raise ComponentError("groups", f"{self.function!r} has no channels to group; leave `groups` out")
+            raise ComponentError("groups", f"{self.function!r} has no channel groups; leave `groups` out")
         if self.causal and not self.null_key:
-            raise ComponentError("null_key", "causal, the first tokens would have no key to read; leave `null_key` out")
+            raise ComponentError("null_key", "causal: the first tokens read the null key alone; leave `null_key` out")
 
     def label(self) -> str:
         return "Causal memory-compressed attention" if self.causal else "Memory-compressed attention"
@@ -78,20 +78,20 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
         """κ."""
         return self.compression if self.kernel is None else self.kernel
 
-    def made(self, grid: Grid) -> Number:
+    def compressed_keys(self, grid: Grid) -> Number:
         """M, the compressed keys."""
         return ceil_div(grid.total, self.compression)
 
     def keys(self, grid: Grid) -> Number:
         """The compressed keys and the null key."""
-        return self.made(grid) + (1 if self.null_key else 0)
+        return self.compressed_keys(grid) + (1 if self.null_key else 0)
 
     def padding(self, grid: Grid) -> Number:
-        """Zeros before the first token, that the last block may end at the last one."""
-        return (self.made(grid) - 1) * self.compression + self.span - grid.total
+        """Zeros before the first token; the last block ends at the last token."""
+        return (self.compressed_keys(grid) - 1) * self.compression + self.span - grid.total
 
     def first_end(self, grid: Grid) -> Number:
-        """The token at which the first block ends; every c tokens another one does, the last at the last token."""
+        """The token at which the first block ends; one block ends every c tokens, the last at the last token."""
         return (grid.total - 1) % self.compression
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
@@ -101,10 +101,10 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
         """
         if not self.causal:
             return range(grid.total)
-        behind = token - self.first_end(grid)
-        if behind < 0:
+        past_first_end = token - self.first_end(grid)
+        if past_first_end < 0:
             return ()
-        end = token - behind % self.compression
+        end = token - past_first_end % self.compression
         return range(token + 1) if end == token else (*range(end + 1), token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
@@ -112,13 +112,21 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
         n, c = grid.total, self.compression
         if not self.causal:
             return n * n
-        before = self.made(grid) - 1
-        return c * (before * (self.first_end(grid) + 1) + c * (before * (before - 1) // 2)) + before * (c - 1) + n
+        earlier_keys = self.compressed_keys(grid) - 1
+        return (
+            c * (earlier_keys * (self.first_end(grid) + 1) + c * (earlier_keys * (earlier_keys - 1) // 2))
+            + earlier_keys * (c - 1)
+            + n
+        )
 
     def scored(self, grid: Grid) -> Number:
-        """Pairs of a token and a compressed (or the null) key: causal, c·M(M-1)/2 + M and N."""
-        n, made = grid.total, self.made(grid)
-        return self.compression * (made * (made - 1) // 2) + made + n if self.causal else n * self.keys(grid)
+        """Pairs of a token and a key; causal, c·M(M-1)/2 + M + N."""
+        n, compressed_keys = grid.total, self.compressed_keys(grid)
+        return (
+            self.compression * (compressed_keys * (compressed_keys - 1) // 2) + compressed_keys + n
+            if self.causal
+            else n * self.keys(grid)
+        )
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, grid = place.grid.total, place.dim, place.grid
@@ -126,7 +134,7 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.padding(grid):
             yield move("pad", "Pad keys and values", 2 * (n + self.padding(grid)) * inner)
-        yield self._compress(self.made(grid), inner)
+        yield self._compress(self.compressed_keys(grid), inner)
         if self.null_key:
             yield Operation(path="null", title="Null key and value", params=2 * inner, moved=2 * keys * inner)
         mixing: dict[str, Any] = {"mixing": "global", "reads": "N/c + 1" if self.null_key else "N/c"}
@@ -141,27 +149,29 @@ class Compressed(Causal, frozen=True, kw_only=True, tag="compressed"):
             fused=place.fused,
             masked=bool(self.causal),
             prefix="compressed_",
-            what="compressed",
+            label="compressed",
             **mixing,
         )
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
-    def _compress(self, made: Number, inner: Number) -> Operation:
-        """κ tokens to one, keys and values alike."""
+    def _compress(self, compressed_keys: Number, inner: Number) -> Operation:
+        """Compression of κ tokens to one, for keys and values."""
         title = f"Compress keys and values ({self.function})"
         mixing: dict[str, Any] = {
             "mixing": "local",
             "reads": "c" if self.span == self.compression else "κ",
             "reads_tokens": self.span,
         }
-        entering = 2 * made * self.span * inner
+        window_elements = 2 * compressed_keys * self.span * inner
         if self.function == "mean":
-            return elementwise("compress", title, "mean", entering, **mixing)
+            return elementwise("compress", title, "mean", window_elements, **mixing)
         if self.function == "max":
-            return choose("compress", title, entering, content_dependent=True, **mixing)
-        each = inner // self.groups
-        row = product("compress", title, entering * each, params=self.span * each * inner + inner, **mixing)
-        return msgspec.structs.replace(row, flops=row.flops + 2 * made * inner * FLOPS_PER_ELEMENT["add"])
+            return maximum("compress", title, window_elements, content_dependent=True, **mixing)
+        group_width = inner // self.groups
+        row = matmul(
+            "compress", title, window_elements * group_width, params=self.span * group_width * inner + inner, **mixing
+        )
+        return msgspec.structs.replace(row, flops=row.flops + 2 * compressed_keys * inner * FLOPS_PER_ELEMENT["add"])
 
     def notes(self, place: Place) -> Iterator[str]:
         first, padding = self.first_end(place.grid), self.padding(place.grid)

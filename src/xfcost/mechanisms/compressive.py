@@ -1,4 +1,4 @@
-"""Compressive attention: what falls out of Transformer-XL's memory is compressed, and read from a second memory."""
+"""Compressive attention: positions evicted from Transformer-XL's memory are compressed into a second memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import choose, elementwise, gradients, linear
+from xfcost.formulas.rows import elementwise, linear, maximum, with_gradient_operands
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.relative import Relative
@@ -51,18 +51,20 @@ class Compressive(Relative, frozen=True, kw_only=True, tag="compressive"):
     def learned_past(self, place: Place) -> bool:
         return self.function == "conv" and self.compressed(place) > 0
 
-    def before(self, place: Place) -> Iterator[Operation]:
+    def memory_rows(self, place: Place) -> Iterator[Operation]:
         made, c, d = self.compressed(place), self.compression, place.dim
         title = f"Compress evicted memories ({self.function})"
         mixing = {"mixing": "local", "reads": "c", "reads_tokens": c}
         if self.function == "conv":
             # what was evicted is of another segment, and no gradient goes back there
-            yield msgspec.structs.replace(gradients(linear("compress", title, made, c * d, d), 1), **mixing)
+            yield msgspec.structs.replace(
+                with_gradient_operands(linear("compress", title, made, c * d, d), 1), **mixing
+            )
         elif self.function == "mean":
             yield elementwise("compress", title, "mean", made * c * d, **mixing)
         else:
-            yield choose("compress", title, made * c * d, **mixing, content_dependent=True)
-        yield from super().before(place)
+            yield maximum("compress", title, made * c * d, **mixing, content_dependent=True)
+        yield from super().memory_rows(place)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, c = place.grid.total, self.compression

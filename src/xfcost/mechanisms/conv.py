@@ -1,4 +1,4 @@
-"""A convolution as a sub-layer: plain, depthwise or separable, dilated, around a token or causal, gated or not."""
+"""A convolution as a sub-layer: plain, depthwise or separable; dilated, causal or gated."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Literal
 
 from xfcost.formulas.component import ActKind, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
-from xfcost.formulas.rows import convolution, depthwise, elementwise, linear, of_input
-from xfcost.formulas.taps_mixer import Convolve
+from xfcost.formulas.convolution_mixer import ConvolutionMixer
+from xfcost.formulas.rows import convolution, depthwise_convolution, elementwise, linear, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
+class Conv(ConvolutionMixer, frozen=True, kw_only=True, tag="conv"):
     """N tokens of width d to N of the stage's width d', each out of W neighbours along every axis, δ apart.
 
     plain       conv       N·W·d·d' MACs, W·d·d' + d' parameters (W² on a grid)
@@ -51,18 +51,18 @@ class Conv(Convolve, frozen=True, kw_only=True, tag="conv"):
     def shortcut(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]
         if width != d:
-            yield of_input(linear("residual_projection", "Projection of the residual stream", n, d, width))
+            yield on_raw_input(linear("residual_projection", "Projection of the residual stream", n, d, width))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.tokens, place.dim, self.out(place)[1]
         wide = 2 * width if self.act == "glu" else width
-        kernel = self.taps.kernel(place.grid).sides
+        kernel = self.dilated_kernel.kernel(place.grid).sides
         yield from self.zeros(place, d)
         if self.form == "plain":
             sizes = {"width": d, "out_width": wide, "bias": self.bias}
             yield convolution("conv", "Convolution", outputs=n, kernel=kernel, **sizes)
         else:
-            yield depthwise("depthwise", "Depthwise convolution", n, kernel, d, bias=self.bias)
+            yield depthwise_convolution("depthwise", "Depthwise convolution", n, kernel, d, bias=self.bias)
         if self.form == "separable":
             yield linear("pointwise", "Pointwise convolution", n, d, wide, bias=self.bias)
         if self.act == "glu":

@@ -1,4 +1,4 @@
-"""Attention with convolutional projections (CvT): queries, keys and values are made of neighbours, keys of fewer."""
+"""Attention with convolutional projections (CvT): depthwise convolutions before Q, K, V, strided for K, V."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Place, Side
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, linear, move, norm, of_input, power
+from xfcost.formulas.rows import depthwise_convolution, elementwise, letter_power, linear, move, norm, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"):
+class ConvAttention(NonCausalMixer, frozen=True, kw_only=True, tag="conv_attention"):
     """Q, K and V each by a depthwise convolution, a batch norm and a linear map (Wu et al. 2021, CvT, §3.2).
 
     N tokens on a grid, width d, h heads of width d_k, kernels of W×W padded by ⌊W/2⌋, R the `kv_stride`, M = ⌈√N/R⌉²
@@ -36,7 +36,7 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
     The convolutions tell a token where it stands: CvT has no other positions.
     """
 
-    because: ClassVar[str] = "a query and a key are made of their neighbours, later ones among them"
+    non_causal_reason: ClassVar[str] = "a query and a key are made of their neighbours, later ones among them"
 
     size: Annotated[Side, Letter("W")] = 3
     """Kernel side W of the depthwise convolutions, odd."""
@@ -47,7 +47,7 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
         super().check(place)
         if self.size % 2 == 0:
             odd = f"{self.size - 1} or {self.size + 1}"
-            raise ComponentError("size", f"{self.size} is even, and a kernel stands around its middle; try {odd}")
+            raise ComponentError("size", f"{self.size} is even, and the kernel is centred; try {odd}")
         if self.kv_stride > self.size // 2 + 1:
             raise ComponentError(
                 "kv_stride",
@@ -59,12 +59,12 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
         return "Convolutional-projection attention"
 
     def kernel(self, grid: Grid, stride: int = 1) -> Kernel:
-        """Around every token, or every `stride`-th along each axis."""
+        """The kernel, centred on every `stride`-th token along each axis."""
         rank = len(grid.sides)
         return Kernel((self.size,) * rank, (stride,) * rank, (self.size // 2,) * rank)
 
     def keys(self, grid: Grid) -> Grid:
-        """Where the keys stand."""
+        """The grid of the keys."""
         return Grid(self.kernel(grid, self.kv_stride).out(grid.sides), grid.extra)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
@@ -88,7 +88,7 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
             heads=self.heads,
             inner=inner,
             mixing="global",
-            reads="N" if self.kv_stride == 1 else f"N/{power('R', len(grid.sides))}",
+            reads="N" if self.kv_stride == 1 else f"N/{letter_power('R', len(grid.sides))}",
             pairs=None,  # a key is made of several tokens, and makes no pair of tokens
             fused=place.fused,
             scaled=False,
@@ -96,10 +96,12 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
         yield linear("out", "Output projection W_O", grid.total, inner, d, bias=self.projection_bias)
 
     def _projection(self, name: str, grid: Grid, place: Place) -> Iterator[Operation]:
-        """Of Q, K or V, which are to stand on `grid`."""
+        """Projection of Q, K or V with output `grid`."""
         what, d = name.upper(), place.dim
         kernel = self.kernel(place.grid).sides
-        yield of_input(depthwise(f"{name}_conv", f"{what} depthwise convolution", grid.tokens, kernel, d, bias=False))
+        yield on_raw_input(
+            depthwise_convolution(f"{name}_conv", f"{what} depthwise convolution", grid.tokens, kernel, d, bias=False)
+        )
         yield from norm("batch_norm", f"{name}_norm", grid.tokens, d)
         if grid.extra:
             yield move(f"{name}_join", f"{what}: join the extra tokens", grid.total * d)
@@ -108,4 +110,4 @@ class ConvAttention(NeverCausal, frozen=True, kw_only=True, tag="conv_attention"
 
     def notes(self, place: Place) -> Iterator[str]:
         if place.grid.extra:
-            yield f"{place.grid.extra} extra token(s) go round the convolutions, and are joined behind them"
+            yield f"{place.grid.extra} special token(s) skip the convolutions, and are concatenated after them"

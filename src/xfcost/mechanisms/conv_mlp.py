@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Literal
 
-from xfcost.formulas.component import ActKind, Mixer, Place, Side, Width
-from xfcost.formulas.conv_kernel import Kernel, centred, check_centred
-from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
-from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, linear
-from xfcost.ledger.grid import Grid
+from xfcost.formulas.centred_kernel import CentredKernelMixer
+from xfcost.formulas.component import ActKind, Place, Width
+from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
+from xfcost.formulas.rows import depthwise_convolution, elementwise, linear
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
+class ConvMlp(CentredKernelMixer, frozen=True, kw_only=True, tag="conv_mlp"):
     """act(conv(xW₁ + b₁))W₂ + b₂, conv depthwise (Wang et al. 2022, PVT v2, §3.3).
 
     N tokens on a grid, width d, H hidden units, kernels of W×W around every token (zeros beyond the border, which tell
@@ -28,8 +26,6 @@ class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
         fc2         N·H·d MACs
     """
 
-    size: Annotated[Side, Letter("W")] = 3
-    """Kernel side W of the depthwise convolution, odd."""
     ratio: Ratio = 4.0
     """Hidden width over width, H/d, where `hidden` is not given."""
     hidden: Width | None = None
@@ -40,7 +36,7 @@ class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
     """Activation function before the convolution (a ReLU in PVT v2's linear variants, public code)."""
 
     def check(self, place: Place) -> None:
-        check_centred(place.grid, self.size)
+        super().check(place)
         check_hidden(self.hidden, self.ratio, place.dim)
 
     def label(self) -> str:
@@ -50,22 +46,12 @@ class ConvMlp(Mixer, frozen=True, kw_only=True, tag="conv_mlp"):
         """H."""
         return hidden_width(self.hidden, self.ratio, width)
 
-    def kernel(self, grid: Grid) -> Kernel:
-        """The window around every token."""
-        return centred(grid, self.size)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.kernel(grid).reads(grid.sides, token)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return self.kernel(grid).pairs(grid.sides)
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.tokens, place.dim
         hidden = self.inner(d)
         yield linear("fc1", "MLP up-projection", n, d, hidden)
         if self.hidden_act != "none":
             yield elementwise("hidden_act", "Activation before the convolution", self.hidden_act, n * hidden)
-        yield depthwise("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, hidden)
+        yield depthwise_convolution("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, hidden)
         yield elementwise("act", "MLP activation", self.act, n * hidden)
         yield linear("fc2", "MLP down-projection", n, hidden, d)

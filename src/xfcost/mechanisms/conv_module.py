@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from xfcost.formulas.arithmetic import lesser
+from xfcost.formulas.centred_kernel import centred_kernel
 from xfcost.formulas.component import Mixer, Place, Side
-from xfcost.formulas.conv_kernel import Kernel, centred
+from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
@@ -41,7 +42,7 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
         if len(place.grid.sides) != 1 or place.grid.extra:
             raise ComponentError(
                 "kind",
-                f"'conv_module' convolves along a sequence, and {place.grid.shape_text()} tokens stand here; fold an "
+                f"'conv_module' convolves along a sequence, got {place.grid.shape_text()} tokens; fold an "
                 "axis of a grid into the width with {kind: fold_axis}, and leave extra tokens out",
             )
 
@@ -50,18 +51,18 @@ class ConvModule(Mixer, frozen=True, kw_only=True, tag="conv_module"):
 
     def kernel(self, grid: Grid) -> Kernel:
         """The kernel along the sequence."""
-        return centred(grid, self.size)
+        return centred_kernel(grid, self.size)
 
     @property
     def spare(self) -> Number:
-        """Outputs that are dropped: 1 where W is even."""
+        """Outputs that are cropped: 1 where W is even."""
         return 1 - (self.size - self.size // 2 * 2)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.kernel(grid).reads(grid.sides, token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        """Those of all outputs, less those of the one that is dropped: it reads the last W/2 tokens."""
+        """Pairs of all outputs, less the W/2 of the cropped one."""
         return self.kernel(grid).pairs(grid.sides) - self.spare * lesser(grid.tokens, self.size // 2)
 
     def operations(self, place: Place) -> Iterator[Operation]:

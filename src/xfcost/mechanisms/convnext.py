@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
-from xfcost.formulas.component import ActKind, Mixer, NormKind, Place, Side, Width
-from xfcost.formulas.conv_kernel import Kernel, centred, check_centred
-from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
+from xfcost.formulas.centred_kernel import CentredKernelMixer
+from xfcost.formulas.component import ActKind, NormKind, Place, Side, Width
+from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, linear, norm
-from xfcost.ledger.grid import Grid
+from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, norm
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
+class ConvNext(CentredKernelMixer, frozen=True, kw_only=True, tag="convnext"):
     """Depthwise convolution, norm, and an inverted bottleneck in one residual (Liu et al. 2022, §2.6, figure 4).
 
     N tokens on a grid, width d, kernels of W×W around every token (zeros beyond the border), H hidden units.
@@ -42,7 +41,7 @@ class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
     """Activation function between the two linear maps."""
 
     def check(self, place: Place) -> None:
-        check_centred(place.grid, self.size)
+        super().check(place)
         check_hidden(self.hidden, self.ratio, place.dim)
 
     def label(self) -> str:
@@ -52,20 +51,10 @@ class ConvNext(Mixer, frozen=True, kw_only=True, tag="convnext"):
         """H."""
         return hidden_width(self.hidden, self.ratio, width)
 
-    def kernel(self, grid: Grid) -> Kernel:
-        """The window around every token."""
-        return centred(grid, self.size)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.kernel(grid).reads(grid.sides, token)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return self.kernel(grid).pairs(grid.sides)
-
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.tokens, place.dim
         hidden = self.inner(d)
-        yield depthwise("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, d)
+        yield depthwise_convolution("conv", "Depthwise convolution", n, self.kernel(place.grid).sides, d)
         yield from norm(self.norm, "norm", n, d)
         yield linear("fc1", "MLP up-projection", n, d, hidden)
         yield elementwise("act", "MLP activation", self.act, n * hidden)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from xfcost.formulas.attention import reading
+from xfcost.formulas.attention import cross_attention
 from xfcost.formulas.component import MultiHead, Place, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import decode_step
@@ -40,7 +40,7 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
     def check(self, place: Place) -> None:
         if place.memory is None:
             raise ComponentError(
-                "kind", "'cross' reads an encoder's output, and there is no `encoder:` here; use 'full'"
+                "kind", "'cross' reads an encoder's output, and the spec has no `encoder:`; use 'full'"
             )
         super().check(place)
 
@@ -52,7 +52,7 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         return self.inner(width) if self.value_dim is None else self.heads * self.value_dim
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """Tokens of the memory."""
+        """All tokens of the encoder's output."""
         return range(memory.total if memory else 0)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
@@ -62,12 +62,12 @@ class Cross(MultiHead, frozen=True, kw_only=True, tag="cross"):
         return self._reading(place, place.grid.total)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One query; the memory's keys and values were worked out once, and are cached: M·h·(d_k + d_v) numbers."""
+        """One query; the encoder's keys and values are cached, M·h·(d_k + d_v) numbers."""
         return decode_step(self._reading(place, 1), place.grid.total)
 
     def _reading(self, place: Place, queries: Number) -> Iterator[Operation]:
         memory = place.memory or place.grid
-        yield from reading(
+        yield from cross_attention(
             queries=queries,
             width=place.dim,
             keys=memory.total,

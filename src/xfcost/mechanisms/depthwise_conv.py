@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
-from xfcost.formulas.component import Mixer, Place, Side
-from xfcost.formulas.conv_kernel import Kernel, centred, check_centred
+from xfcost.formulas.centred_kernel import CentredKernelMixer
+from xfcost.formulas.component import Place, Side
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise
-from xfcost.ledger.grid import Grid
-from xfcost.ledger.number import Number
+from xfcost.formulas.rows import depthwise_convolution
 from xfcost.ledger.operation import Operation
 
 
-class DepthwiseConv(Mixer, frozen=True, kw_only=True, tag="depthwise_conv"):
+class DepthwiseConv(CentredKernelMixer, frozen=True, kw_only=True, tag="depthwise_conv"):
     """Every channel's own W×W kernel around every token, zeros beyond the border: static local mixing.
 
     N tokens on a grid, width d.
@@ -29,22 +27,9 @@ class DepthwiseConv(Mixer, frozen=True, kw_only=True, tag="depthwise_conv"):
     size: Annotated[Side, Letter("W")] = 3
     """Kernel side W, odd."""
 
-    def check(self, place: Place) -> None:
-        check_centred(place.grid, self.size)
-
     def label(self) -> str:
         return "Depthwise convolution"
 
-    def kernel(self, grid: Grid) -> Kernel:
-        """The window around every token."""
-        return centred(grid, self.size)
-
-    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        return self.kernel(grid).reads(grid.sides, token)
-
-    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return self.kernel(grid).pairs(grid.sides)
-
     def operations(self, place: Place) -> Iterator[Operation]:
         grid = place.grid
-        yield depthwise("conv", "Depthwise convolution", grid.tokens, self.kernel(grid).sides, place.dim)
+        yield depthwise_convolution("conv", "Depthwise convolution", grid.tokens, self.kernel(grid).sides, place.dim)

@@ -8,18 +8,18 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.buckets import Buckets, bucket_row, bucket_table
 from xfcost.formulas.component import Place, Width, check_output
-from xfcost.formulas.grouped import Grouped
+from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import cache, linear, move
+from xfcost.formulas.position_buckets import Buckets, bucket_table, last_token_buckets
+from xfcost.formulas.rows import cache_write, linear, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.matrices import matrix
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Full(Grouped, frozen=True, kw_only=True, tag="full"):
+class Full(GroupedQueryMixer, frozen=True, kw_only=True, tag="full"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, §3.2).
 
     N tokens (extra ones included), width d, h heads of width d_k = d/h, h_kv = h of keys and values unless `kv_heads`
@@ -34,16 +34,16 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         weighted_sum   N²·h·d_v MACs
         out            N·h·d_v·d MACs, h·d_v·d + d parameters
 
-    Causal attention computes the same dense product and masks it; `pairs` tells how many scores survive, N(N+1)/2.
+    Causal attention computes the same dense matmul and masks it; `pairs` is the number of unmasked scores, N(N+1)/2.
 
     ALiBi adds -m·(i-j) to the score of query i and key j, m = 2^(-8/h), 2^(-16/h), … by head (Press et al. 2022, §3).
-    A row's softmax knows no constant, so that m·j is added, h·N constants and no parameters, as in the public code.
+    Softmax is invariant to a row's constant, so m·j is added: h·N constants, no parameters, as in the public code.
 
     Talking heads (Shazeer et al. 2020, §2; CaiT) mix the heads of every pair of tokens, before and after the softmax:
 
         proj_l, proj_w  N²·h² MACs, h² + h parameters each
 
-    They stand where a fused kernel has no place for them, and where no tile of one head can be finished alone. Never
+    They stand which a fused kernel cannot do: for them, and where no tile of one head can be finished alone. Never
     causal: the bias of proj_w gives every pair a weight.
     """
 
@@ -65,36 +65,30 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         if self.causal and self.talking_heads:
             raise ComponentError(
                 "talking_heads",
-                "the bias behind the softmax gives later tokens a weight too, and causal attention can give them none; "
+                "the bias after the softmax gives later tokens a weight; not for causal attention: "
                 "leave talking_heads out, or write causal: false",
             )
         if self.talking_heads and (self.shared > 1 or self.biased or not self.scaled):
             raise ComponentError(
                 "talking_heads",
-                "only heads of their own keys, scaled and without a bias, talk; leave one of the two out",
+                "talking heads need scaled scores without a bias and no `kv_heads`; leave one of the two out",
             )
         check_output(self.value_inner(place.dim), place.dim, projected=self.output_projection)
         if self.output_bias is not None and not self.output_projection:
-            raise ComponentError(
-                "output_bias", "without an output projection there is nothing to have it; leave it out"
-            )
+            raise ComponentError("output_bias", "output_projection: false has no bias; leave it out")
         self._check_bias()
 
     def _check_bias(self) -> None:
         if self.position == "alibi" and not self.causal:
-            raise ComponentError(
-                "position", "alibi falls with the distance back, and this is not causal; write causal: true"
-            )
+            raise ComponentError("position", "alibi needs causal attention; write causal: true")
         if self.position == "alibi" and self.bias:
-            raise ComponentError("bias", "alibi is a bias of the scores itself; leave one of the two out")
+            raise ComponentError("bias", "alibi is itself a bias of the scores; leave one of the two out")
         if self.bias and self.bias.distance <= self.bias.count // (2 if self.causal else 4):
-            raise ComponentError(
-                "bias", f"{self.bias.count} buckets reach further than `distance`, {self.bias.distance}"
-            )
+            raise ComponentError("bias", f"{self.bias.count} buckets cover more than `distance`, {self.bias.distance}")
 
     def label(self) -> str:
-        what = (self.heads_label() or "self-") + "attention"
-        return f"Causal {what}" if self.causal else what.capitalize()
+        name = (self.heads_label() or "self-") + "attention"
+        return f"Causal {name}" if self.causal else name.capitalize()
 
     def value_inner(self, width: Number) -> Number:
         return self.inner(width) if self.value_dim is None else self.heads * self.value_dim
@@ -122,20 +116,20 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
             yield linear("out", "Output projection W_O", n, self.value_inner(d), d, bias=self.biased_output)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One query against the keys and values of all N tokens: h_kv·(d_k + d_v) numbers are cached of each."""
+        """One query against the KV cache of N tokens, h_kv·(d_k + d_v) numbers each."""
         if not self.causal:
             yield from super().decoding(place)
         n, d = place.grid.total, place.dim
         yield from self.projections(1, d)
         if self.bias:
-            yield bucket_row(self.bias, n, self.heads)
-        yield cache("Keys and values to the cache", self.kv_width(d), n)
+            yield last_token_buckets(self.bias, n, self.heads)
+        yield cache_write("Keys and values to the cache", self.kv_width(d), n)
         yield from self.core(place, queries=1)
         if self.output_projection:
             yield linear("out", "Output projection W_O", 1, self.value_inner(d), d, bias=self.biased_output)
 
     def core(self, place: Place, queries: Number | None = None) -> Iterator[Operation]:
-        """The rows between the projections; with `queries`, the last tokens', which nothing masks."""
+        """The rows between the projections; `queries` are the last tokens of a decode step, without a mask."""
         n, masked = place.grid.total, bool(self.causal) and queries is None
         if place.fused and masked and self.biased:
             yield move("mask", "Mask", mixing="global", reads="N", reads_tokens=n, symbol="mask")
@@ -157,24 +151,23 @@ class Full(Grouped, frozen=True, kw_only=True, tag="full"):
         yield from self._talking(rows, n) if self.talking_heads else rows
 
     def _talking(self, rows: Iterable[Operation], n: Number) -> Iterator[Operation]:
-        """`rows` of an eager core, and between them how the heads talk."""
-        before = linear("proj_l", "Talking heads before the softmax", n * n, self.heads, self.heads)
-        after = linear("proj_w", "Talking heads after the softmax", n * n, self.heads, self.heads)
-        like = {"mixing": "global", "reads": "N", "reads_tokens": n, "heads": self.heads}
+        """`rows` of an eager core with the talking-heads maps."""
+        before_softmax = linear("proj_l", "Talking heads before the softmax", n * n, self.heads, self.heads)
+        after_softmax = linear("proj_w", "Talking heads after the softmax", n * n, self.heads, self.heads)
+        mixing = {"mixing": "global", "reads": "N", "reads_tokens": n, "heads": self.heads}
         entries = n * n * self.heads
         for row in rows:
-            if row.core is not None:  # the scores, which proj_l keeps; every head waits for all: no traffic of one tile
+            if row.core is not None:  # the scores, which proj_l saves; heads depend on each other, so no tiled traffic
                 yield msgspec.structs.replace(row, core=None, matrix=matrix(entries, kept=True))
-                yield msgspec.structs.replace(before, **like, matrix=matrix(entries, entries))
+                yield msgspec.structs.replace(before_softmax, **mixing, matrix=matrix(entries, entries))
             else:
                 yield row
             if row.matrix_kept:  # the softmax
-                yield msgspec.structs.replace(after, **like, matrix=matrix(entries, entries, kept=True))
+                yield msgspec.structs.replace(after_softmax, **mixing, matrix=matrix(entries, entries, kept=True))
 
     def notes(self, place: Place) -> Iterator[str]:
         if self.talking_heads:
             yield (
-                "talking heads mix the heads' scores before and after the softmax, where a fused kernel has no place "
-                "for them: this attention runs eager, asked for or not, and keeps its matrices; "
-                "its main-memory traffic is not told"
+                "talking heads mix the heads' scores before and after the softmax, which no fused kernel does: this "
+                "attention always runs eager and keeps its matrices; its main-memory traffic is not counted"
             )

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
 from xfcost.formulas.arithmetic import ceil_div, greater, lesser
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Length, Place
-from xfcost.formulas.relative import relative_core
-from xfcost.formulas.rows import elementwise, linear, of_input
+from xfcost.formulas.relative_attention import relative_core
+from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -17,7 +17,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
+class Funnel(NonCausalMixer, frozen=True, kw_only=True, tag="funnel"):
     """Relative attention of the Funnel Transformer (Dai et al. 2020, §2.2 and appendix A.2.1), with `stride` 2 pooled.
 
     N tokens come in, P go out: P = N, or about N/2 with `stride: 2`, when the queries are means of two neighbours and
@@ -37,7 +37,9 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
     networks, where P = N/2. The residual pools what it adds to (`residual_pool`).
     """
 
-    because: ClassVar[str] = "a pooled query stands for two tokens, and the first must not learn of the second"
+    non_causal_reason: ClassVar[str] = (
+        "a pooled query stands for two tokens, and the first must not learn of the second"
+    )
 
     stride: Literal[1, 2] = 1
     """Tokens per query: 2 pools the queries."""
@@ -57,7 +59,7 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
     def check(self, place: Place) -> None:
         if self.stride > 1 and (len(place.grid.sides) != 1 or place.grid.extra):
             raise ComponentError(
-                "stride", f"{self.stride} pools a sequence, and {place.grid.shape_text()} tokens stand here; use 1"
+                "stride", f"{self.stride} pools a sequence, got {place.grid.shape_text()} tokens; use 1"
             )
         super().check(place)
 
@@ -65,12 +67,12 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
         return "Pooled relative attention" if self.stride > 1 else "Relative attention"
 
     def pools(self, grid: Grid) -> Number:
-        """1 where the sequence is pooled, 0 where it isn't or is too short to be."""
+        """1 where the sequence is pooled; 0 without a stride, or where it is too short."""
         return lesser(1, grid.total - lesser(grid.total, self._shortest)) if self.stride > 1 else 0
 
     @property
     def _shortest(self) -> int:
-        """Tokens that are not pooled any more."""
+        """Length up to which nothing is pooled."""
         return 2 if self.separate_cls else 1
 
     def queries(self, grid: Grid) -> Number:
@@ -86,7 +88,7 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
         return grid.total if self.pool_q_only else self.queries(grid)
 
     def shift(self, grid: Grid) -> Number:
-        """By how many distances neighbouring queries are apart."""
+        """Distance between neighbouring queries."""
         return 1 + self.pools(grid) if self.pool_q_only else 1
 
     def encodings(self, grid: Grid) -> Number:
@@ -99,7 +101,7 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
         return Grid((self.queries(place.grid),)), place.dim
 
     def _unread(self, grid: Grid) -> Number:
-        """Tokens that no key stands for: the last, where keys are pooled without it."""
+        """Tokens that go into no key: the last, where pooling drops it."""
         return self.pools(grid) if self.separate_cls and self.truncate_seq and not self.pool_q_only else 0
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
@@ -112,8 +114,8 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
         grid, d, inner = place.grid, place.dim, self.inner(place.dim)
         queries, keys = self.queries(grid), self.keys(grid)
         yield from self._pooling("pool", "Pool queries" if self.pool_q_only else "Pool tokens", place)
-        yield of_input(linear("q", "Q projection", queries, d, inner, bias=False))
-        yield of_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
+        yield on_raw_input(linear("q", "Q projection", queries, d, inner, bias=False))
+        yield on_raw_input(linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias))
         yield from relative_core(
             queries=queries,
             keys=keys,
@@ -131,23 +133,25 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
 
     @property
     def _keys_in_letters(self) -> str:
-        """Keys are pooled too, but where queries alone are."""
+        """Number of keys, in letters."""
         return "N" if self.pool_q_only or self.stride == 1 else f"N/{self.stride}"
 
     def _pooling(self, path: str, title: str, place: Place) -> Iterator[Operation]:
         if self.stride == 1:
             return
-        pools, entering = self.pools(place.grid), 2 * self.queries(place.grid) * place.dim
+        pools, pooled_elements = self.pools(place.grid), 2 * self.queries(place.grid) * place.dim
         copied = 0 if self.truncate_seq else 1
         moved = (place.grid.total + copied) * place.dim if self.separate_cls else 0
-        more = {"moved": pools * moved, "mixing": "local", "reads": "2", "reads_tokens": 2}
+        facts = {"moved": pools * moved, "mixing": "local", "reads": "2", "reads_tokens": 2}
         if self.pool == "mean":
-            yield elementwise(path, title, "mean", pools * entering, **more)
+            yield elementwise(path, title, "mean", pools * pooled_elements, **facts)
         else:
-            yield Operation(path=path, title=title, comparisons=pools * entering, content_dependent=True, **more)
+            yield Operation(
+                path=path, title=title, comparisons=pools * pooled_elements, content_dependent=True, **facts
+            )
 
     def _terms(self, place: Place, queries: Number, keys: Number, inner: Number) -> Iterator[Operation]:
-        """What is done to the position scores: token types are added, and [CLS] has neither."""
+        """Further rows on the position scores: token types are added, and [CLS] is masked."""
         mixing = {"mixing": "global", "reads": self._keys_in_letters, "reads_tokens": keys}
         entries, fused = self.heads * queries * keys, place.fused  # a fused kernel keeps the last of them, its bias
         by_distance = self.heads * queries * self.encodings(place.grid)
@@ -165,12 +169,12 @@ class Funnel(NeverCausal, frozen=True, kw_only=True, tag="funnel"):
                 content_dependent=True,
                 **mixing,
             )
-            last = matrix(entries, by_distance + entries, kept=fused and not self.separate_cls)
-            yield elementwise("type_add", "Add token types", "add", entries, matrix=last, **mixing)
+            bias_matrix = matrix(entries, by_distance + entries, kept=fused and not self.separate_cls)
+            yield elementwise("type_add", "Add token types", "add", entries, matrix=bias_matrix, **mixing)
         if self.separate_cls:
-            before = entries if self.token_types else by_distance
-            last = matrix(entries, before, kept=fused)
-            yield Operation(path="cls_mask", title="No position for [CLS]", matrix=last, **mixing)
+            live_entries = entries if self.token_types else by_distance
+            bias_matrix = matrix(entries, live_entries, kept=fused)
+            yield Operation(path="cls_mask", title="No position for [CLS]", matrix=bias_matrix, **mixing)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         yield from self._pooling("residual_pool", "Pool the residual stream", place)

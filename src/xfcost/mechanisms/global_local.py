@@ -1,4 +1,4 @@
-"""Global-local attention: a few global tokens that read all, and a long text whose tokens read near ones (ETC)."""
+"""Global-local attention (ETC): a few global tokens read all tokens; the others read a band and the global tokens."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from xfcost.formulas.arithmetic import round_up
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.band import Band, band_pairs
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.banded_attention import BandedAttention, band_pairs
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Place
 from xfcost.formulas.lettering import grid_in_letters
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import linear, move, of_input
+from xfcost.formulas.rows import linear, move, on_raw_input
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
+class GlobalLocal(NonCausalMixer, frozen=True, kw_only=True, tag="global_local"):
     """The attention of the Extended Transformer Construction (Ainslie et al. 2020, §3.1 and appendix A).
 
     g global tokens, which are the extra tokens of the grid ({kind: memory_tokens} in `embed` makes them), and a long
@@ -47,7 +47,7 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
     ETC's relative position labels are left out: a table of vectors per label, scored against every query.
     """
 
-    because: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
+    non_causal_reason: ClassVar[str] = "global tokens read the whole text, and all tokens read them"
 
     radius: Annotated[int, msgspec.Meta(ge=1, le=2**31), Letter("w")]
     """Tokens r that a token of the text reads on each side."""
@@ -78,34 +78,34 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
         return grid.extra * grid.total + grid.tokens * grid.extra + band_pairs(grid.tokens, self.radius)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        component, spot = super().in_letters(place)
-        return component, msgspec.structs.replace(spot, grid=grid_in_letters(place.grid, extra="g"))
+        component, lettered_place = super().in_letters(place)
+        return component, msgspec.structs.replace(lettered_place, grid=grid_in_letters(place.grid, extra="g"))
 
     def operations(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
         p, b = self.padded(place.grid), self.block
         yield from self._projections(place)
         yield move("pad", "Pad queries to whole blocks", 0 if p == n else p * inner)
-        band = Band(
+        band = BandedAttention(
             queries=p,
-            side=b,
-            beside=g,
+            block=b,
+            global_keys=g,
             heads=self.heads,
             inner=inner,
             pairs=band_pairs(n, self.radius),
-            pairs_beside=n * g,
+            global_pairs=n * g,
             reads="2r+1",
             reads_tokens=2 * self.radius + 1,
-            reads_both="2r+g+1" if g else "2r+1",
-            shifted=(p + 2 * b) * inner,
+            reads_with_global="2r+g+1" if g else "2r+1",
+            gathered=(p + 2 * b) * inner,
         )
         yield from band.rows()
         if g:
             yield from self._global(place, inner)
         if g and self.share_output:
             yield move("concat", "Join both kinds of tokens", (g + n) * inner)
-        both = n + g if self.share_output else n
-        yield linear("out", "Output projection W_O", both, inner, d, bias=self.projection_bias)
+        tokens = n + g if self.share_output else n
+        yield linear("out", "Output projection W_O", tokens, inner, d, bias=self.projection_bias)
         if g and not self.share_output:
             title = "Output projection W_O of global tokens"
             yield linear("global_out", title, g, inner, d, bias=self.projection_bias)
@@ -114,16 +114,22 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
     def _projections(self, place: Place) -> Iterator[Operation]:
         d, n, g, inner = place.dim, place.grid.tokens, place.grid.extra, self.inner(place.dim)
         if self.share_projections or not g:
-            yield of_input(linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias))
+            yield on_raw_input(linear("qkv", "Q, K, V projections", n + g, d, 3 * inner, bias=self.projection_bias))
             return
-        yield of_input(linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias))
-        yield of_input(linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias))
-        yield of_input(linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias))
-        yield of_input(linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias))
+        yield on_raw_input(linear("long_qkv", "Q, K, V projections, long", n, d, 3 * inner, bias=self.projection_bias))
+        yield on_raw_input(
+            linear("l2g_kv", "K, V projections, long to global", g, d, 2 * inner, bias=self.projection_bias)
+        )
+        yield on_raw_input(
+            linear("global_qkv", "Q, K, V projections, global", g, d, 3 * inner, bias=self.projection_bias)
+        )
+        yield on_raw_input(
+            linear("g2l_kv", "K, V projections, global to long", n, d, 2 * inner, bias=self.projection_bias)
+        )
         yield move("global_kv", "Join the global tokens' keys and values", 2 * (g + n) * inner)
 
     def _global(self, place: Place, inner: Number) -> Iterator[Operation]:
-        """The rows of the global tokens."""
+        """Attention of the global tokens."""
         yield from attention_core(
             queries=place.grid.extra,
             keys=place.grid.total,
@@ -134,7 +140,7 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
             pairs=place.grid.extra * place.grid.total,
             fused=False,
             prefix="global_",
-            what="global tokens",
+            label="global tokens",
         )
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -142,11 +148,11 @@ class GlobalLocal(NeverCausal, frozen=True, kw_only=True, tag="global_local"):
         yield from super().notes(place)
         yield "ETC's relative position labels are left out"
         if not place.grid.extra:
-            yield "there are no global tokens here, and so only a band; {kind: memory_tokens} in `embed` makes them"
+            yield "no global tokens, only a band; {kind: memory_tokens} in `embed` adds them"
         if p != n:
             yield PaddingNote(
                 f"the queries of {n} tokens are padded to {p} for blocks of {self.block}: {p - n} more are attended "
                 "for, and counted"
             )
         if place.fused:
-            yield "global-local attention runs in blocks, eager: there is no fused form of it here"
+            yield "global-local attention runs in blocks, eager: it has no fused form"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.component import ActKind, NormKind, Place, Width
-from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
-from xfcost.formulas.rows import elementwise, linear, norm, over_tokens
-from xfcost.formulas.static_global import StaticGlobal
+from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
+from xfcost.formulas.rows import elementwise, linear, linear_over_tokens, norm
+from xfcost.formulas.static_mixer import StaticGlobalMixer
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Gmlp(StaticGlobal, frozen=True, kw_only=True, tag="gmlp"):
+class Gmlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="gmlp"):
     """The gMLP block: U, act, spatial gating unit, V (Liu et al. 2021, Pay Attention to MLPs, §2).
 
     N tokens of width d, H hidden units. The unit splits them in two halves u, v and gives u ⊙ (W·norm(v) + b), W over
@@ -61,6 +61,6 @@ class Gmlp(StaticGlobal, frozen=True, kw_only=True, tag="gmlp"):
         yield linear("fc1", "MLP up-projection", n, d, hidden)
         yield elementwise("act", "MLP activation", self.act, n * hidden)
         yield from norm(self.norm, "gate_norm", n, half)
-        yield over_tokens("gate_spatial", "Linear over tokens", half, n, n)
+        yield linear_over_tokens("gate_spatial", "Linear over tokens", half, n, n)
         yield elementwise("gate_multiply", "Gate u ⊙ v", "multiply", n * half)
         yield linear("fc2", "MLP down-projection", n, half, d)

@@ -22,5 +22,5 @@ class Gru(Recurrent, frozen=True, kw_only=True, tag="gru"):
     """Whether the reset gate acts after the state's linear map (cuDNN, torch) or before it (Cho et al. 2014)."""
 
     def _without_gradient(self, units: Number) -> Number:
-        """Reset before its map, the third gate's product is of r∘h, and r learns."""
+        """With the reset before its map, the third gate multiplies r∘h, and r has a gradient."""
         return super()._without_gradient(units) * (2 if self.reset == "before" else 3) // 3

@@ -1,4 +1,4 @@
-"""Hyena: gates between long convolutions, whose filters are as long as the input and made by a small network."""
+"""Hyena: gated long convolutions, whose filters are as long as the input and computed by a small network."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_log2
-from xfcost.formulas.causality import ReadsPast, check_sequence
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
 from xfcost.formulas.component import Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import depthwise, elementwise, gradients, linear
+from xfcost.formulas.rows import depthwise_convolution, elementwise, linear, with_gradient_operands
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
+class Hyena(AlwaysCausalMixer, frozen=True, kw_only=True, tag="hyena"):
     """The Hyena operator (Poli et al. 2023, §3.1 to §3.3), of the public code's order o, causal by its nature.
 
     N tokens of width d are projected to o gates x₀ … and a value v; then o - 1 times v ← h∘*(v∘x) + D∘(v∘x), at last
@@ -55,7 +55,7 @@ class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
         return f"Hyena (order {self.order})"
 
     def carried_per_token(self, width: Number) -> Number:
-        """Numbers that must be kept of every token, for a filter reads them all: what enters the long convolutions."""
+        """Numbers per token that a decode step would cache: the inputs of the long convolutions."""
         return (self.order - 1) * width
 
     def check(self, place: Place) -> None:
@@ -71,7 +71,7 @@ class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
         n, d = place.grid.total, place.dim
         wide, filters = (self.order + 1) * d, (self.order - 1) * d
         yield linear("in_proj", "Projections to gates and value", n, d, wide)
-        yield depthwise("short_conv", "Causal depthwise convolution", n + self.conv - 1, (self.conv,), wide)
+        yield depthwise_convolution("short_conv", "Causal depthwise convolution", n + self.conv - 1, (self.conv,), wide)
         for row in self._filter(n, filters):
             yield msgspec.structs.replace(row, once=True)
         yield elementwise("gate", "Gates", "multiply", n * self.order * d)
@@ -92,17 +92,17 @@ class Hyena(ReadsPast, frozen=True, kw_only=True, tag="hyena"):
         raise ComponentError(
             "kind",
             "--mode decode: 'hyena' has no state that a token could continue: its filters are as long as the text, and "
-            "every token sums over all before it; --mode generate tells what it costs without a cache",
+            "every token sums over all before it; --mode generate counts it without a cache",
         )
 
     def _filter(self, tokens: Number, filters: Number) -> Iterator[Operation]:
-        """What makes the filters, on weights alone."""
+        """The network that computes the filters, from weights alone."""
         hidden, layers = self.filter_hidden, self.filter_layers
         if self.positions == "learned":
             table = tokens * self.features
             yield Operation(path="positions", title="Features of the positions", params=table, bound=True)
         first = linear("filter_in", "Filter network, first map", tokens, self.features, hidden)
-        yield gradients(first, 2 if self.positions == "learned" else 1)
+        yield with_gradient_operands(first, 2 if self.positions == "learned" else 1)
         sines = (layers + 1) * tokens * hidden * (COSTS["multiply"] + COSTS["exp"])
         yield Operation(path="filter_sin", title="Filter network, sin(ω∘x)", params=hidden, flops=sines)
         row = linear("filter_hidden", "Filter network, hidden maps", layers * tokens, hidden, hidden)

@@ -1,4 +1,4 @@
-"""Attention through inducing points: a few learned points read all tokens, and every token reads their answers."""
+"""Attention through inducing points: a few learned points read all tokens, and every token reads the points."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from xfcost.formulas.attention import reading
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.attention import cross_attention
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import NormKind, Place, check_output
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import elementwise, linear, norm
@@ -19,7 +19,7 @@ from xfcost.ledger.operation import Operation
 Points = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
 
-class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
+class Inducing(NonCausalMixer, frozen=True, kw_only=True, tag="inducing"):
     """The attention of Set Transformer's ISAB: MH(X, H, H), H = MAB(I, X) (Lee et al. 2019, §3.1, equations 9, 10).
 
     N tokens X (extra ones included), k learned points I, width d, h heads of width d_k. The points read all tokens,
@@ -42,7 +42,7 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
     I and X: the same cost.
     """
 
-    because: ClassVar[str] = "every point reads all tokens, later ones too"
+    non_causal_reason: ClassVar[str] = "every point reads all tokens, later ones too"
 
     points: Annotated[Points, Letter("k")]
     """Number of inducing points k."""
@@ -61,7 +61,7 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
         return f"Induced attention ({self.points} points)"
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """Every token, through the points."""
+        """All tokens, through the points."""
         return range(grid.total)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
@@ -79,19 +79,19 @@ class Inducing(NeverCausal, frozen=True, kw_only=True, tag="inducing"):
             "fused": place.fused,
         }
         yield Operation(path="points", title="Inducing points", params=k * d)
-        yield from reading(
+        yield from cross_attention(
             queries=k,
             keys=n,
             reads="N",
             learned=True,
-            of_input="memory",
+            raw_input="memory",
             prefix="induced_",
-            what="points read tokens",
+            label="points read tokens",
             **shared,
         )
         if self.induce == "mab":
             yield from self._rest_of_mab(d)
-        yield from reading(queries=n, keys=k, reads="k", what="tokens read points", **shared)
+        yield from cross_attention(queries=n, keys=k, reads="k", label="tokens read points", **shared)
 
     def _rest_of_mab(self, d: Number) -> Iterator[Operation]:
         """LN(Z + rFF(Z)), Z = LN(I + …), on k points."""

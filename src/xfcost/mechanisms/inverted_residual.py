@@ -1,4 +1,4 @@
-"""The inverted residual of MobileNetV2 and MobileViT: wider inside, where a depthwise convolution mixes neighbours."""
+"""The inverted residual of MobileNetV2 and MobileViT: expand, depthwise convolution, project."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from math import prod
 from typing import Literal
 
 from xfcost.formulas.component import Mixer, Place, Width
-from xfcost.formulas.conv_block import normed, strided
+from xfcost.formulas.conv_block import convolution_and_norm, strided_grid
 from xfcost.formulas.conv_kernel import Kernel
-from xfcost.formulas.expansion import Ratio, check_hidden, hidden_width
-from xfcost.formulas.receptive import ones, read_once, threes
+from xfcost.formulas.hidden_width import Ratio, check_hidden, hidden_width
+from xfcost.formulas.receptive_field import kernel_of_three, pairs_of_one_kernel, pointwise_kernel
 from xfcost.formulas.rows import elementwise
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -53,15 +53,15 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
         return "Inverted residual"
 
     def kernel(self, grid: Grid) -> Kernel:
-        """The depthwise convolution's."""
-        return threes(grid, self.stride)
+        """The depthwise kernel."""
+        return kernel_of_three(grid, self.stride)
 
     def inner(self, width: Number) -> Number:
         """H."""
         return hidden_width(self.hidden, self.ratio, width)
 
     def expands(self, place: Place) -> bool:
-        """Is there a first convolution?"""
+        """Does it have an expanding convolution?"""
         return bool(self.inner(place.dim) != place.dim)
 
     def adds(self, place: Place) -> bool:
@@ -69,26 +69,26 @@ class InvertedResidual(Mixer, frozen=True, kw_only=True, tag="inverted_residual"
         return self.stride == 1 and place.dim == place.out_dim
 
     def out(self, place: Place) -> tuple[Grid, Number]:
-        return strided(place.grid, self.stride), place.out_dim
+        return strided_grid(place.grid, self.stride), place.out_dim
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
         return self.kernel(grid).reads(grid.sides, token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        return prod(read_once(side, self.stride) for side in grid.sides)
+        return prod(pairs_of_one_kernel(side, self.stride) for side in grid.sides)
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, out_grid = place.grid, self.out(place)[0]
         inside = self.inner(place.dim)
-        one, paths = ones(grid), ("expand_conv", "expand_norm")
+        one, paths = pointwise_kernel(grid), ("expand_conv", "expand_norm")
         if self.expands(place):
-            yield from normed(paths, "Expanding convolution", one, grid, place.dim, inside)
+            yield from convolution_and_norm(paths, "Expanding convolution", one, grid, place.dim, inside)
             yield elementwise("expand_act", "Activation", "silu", grid.tokens * inside)
-        yield from normed(
+        yield from convolution_and_norm(
             ("conv", "norm"), "Depthwise convolution", self.kernel(grid), out_grid, inside, inside, groups=inside
         )
         yield elementwise("act", "Activation", "silu", out_grid.tokens * inside)
         paths = ("project_conv", "project_norm")
-        yield from normed(paths, "Projecting convolution", one, out_grid, inside, place.out_dim)
+        yield from convolution_and_norm(paths, "Projecting convolution", one, out_grid, inside, place.out_dim)
         if self.adds(place):
             yield elementwise("add", "Residual add", "add", out_grid.tokens * place.out_dim, role="add")

@@ -8,14 +8,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import Causal
-from xfcost.formulas.component import Length, Place, alone
+from xfcost.formulas.causal_mixers import CausalMixer
+from xfcost.formulas.component import Length, Place, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
-from xfcost.formulas.features import EluPlusOne, RandomFeatures
+from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import decode_step, elementwise, fixed, gradients, in_all, linear, move, product, state
+from xfcost.formulas.rows import (
+    chunk_mixing,
+    decode_step,
+    elementwise,
+    global_mixing,
+    linear,
+    matmul,
+    move,
+    state_write,
+    static_weights,
+    with_gradient_operands,
+)
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -29,7 +40,7 @@ Form = Literal["parallel", "chunked", "recurrent"]
 CHUNK = 64
 
 
-class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
+class Kernel(CausalMixer, frozen=True, kw_only=True, tag="kernel"):
     """Attention whose weights are products of features, φ(q)·φ(k) (Katharopoulos et al. 2020, §3; Performer).
 
     N tokens, width d, h heads of width d_k, m features. Rows marked * are there for random features alone.
@@ -46,9 +57,9 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
                        inside a chunk the masked products: P·c·h·(m + d_k) MACs beside 2P·m·h·d_k
         recurrent      one token after the other, 2m·h·d_k MACs each, with a state of m·h·d_k numbers and no more
 
-    The queries' exponent is lowered by its maximum over the features, and the keys' by theirs over all tokens, but not
-    in the causal forms, where that maximum would tell of later tokens (public code takes it there too, and leaks).
-    There it needs none: ωx - |x|²/2 never exceeds |ω|²/2, about d_k/2.
+    The queries' exponent is lowered by its maximum over the features, the keys' by theirs over all tokens. Causal forms
+    leave the latter out, as it would depend on later tokens (public code leaks there): ωx - |x|²/2 never exceeds
+    |ω|²/2, about d_k/2.
     """
 
     features: EluPlusOne | RandomFeatures = EluPlusOne()
@@ -62,9 +73,7 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
     def check(self, place: Place) -> None:
         super().check(place)
         if self.form and not self.causal:
-            raise ComponentError(
-                "form", f"{self.form!r} is a way to be causal, and this attention isn't; add causal: true"
-            )
+            raise ComponentError("form", f"{self.form!r} is a causal form; add causal: true")
         if self.chunk and self.scheme != "chunked":
             raise ComponentError(
                 "chunk", f"there are no chunks {self._where}; leave `chunk` out, or write form: chunked"
@@ -76,7 +85,7 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
 
     @property
     def scheme(self) -> Form | None:
-        """How it is computed: one of the causal forms, or None where it isn't causal."""
+        """The causal form, or None."""
         return (self.form or "chunked") if self.causal else None
 
     def label(self) -> str:
@@ -84,39 +93,39 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
         return f"Causal {name[0].lower() if name[1].islower() else name[0]}{name[1:]}" if self.causal else name
 
     def chunks(self, grid: Grid) -> tuple[Number, Number]:
-        """How many chunks of how many tokens; never more tokens than there are."""
+        """Number of chunks, and tokens per chunk (at most N)."""
         size = lesser(self.chunk or CHUNK, grid.total)
         return ceil_div(grid.total, size), size
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        component, spot = super().in_letters(place)
-        return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), spot
+        component, lettered_place = super().in_letters(place)
+        return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
         chunks, chunk = self.chunks(place.grid) if self.scheme == "chunked" else (1, n)
         head_dim = inner // self.heads
-        letters = _Letters(n, chunks * chunk, inner, self.heads, self.features.width(head_dim), chunks, self.features)
+        sizes = _Sizes(n, chunks * chunk, inner, self.heads, self.features.width(head_dim), chunks, self.features)
         yield linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.scheme == "chunked":
-            padded = 3 * letters.padded * inner
-            yield move("pad", "Pad to whole chunks", lesser(1, letters.padded - n) * padded)
-        yield from _feature_rows(letters, causal=bool(self.causal))
-        rows = {None: _whole, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
-        yield from rows(letters)
-        yield elementwise("divide", "Divide by the normaliser", "multiply", letters.padded * inner)
+            padded = 3 * sizes.padded * inner
+            yield move("pad", "Pad to whole chunks", lesser(1, sizes.padded - n) * padded)
+        yield from _feature_rows(sizes, causal=bool(self.causal))
+        rows = {None: _bidirectional, "parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[self.scheme]
+        yield from rows(sizes)
+        yield elementwise("divide", "Divide by the normaliser", "multiply", sizes.padded * inner)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     @property
     def recurrent(self) -> Kernel:
-        """Itself token by token."""
+        """The same mechanism in its recurrent form."""
         return msgspec.structs.replace(self, form="recurrent", chunk=None)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One token on one state of m·h·(d_k + 1) numbers, in whatever form all tokens are computed."""
+        """One recurrent step on a state of m·h·(d_k + 1) numbers, whatever the form."""
         if not self.causal:
             yield from super().decoding(place)
-        yield from decode_step(self.recurrent.operations(alone(place)), place.grid.total)
+        yield from decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, head_dim = place.grid.total, self.inner(place.dim) // self.heads
@@ -139,7 +148,7 @@ class Kernel(Causal, frozen=True, kw_only=True, tag="kernel"):
             yield f"with {m} features this is cheaper than full attention only where N exceeds {least}"
 
 
-class _Letters(NamedTuple):
+class _Sizes(NamedTuple):
     tokens: Number
     padded: Number
     inner: Number
@@ -150,22 +159,24 @@ class _Letters(NamedTuple):
 
     @property
     def normaliser(self) -> Number:
-        """FLOPs of the ε that the normalisers of all heads are given."""
+        """FLOPs of adding ε to the normalisers of all heads."""
         return self.padded * self.heads * COSTS["add"] if self.kind.epsilon else 0
 
 
-def _feature_rows(of: _Letters, *, causal: bool) -> Iterator[Operation]:
+def _feature_rows(sizes: _Sizes, *, causal: bool) -> Iterator[Operation]:
     """φ(Q) and φ(K)."""
-    elements = of.padded * of.heads * of.features
+    elements = sizes.padded * sizes.heads * sizes.features
     titles = {"q_features": "Features of the queries φ(Q)", "k_features": "Features of the keys φ(K)"}
-    if isinstance(of.kind, EluPlusOne):
+    if isinstance(sizes.kind, EluPlusOne):
         for path, title in titles.items():
             yield Operation(path=path, title=title, flops=elements * (COSTS["elu"] + COSTS["add"]))
         return
-    yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * of.padded * of.inner, symbol="")
-    project = product("project", "Random projections of queries and keys", 2 * of.padded * of.inner * of.features)
-    yield gradients(project, 1)  # the features are drawn once
-    if of.kind.function == "relu":
+    yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * sizes.padded * sizes.inner, symbol="")
+    project = matmul(
+        "project", "Random projections of queries and keys", 2 * sizes.padded * sizes.inner * sizes.features
+    )
+    yield with_gradient_operands(project, 1)  # the features are drawn once
+    if sizes.kind.function == "relu":
         for path, title in titles.items():
             yield Operation(path=path, title=title, flops=elements * (COSTS["relu"] + COSTS["add"]))
         return
@@ -175,91 +186,104 @@ def _feature_rows(of: _Letters, *, causal: bool) -> Iterator[Operation]:
         yield Operation(
             path=path,
             title=title,
-            flops=_exponential(of, elements) + (of.padded * of.heads * COSTS["add"] if lowered else 0),
+            flops=_exponential(sizes, elements) + (sizes.padded * sizes.heads * COSTS["add"] if lowered else 0),
             comparisons=elements if lowered else 0,
-            **(in_all(of.tokens) if keys and lowered else {}),
+            **(global_mixing(sizes.tokens) if keys and lowered else {}),
         )
 
 
-def _exponential(of: _Letters, elements: Number) -> Number:
-    """FLOPs of (exp(ω·x - |x|²/2) + ε)/√m, the maximum apart."""
-    half_norms = of.padded * (of.inner * (COSTS["multiply"] + COSTS["sum"]) + of.heads * COSTS["multiply"])
+def _exponential(sizes: _Sizes, elements: Number) -> Number:
+    """FLOPs of (exp(ω·x - |x|²/2) + ε)/√m, without the maximum."""
+    half_norms = sizes.padded * (sizes.inner * (COSTS["multiply"] + COSTS["sum"]) + sizes.heads * COSTS["multiply"])
     return half_norms + elements * (2 * COSTS["add"] + COSTS["exp"] + COSTS["multiply"])
 
 
-def _normaliser(of: _Letters) -> Operation:
-    macs = of.padded * of.heads * of.features
+def _normaliser(sizes: _Sizes) -> Operation:
+    macs = sizes.padded * sizes.heads * sizes.features
     return Operation(
         path="normaliser",
         title="Normaliser φ(Q)·Σφ(K)",
         macs=macs,
-        flops=2 * macs + of.normaliser,
-        **in_all(of.tokens),
+        flops=2 * macs + sizes.normaliser,
+        **global_mixing(sizes.tokens),
     )
 
 
-def _whole(of: _Letters) -> Iterator[Operation]:
+def _bidirectional(sizes: _Sizes) -> Iterator[Operation]:
     """One state for all tokens."""
-    macs = of.padded * of.features * of.inner
-    yield product("state", "State φ(K)ᵀV", macs, **in_all(of.tokens))
-    sums = of.padded * of.heads * of.features
-    yield elementwise("key_sum", "Sum of the keys' features", "sum", sums, **fixed(in_all(of.tokens)))
-    yield product("read", "Read the state φ(Q)S", macs, **in_all(of.tokens))
-    yield _normaliser(of)
+    macs = sizes.padded * sizes.features * sizes.inner
+    yield matmul("state", "State φ(K)ᵀV", macs, **global_mixing(sizes.tokens))
+    sums = sizes.padded * sizes.heads * sizes.features
+    yield elementwise(
+        "key_sum", "Sum of the keys' features", "sum", sums, **static_weights(global_mixing(sizes.tokens))
+    )
+    yield matmul("read", "Read the state φ(Q)S", macs, **global_mixing(sizes.tokens))
+    yield _normaliser(sizes)
 
 
-def _within(of: _Letters, groups: Number, tokens: Number, prefix: str, **reach: Any) -> Iterator[Operation]:
+def _masked_products(sizes: _Sizes, groups: Number, tokens: Number, prefix: str, **mixing: Any) -> Iterator[Operation]:
     """The masked products of `groups` groups of `tokens` tokens, and their sums."""
-    entries = groups * of.heads * tokens * tokens
-    whole = tokens * (tokens + 1) // 2
-    rest = of.tokens - (groups - 1) * tokens  # tokens of the last group that are no padding
-    yield product(
+    entries = groups * sizes.heads * tokens * tokens
+    chunk_pairs = tokens * (tokens + 1) // 2
+    last_tokens = sizes.tokens - (groups - 1) * tokens  # tokens of the last group that are no padding
+    yield matmul(
         f"{prefix}scores",
         "Products of features φ(Q)φ(K)ᵀ",
-        entries * of.features,
+        entries * sizes.features,
         attention_entries=entries,
         matrix=matrix(entries),
         symbol=None if prefix else "QKᵀ",
-        heads=of.heads,
-        pairs=(groups - 1) * whole + rest * (rest + 1) // 2,
-        **reach,
+        heads=sizes.heads,
+        pairs=(groups - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
+        **mixing,
     )
-    masked = fixed(reach) | {"matrix": matrix(entries, entries, kept=True), "symbol": None if prefix else "mask"}
+    masked = static_weights(mixing) | {
+        "matrix": matrix(entries, entries, kept=True),
+        "symbol": None if prefix else "mask",
+    }
     yield Operation(path=f"{prefix}mask", title="Mask", **masked)
-    weighted = reach | {"symbol": None if prefix else "AV"}
-    yield product(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * of.inner, **weighted)
-    flops = entries * COSTS["sum"] + (0 if prefix else of.normaliser)
-    yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **fixed(reach))
+    weighted = mixing | {"symbol": None if prefix else "AV"}
+    yield matmul(f"{prefix}weighted_sum", "Weighted sum AV", groups * tokens * tokens * sizes.inner, **weighted)
+    flops = entries * COSTS["sum"] + (0 if prefix else sizes.normaliser)
+    yield Operation(path=f"{prefix}normaliser", title="Sum of the products", flops=flops, **static_weights(mixing))
 
 
-def _parallel(of: _Letters) -> Iterator[Operation]:
-    yield from _within(of, 1, of.tokens, "", **in_all(of.tokens))
+def _parallel(sizes: _Sizes) -> Iterator[Operation]:
+    yield from _masked_products(sizes, 1, sizes.tokens, "", **global_mixing(sizes.tokens))
 
 
-def _chunked(of: _Letters) -> Iterator[Operation]:
-    """A state per chunk, the sum of the earlier ones, and the masked products inside."""
-    size = of.padded // of.chunks
-    here = {"mixing": "local", "reads": "b", "reads_tokens": size, "content_dependent": True}
-    yield from _within(of, of.chunks, size, "local_", **here)
-    macs, sums = of.padded * of.features * of.inner, of.padded * of.heads * of.features
-    yield product("state", "State of every chunk φ(K)ᵀV", macs, **here)
-    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, **fixed(here))
-    states = of.chunks * of.features * (of.inner + of.heads)
-    earlier = fixed(in_all(of.tokens))
+def _chunked(sizes: _Sizes) -> Iterator[Operation]:
+    """A state per chunk, its prefix sums, and the masked products inside the chunks."""
+    size = sizes.padded // sizes.chunks
+    within_chunk = chunk_mixing(size)
+    yield from _masked_products(sizes, sizes.chunks, size, "local_", **within_chunk)
+    macs, sums = sizes.padded * sizes.features * sizes.inner, sizes.padded * sizes.heads * sizes.features
+    yield matmul("state", "State of every chunk φ(K)ᵀV", macs, **within_chunk)
+    yield elementwise("key_sum", "Sum of every chunk's features", "sum", sums, **static_weights(within_chunk))
+    states = sizes.chunks * sizes.features * (sizes.inner + sizes.heads)
+    earlier = static_weights(global_mixing(sizes.tokens))
     yield elementwise("prefix_sum", "States of all earlier chunks", "cumsum", states, moved=states, **earlier)
-    yield product("read", "Read the states φ(Q)S", macs, **in_all(of.tokens))
-    yield _normaliser(of)
-    yield elementwise("add", "Add what the chunk gives", "add", of.padded * (of.inner + of.heads))
+    yield matmul("read", "Read the states φ(Q)S", macs, **global_mixing(sizes.tokens))
+    yield _normaliser(sizes)
+    yield elementwise("add", "Add what the chunk gives", "add", sizes.padded * (sizes.inner + sizes.heads))
 
 
-def _recurrent(of: _Letters) -> Iterator[Operation]:
+def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
     """Per token: S += φ(k)vᵀ, z += φ(k), then φ(q)S and φ(q)·z."""
-    macs, sums = of.tokens * of.features * of.inner, of.tokens * of.heads * of.features
+    macs, sums = sizes.tokens * sizes.features * sizes.inner, sizes.tokens * sizes.heads * sizes.features
     flops = macs * (2 + COSTS["add"])
-    update = Operation(path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **in_all(of.tokens))
-    yield msgspec.structs.replace(update, sequential=of.tokens)
-    yield elementwise("key_sum", "Add to the sum of features", "add", sums, **fixed(in_all(of.tokens)))
-    yield product("read", "Read the state φ(q)S", macs, **in_all(of.tokens))
-    yield _normaliser(of)
-    kept = state("State and sum for the next token", of.features * (of.inner + of.heads), path="cache")
-    yield move("join", "Put the tokens side by side", of.tokens * (of.inner + of.heads), in_decode=(kept,))
+    update = Operation(
+        path="state", title="Update the state S += φ(k)vᵀ", macs=macs, flops=flops, **global_mixing(sizes.tokens)
+    )
+    yield msgspec.structs.replace(update, sequential=sizes.tokens)
+    yield elementwise(
+        "key_sum", "Add to the sum of features", "add", sums, **static_weights(global_mixing(sizes.tokens))
+    )
+    yield matmul("read", "Read the state φ(q)S", macs, **global_mixing(sizes.tokens))
+    yield _normaliser(sizes)
+    next_state = state_write(
+        "State and sum for the next token", sizes.features * (sizes.inner + sizes.heads), path="cache"
+    )
+    yield move(
+        "join", "Put the tokens side by side", sizes.tokens * (sizes.inner + sizes.heads), in_decode=(next_state,)
+    )

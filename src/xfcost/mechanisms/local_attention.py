@@ -1,4 +1,4 @@
-"""Stand-alone self-attention: a position reads the window around it, where a convolution would put its kernel."""
+"""Stand-alone self-attention: a position reads the window around it, in place of a convolution."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from xfcost.formulas.arithmetic import lesser
 from xfcost.formulas.attention import attention_core
 from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.neighbours import Neighbours, WindowSide
-from xfcost.formulas.rows import elementwise, linear, power
+from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
+from xfcost.formulas.rows import elementwise, letter_power, linear
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -62,16 +62,16 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
                 "expected a multiple of the axes, or position: none",
             )
 
-    def windows(self, grid: Grid) -> Neighbours:
-        """The windows that attention runs on: around every position."""
-        return Neighbours(grid, self.size)
+    def windows(self, grid: Grid) -> Neighbourhood:
+        """The windows around every position."""
+        return Neighbourhood(grid, self.size)
 
-    def cells(self, grid: Grid) -> Neighbours:
-        """Where outputs stand: each a cell of s positions along every axis."""
-        return Neighbours(grid, self.size, self.stride)
+    def cells(self, grid: Grid) -> Neighbourhood:
+        """The output grid: one cell of s positions along every axis per output."""
+        return Neighbourhood(grid, self.size, self.stride)
 
     def cell(self, grid: Grid) -> tuple[Number, ...]:
-        """The sides of a cell of which a mean is taken."""
+        """Sides of a cell, which is averaged."""
         return tuple(lesser(self.stride, side) for side in grid.sides)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
@@ -119,11 +119,11 @@ class LocalAttention(Mixer, frozen=True, kw_only=True, tag="local_attention"):
             yield self._pool("pool", "Average pool", place)
 
     def _pool(self, path: str, title: str, place: Place) -> Operation:
-        """Means of s^r positions; a cell is no longer than the grid."""
+        """Means over cells of s^r positions, clipped to the grid."""
         outputs, rank = self.cells(place.grid).out.tokens, len(place.grid.sides)
         cell = prod(self.cell(place.grid))
         row = elementwise(path, title, "mean", outputs * cell * place.dim)
-        return msgspec.structs.replace(row, mixing="local", reads=power("l", rank), reads_tokens=cell)
+        return msgspec.structs.replace(row, mixing="local", reads=letter_power("l", rank), reads_tokens=cell)
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         if self.stride > 1:

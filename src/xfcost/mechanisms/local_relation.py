@@ -1,4 +1,4 @@
-"""The local relation layer: weights of a window's positions from scalar queries and keys and a geometry prior."""
+"""The local relation layer: attention in a window by scalar queries and keys and a geometry prior."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from xfcost.formulas.arithmetic import ceil_div, greater
 from xfcost.formulas.component import Mixer, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.neighbours import Neighbours, WindowSide
-from xfcost.formulas.rows import elementwise, gradients, linear, move, of_input, product
+from xfcost.formulas.neighbourhood import Neighbourhood, WindowSide
+from xfcost.formulas.rows import elementwise, linear, matmul, move, on_raw_input, with_gradient_operands
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -53,16 +53,16 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
                 f"windows of {self.size} every {self.stride} positions don't overlap; use {self.size - 1} at most",
             )
 
-    def windows(self, grid: Grid) -> Neighbours:
-        """The windows around each s-th position."""
-        return Neighbours(grid, self.size, self.stride)
+    def windows(self, grid: Grid) -> Neighbourhood:
+        """The windows around every s-th position."""
+        return Neighbourhood(grid, self.size, self.stride)
 
     def groups(self, width: Number) -> Number:
         """g."""
         return ceil_div(width, self.share)
 
     def hidden(self, width: Number) -> Number:
-        """The geometry prior's inner width."""
+        """Hidden width of the geometry prior."""
         return greater(1, self.groups(width) // 2)
 
     def out(self, place: Place) -> tuple[Grid, Number]:
@@ -80,14 +80,14 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
     def operations(self, place: Place) -> Iterator[Operation]:
         d, groups, windows = place.dim, self.groups(place.dim), self.windows(place.grid)
         leaving, filled = windows.out.tokens, groups * self.share
-        yield of_input(linear("q", "Queries, one number per group", leaving, d, groups, bias=False))
-        yield of_input(linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False))
+        yield on_raw_input(linear("q", "Queries, one number per group", leaving, d, groups, bias=False))
+        yield on_raw_input(linear("k", "Keys, one number per group", place.grid.tokens, d, groups, bias=False))
         yield windows.gather("gather_keys", "Gather the windows' keys", groups)
         yield windows.gather("gather_values", "Gather the windows' values", filled)
         yield from self._prior(windows, d)
         yield from self._weights(windows, groups)
         macs = leaving * windows.places * filled
-        yield product(
+        yield matmul(
             "weighted_sum",
             "Weighted sum AV",
             macs,
@@ -98,17 +98,19 @@ class LocalRelation(Mixer, frozen=True, kw_only=True, tag="local_relation"):
         )
         yield linear("out", "Output projection", leaving, d, d, bias=False)
 
-    def _prior(self, windows: Neighbours, width: Number) -> Iterator[Operation]:
-        """A two-layer map of the offsets, on weights alone."""
+    def _prior(self, windows: Neighbourhood, width: Number) -> Iterator[Operation]:
+        """The geometry prior: a two-layer map of the offsets, from weights alone."""
         hidden = self.hidden(width)
         rows = (
-            gradients(linear("prior_fc1", "Geometry prior", windows.places, windows.rank, hidden, bias=False), 1),
+            with_gradient_operands(
+                linear("prior_fc1", "Geometry prior", windows.places, windows.rank, hidden, bias=False), 1
+            ),
             elementwise("prior_act", "Activation", "relu", windows.places * hidden),
             linear("prior_fc2", "Geometry prior", windows.places, hidden, self.groups(width), bias=False),
         )
         yield from (msgspec.structs.replace(row, once=True) for row in rows)
 
-    def _weights(self, windows: Neighbours, groups: Number) -> Iterator[Operation]:
+    def _weights(self, windows: Neighbourhood, groups: Number) -> Iterator[Operation]:
         entries = groups * windows.out.tokens * windows.places
         content: dict[str, Any] = windows.mixing | {"content_dependent": True}
         yield Operation(

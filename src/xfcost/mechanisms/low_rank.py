@@ -1,4 +1,4 @@
-"""Low-rank attention (Linformer): keys and values become k rows, mixtures of all tokens, which every token reads."""
+"""Low-rank attention (Linformer): keys and values are projected along the sequence to k rows."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import linear, product
+from xfcost.formulas.rows import linear, matmul
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class LowRank(NeverCausal, frozen=True, kw_only=True, tag="low_rank"):
+class LowRank(NonCausalMixer, frozen=True, kw_only=True, tag="low_rank"):
     """Linformer: softmax(Q(EᵀK)ᵀ/√d_k) FᵀV with learned E and F of N×k (Wang et al. 2020, §4, equation 7).
 
     N tokens, width d, h heads of width d_k, rank k.
@@ -36,7 +36,7 @@ class LowRank(NeverCausal, frozen=True, kw_only=True, tag="low_rank"):
 
     binds_tables: ClassVar[bool] = True
 
-    because: ClassVar[str] = "every projected key and value is a mixture of all tokens"
+    non_causal_reason: ClassVar[str] = "every projected key and value is a mixture of all tokens"
 
     rank: Annotated[Length, Letter("k")] = 256
     """Rank k: the number of projected keys and values."""
@@ -53,7 +53,7 @@ class LowRank(NeverCausal, frozen=True, kw_only=True, tag="low_rank"):
         return grid.total * grid.total
 
     def table(self, place: Place) -> str | None:
-        """The name of the table that the whole model shares, if it does; tables of another shape are other tables."""
+        """Name of the table shared by the whole model, if any; the name includes the shape."""
         return f"projection_{place.grid.total}x{self.rank}" if self.share == "layerwise" else None
 
     def tables(self, place: Place) -> dict[str, tuple[int, int]]:
@@ -82,12 +82,12 @@ class LowRank(NeverCausal, frozen=True, kw_only=True, tag="low_rank"):
         static: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
         if self.share in ("key_value", "layerwise"):
             shared = self.table(place)
-            row = product("projection", "Project keys and values along the sequence EᵀK, EᵀV", 2 * macs, **static)
+            row = matmul("projection", "Project keys and values along the sequence EᵀK, EᵀV", 2 * macs, **static)
             yield msgspec.structs.replace(row, params=0 if shared else n * self.rank, bound=not shared, shared=shared)
             return
         static |= {"params": n * self.rank * (self.heads if self.share == "none" else 1), "bound": True}
-        yield product("key_projection", "Project keys along the sequence EᵀK", macs, **static)
-        yield product("value_projection", "Project values along the sequence FᵀV", macs, **static)
+        yield matmul("key_projection", "Project keys along the sequence EᵀK", macs, **static)
+        yield matmul("value_projection", "Project values along the sequence FᵀV", macs, **static)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total

@@ -1,4 +1,4 @@
-"""LSH attention: a token reads the chunk that it falls into where tokens are sorted by the hash of their queries."""
+"""LSH attention: tokens are sorted by the hash of their queries, and read their chunk and the one before."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import lesser, round_up
-from xfcost.formulas.causality import ApproximatelyCausal
+from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import choose, elementwise, gradients, linear, move, of_input, product, sort
+from xfcost.formulas.rows import elementwise, linear, matmul, maximum, move, on_raw_input, sort, with_gradient_operands
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -23,7 +23,7 @@ from xfcost.ledger.operation import Operation
 Buckets = Annotated[int, msgspec.Meta(ge=2, le=2**24)]
 
 
-class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
+class Lsh(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="lsh"):
     """Attention by locality-sensitive hashing, queries and keys being one (Reformer: Kitaev et al. 2020, §2).
 
     N tokens, width d, h heads of width d_k. In each of R rounds the tokens of a head are sorted by their bucket
@@ -44,7 +44,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
     Up to c tokens there is one chunk, and attention is full; more tokens are padded to whole chunks.
     """
 
-    chooses: ClassVar[bool] = True
+    content_selects_tokens: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens are hashed and sorted too, and move the chunks' borders"
 
     rounds: Annotated[int, msgspec.Meta(ge=1, le=1024), Letter("r")] = 4
@@ -75,36 +75,36 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         """Any token may share a chunk with `token`; up to R·2c of them do."""
         return super().reads(grid, token, memory)
 
-    def whole(self, grid: Grid) -> bool:
+    def fits_one_chunk(self, grid: Grid) -> bool:
         """Do all tokens fit one chunk? Attention is then full."""
         return bool(grid.total <= self.bucket)
 
     def padded(self, grid: Grid) -> Number:
-        """P, the tokens with padding up to whole chunks."""
-        return grid.total if self.whole(grid) else round_up(grid.total, self.bucket)
+        """P, the tokens padded to whole chunks."""
+        return grid.total if self.fits_one_chunk(grid) else round_up(grid.total, self.bucket)
 
     def factors(self, grid: Grid) -> list[Number]:
-        """b, or its factors."""
+        """Bucket counts: b, or its factors."""
         if self.buckets is None:
             return [2 * (self.padded(grid) // self.bucket)]
         return list(self.buckets) if isinstance(self.buckets, list) else [self.buckets]
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, grid = place.grid.total, place.dim, place.grid
-        inner, padded, whole = self.inner(d), self.padded(grid), self.whole(grid)
-        copies = padded if whole else self.rounds * padded  # tokens in all rounds
+        inner, padded, fits_one_chunk = self.inner(d), self.padded(grid), self.fits_one_chunk(grid)
+        copies = padded if fits_one_chunk else self.rounds * padded  # tokens in all rounds
         if padded != n:
             yield move("pad", "Pad to whole chunks", padded * d)
-        yield of_input(linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias))
-        yield of_input(linear("value", "V projection", padded, d, inner, bias=self.projection_bias))
-        if not whole:
+        yield on_raw_input(linear("query_key", "Shared Q, K projection", padded, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("value", "V projection", padded, d, inner, bias=self.projection_bias))
+        if not fits_one_chunk:
             yield from self._sorted(grid, inner)
         yield _normalised(copies, self.heads, inner)
-        if not whole:
+        if not fits_one_chunk:
             # the previous chunk rolled to its place, then both side by side: of keys and of values
             yield move("look_back", "Chunks beside those before them", 2 * 3 * copies * inner)
         yield from self._core(grid, copies, inner)
-        if not whole:
+        if not fits_one_chunk:
             several = self.rounds != 1
             yield move("undo", "Back into the tokens' order", copies * (inner + (self.heads if several else 0)))
             if several:
@@ -114,45 +114,45 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
         yield linear("out", "Output projection W_O", padded, inner, d, bias=self.projection_bias)
 
     def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        """Hash, sort, gather."""
+        """Hashing, sorting and gathering."""
         padded, rounds, heads = self.padded(grid), self.rounds, self.heads
         buckets = sum(self.factors(grid))
         hashed = rounds * heads * padded * buckets
-        rotate = product("rotate", "Random rotations xR", rounds * padded * inner * (buckets // 2))
-        yield gradients(rotate, 0)  # a choice has none
+        rotate = matmul("rotate", "Random rotations xR", rounds * padded * inner * (buckets // 2))
+        yield with_gradient_operands(rotate, 0)  # a choice has none
         opposite = rounds * heads * padded * len(self.factors(grid)) * FLOPS_PER_ELEMENT["multiply"]
-        yield choose("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite)
+        yield maximum("hash", "Hash argmax([xR; -xR])", hashed, flops=opposite)
         yield sort("sort", "Sort by bucket", rounds * heads, padded)
         yield move("gather", "Gather queries and values by bucket", 2 * rounds * padded * inner)
 
     def _core(self, grid: Grid, queries: Number, inner: Number) -> Iterator[Operation]:
-        """Attention of all chunks; of all tokens where they fit one."""
-        if self.whole(grid):
+        """Attention in the chunks, or full where one holds all tokens."""
+        if self.fits_one_chunk(grid):
             keys = grid.total
-            reach: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": keys}
+            mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": keys}
         else:
             keys = 2 * self.bucket
             most = lesser(self.rounds * keys, grid.total)
-            reach = {"mixing": "local", "reads": "2·b·r", "reads_tokens": most}
-        reach |= {"heads": self.heads}
+            mixing = {"mixing": "local", "reads": "2·b·r", "reads_tokens": most}
+        mixing |= {"heads": self.heads}
         entries = self.heads * queries * keys
-        content = reach | {"content_dependent": True}
+        content = mixing | {"content_dependent": True}
         macs = queries * keys * inner
-        own = {"attention_entries": entries, "matrix": matrix(entries, kept=True)}  # the log-sum-exp keeps them
-        yield product("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **own, **content)
-        yield Operation(path="mask", title="Mask", symbol="mask", **reach)
+        score_facts = {"attention_entries": entries, "matrix": matrix(entries, kept=True)}  # the log-sum-exp keeps them
+        yield matmul("scores", "Attention scores QKᵀ", macs, symbol="QKᵀ", **score_facts, **content)
+        yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
         yield elementwise("logsumexp", "Log-sum-exp per query", "logsumexp", entries, **content)
         subtracted = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
         weights = matrix(entries, entries, kept=True)
         yield Operation(
             path="softmax", title="Softmax", flops=entries * subtracted, matrix=weights, symbol="softmax", **content
         )
-        yield product("weighted_sum", "Weighted sum AV", macs, symbol="AV", **content)
+        yield matmul("weighted_sum", "Weighted sum AV", macs, symbol="AV", **content)
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
         n, padded, chunk = place.grid.total, self.padded(place.grid), self.bucket
-        if self.whole(place.grid):
+        if self.fits_one_chunk(place.grid):
             yield f"{n} tokens fit one chunk of {chunk}: nothing is hashed or sorted, attention is full"
             return
         if padded != n:
@@ -170,7 +170,7 @@ class Lsh(ApproximatelyCausal, frozen=True, kw_only=True, tag="lsh"):
 
 
 def _normalised(copies: Number, heads: int, inner: Number) -> Operation:
-    """Keys of length one: x / √(mean(x²) + ε) / √d_k; square, mean, multiply, divide per element; add, root per key."""
+    """Normalised keys: x / √(mean(x²) + ε) / √d_k; square, mean, multiply, divide per element; add, root per key."""
     each = 3 * FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["mean"]
     per_key = FLOPS_PER_ELEMENT["add"] + FLOPS_PER_ELEMENT["exp"]
     return Operation(path="normalise", title="Keys of length one", flops=copies * (inner * each + heads * per_key))

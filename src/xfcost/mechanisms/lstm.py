@@ -1,4 +1,4 @@
-"""Long short-term memory: four gates, and cells beside the hidden state."""
+"""Long short-term memory: four gates, a hidden state and a cell state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mamba: a selective state space, whose step, input and output depend on the token, scanned along the tokens."""
+"""Mamba: a selective state space, whose step Δ, input B and output C depend on the token."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import ReadsPast, check_sequence
-from xfcost.formulas.component import Place, Side, Width, alone
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
+from xfcost.formulas.component import Place, Side, Width, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import causal_depthwise, decode_step, elementwise, linear, recurrence
+from xfcost.formulas.rows import causal_depthwise_convolution, decode_step, elementwise, linear, recurrence
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
+class Mamba(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba"):
     """A gated block around a selective scan (Gu and Dao 2023, §3.4 and algorithm 2), causal by its nature.
 
     N tokens of width d, E = `expand`·d channels, S numbers of state for each, rank R = ⌈d/16⌉ of the step.
@@ -60,7 +60,7 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
         n, d = place.grid.total, place.dim
         inner, rank, states = self.inner(d), self.step_rank(d), self.state
         yield linear("in_proj", "Input and gate projections", n, d, 2 * inner, bias=False)
-        yield causal_depthwise(n, self.conv, inner)
+        yield causal_depthwise_convolution(n, self.conv, inner)
         yield elementwise("act", "Swish", "silu", n * inner)
         yield linear("x_proj", "Projections to Δ, B, C", n, inner, rank + 2 * states, bias=False)
         yield linear("dt_proj", "Step Δ", n, rank, inner)
@@ -78,7 +78,7 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One step on a state of E·S numbers, and one position of the convolution on its last W - 1 inputs."""
-        return decode_step(self.operations(alone(place)), place.grid.total)
+        return decode_step(self.operations(single_token(place)), place.grid.total)
 
     def _scan(self, tokens: Number, inner: Number) -> Operation:
         numbers = tokens * inner * self.state
@@ -98,6 +98,6 @@ class Mamba(ReadsPast, frozen=True, kw_only=True, tag="mamba"):
         inner = self.inner(place.dim)
         kept = inner * (self.state + lesser(self.conv - 1, place.grid.total))
         yield (
-            f"{place.grid.total:,} sequential steps per scan; all that was read is carried in a state of {kept:,} "
+            f"{place.grid.total:,} sequential steps per scan; what was read is carried in a state of {kept:,} "
             "numbers, the last inputs of the convolution among them, whatever N is"
         )

@@ -6,22 +6,22 @@ from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import ReadsPast, check_sequence
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
 from xfcost.formulas.component import Heads, Length, Place, Side, Width
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
-    causal_depthwise,
+    causal_depthwise_convolution,
+    chunk_mixing,
     decode_step,
     elementwise,
-    fixed,
-    in_all,
-    in_chunk,
+    global_mixing,
     linear,
+    matmul,
     move,
-    product,
-    state,
+    state_write,
+    static_weights,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
@@ -30,7 +30,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
+class Mamba2(AlwaysCausalMixer, frozen=True, kw_only=True, tag="mamba2"):
     """Structured state space duality (Dao and Gu 2024, §6 and listing 1; the block of §7.1), causal by its nature.
 
     N tokens of width d, E = `expand`·d channels in h = E/P heads of P = `head_dim`, S numbers of state for each, B and
@@ -74,11 +74,11 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         return self.inner(width) // self.head_dim
 
     def convolved(self, width: Number) -> Number:
-        """The channels that the convolution sees: u, B and C."""
+        """Channels of the convolution: u, B and C."""
         return self.inner(width) + 2 * self.groups * self.state
 
     def carried(self, width: Number) -> Number:
-        """Numbers that stand for all tokens before: the state, and the last inputs of the convolution."""
+        """Size of the recurrent state, and of the convolution's last inputs."""
         return self.inner(width) * self.state + (self.conv - 1) * self.convolved(width)
 
     def chunks(self, grid: Grid) -> Number:
@@ -104,42 +104,42 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
         inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
         chunks = self.chunks(place.grid)
         padded = chunks * self.chunk
-        letters = _Letters(n, padded, chunks, self.chunk, heads, inner, self.state)
-        yield from self._before(n, d)
+        sizes = _Sizes(n, padded, chunks, self.chunk, heads, inner, self.state)
+        yield from self._inputs(n, d)
         yield move("pad", "Pad to whole chunks", lesser(1, padded - n) * padded * (convolved + heads))
-        yield from _inside(letters)
-        yield from _between(letters)
+        yield from _inside(sizes)
+        yield from _between(sizes)
         yield elementwise("add", "Add what the chunk gives", "add", padded * inner)
-        yield from self._after(n, d)
+        yield from self._outputs(n, d)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
         """One step of the recurrence, and one position of the convolution on its last W - 1 inputs."""
         d = place.dim
         inner, heads, numbers = self.inner(d), self.head_count(d), self.state * self.inner(d)
-        read = in_all(place.grid.total)
-        yield from decode_step(self._before(1, d), place.grid.total)
+        read = global_mixing(place.grid.total)
+        yield from decode_step(self._inputs(1, d), place.grid.total)
         yield elementwise("inputs", "Inputs Δ∘u", "multiply", inner)
         yield elementwise("rates", "Exponents ΔA", "multiply", heads)
-        yield product("state", "What the token adds to the state", numbers, **read)
+        yield matmul("state", "What the token adds to the state", numbers, **read)
         fade = heads * COSTS["exp"] + numbers * (COSTS["multiply"] + COSTS["add"])
         yield Operation(path="update", title="By the decay exp(ΔA), and added", flops=fade, **read)
-        yield state("State for the next token", numbers, path="cache")
-        yield product("read", "Read the state by C", numbers, **read)
-        yield from self._after(1, d)
+        yield state_write("State for the next token", numbers, path="cache")
+        yield matmul("read", "Read the state by C", numbers, **read)
+        yield from self._outputs(1, d)
 
-    def _before(self, n: Number, d: Number) -> Iterator[Operation]:
-        """What n tokens bring to the state space."""
+    def _inputs(self, n: Number, d: Number) -> Iterator[Operation]:
+        """Input projection and convolution of n tokens."""
         inner, heads, convolved = self.inner(d), self.head_count(d), self.convolved(d)
         yield linear("in_proj", "Projections to z, u, B, C, Δ", n, d, inner + convolved + heads, bias=False)
-        yield causal_depthwise(n, self.conv, convolved)
+        yield causal_depthwise_convolution(n, self.conv, convolved)
         yield elementwise("act", "Swish", "silu", n * convolved)
         step = n * heads * (COSTS["add"] + COSTS["softplus"])
         yield Operation(path="step", title="Step Δ = softplus(Δ + b)", params=heads, flops=step)
         work = heads * (COSTS["exp"] + COSTS["multiply"])
         yield Operation(path="decay", title="A = -exp(A_log)", params=heads, flops=work, once=True)
 
-    def _after(self, n: Number, d: Number) -> Iterator[Operation]:
-        """What n tokens do with what they read."""
+    def _outputs(self, n: Number, d: Number) -> Iterator[Operation]:
+        """Skip, gate, norm and output projection of n tokens."""
         inner, heads = self.inner(d), self.head_count(d)
         skip = n * inner * (COSTS["multiply"] + COSTS["add"])
         yield Operation(path="skip", title="Skip D∘u", params=heads, flops=skip)
@@ -166,12 +166,12 @@ class Mamba2(ReadsPast, frozen=True, kw_only=True, tag="mamba2"):
                 f"{self.groups} would do, one per group"
             )
         yield (
-            f"token by token, all that was read is carried in a state of {self.carried(place.dim):,} numbers, the last "
+            f"token by token, what was read is carried in a state of {self.carried(place.dim):,} numbers, the last "
             "inputs of the convolution among them, whatever N is"
         )
 
 
-class _Letters(NamedTuple):
+class _Sizes(NamedTuple):
     tokens: Number
     padded: Number
     chunks: Number
@@ -181,52 +181,63 @@ class _Letters(NamedTuple):
     state: Number
 
 
-def _inside(of: _Letters) -> Iterator[Operation]:
+def _inside(sizes: _Sizes) -> Iterator[Operation]:
     """The masked products inside the chunks."""
-    entries = of.padded * of.chunk * of.heads
-    whole = of.chunk * (of.chunk + 1) // 2
-    rest = of.tokens - (of.chunks - 1) * of.chunk  # tokens of the last chunk that are no padding
-    yield elementwise("inputs", "Inputs Δ∘u", "multiply", of.padded * of.inner)
-    yield elementwise("rates", "Exponents ΔA", "multiply", of.padded * of.heads)
+    entries = sizes.padded * sizes.chunk * sizes.heads
+    chunk_pairs = sizes.chunk * (sizes.chunk + 1) // 2
+    last_tokens = sizes.tokens - (sizes.chunks - 1) * sizes.chunk  # tokens of the last chunk that are no padding
+    yield elementwise("inputs", "Inputs Δ∘u", "multiply", sizes.padded * sizes.inner)
+    yield elementwise("rates", "Exponents ΔA", "multiply", sizes.padded * sizes.heads)
     yield elementwise(
-        "sums", "Sums of the exponents in a chunk", "cumsum", of.padded * of.heads, **fixed(in_chunk(of.chunk))
+        "sums",
+        "Sums of the exponents in a chunk",
+        "cumsum",
+        sizes.padded * sizes.heads,
+        **static_weights(chunk_mixing(sizes.chunk)),
     )
     decays = entries * (COSTS["add"] + COSTS["exp"])
     second = matrix(entries, entries, kept=True)  # the scores come first
     yield Operation(
-        path="local_decays", title="Decays from token to token", flops=decays, matrix=second, **in_chunk(of.chunk)
+        path="local_decays",
+        title="Decays from token to token",
+        flops=decays,
+        matrix=second,
+        **chunk_mixing(sizes.chunk),
     )
-    yield product(
+    yield matmul(
         "local_scores",
         "Products CBᵀ",
-        entries * of.state,
+        entries * sizes.state,
         attention_entries=entries,
         matrix=matrix(entries, kept=True),
-        heads=of.heads,
-        pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
-        **in_chunk(of.chunk),
+        heads=sizes.heads,
+        pairs=(sizes.chunks - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
+        **chunk_mixing(sizes.chunk),
     )
-    weighed = in_chunk(of.chunk) | {"matrix": matrix(entries, 2 * entries, kept=True)}
+    weighed = chunk_mixing(sizes.chunk) | {"matrix": matrix(entries, 2 * entries, kept=True)}
     yield elementwise("local_weigh", "Weigh the products by the decays", "multiply", entries, **weighed)
-    yield product(
-        "local_weighted_sum", "Weighted sum of the inputs", of.padded * of.chunk * of.inner, **in_chunk(of.chunk)
+    yield matmul(
+        "local_weighted_sum",
+        "Weighted sum of the inputs",
+        sizes.padded * sizes.chunk * sizes.inner,
+        **chunk_mixing(sizes.chunk),
     )
 
 
-def _between(of: _Letters) -> Iterator[Operation]:
-    """States of the chunks, carried from chunk to chunk and read."""
-    fade = of.padded * of.heads * (COSTS["add"] + COSTS["exp"] + of.state * COSTS["multiply"])
-    yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **in_chunk(of.chunk))
-    macs = of.padded * of.state * of.inner
-    yield product("state", "State that every chunk adds", macs, **in_chunk(of.chunk))
-    bounds = of.chunks + 1
-    spans = of.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
-    moved = of.heads * bounds
+def _between(sizes: _Sizes) -> Iterator[Operation]:
+    """States of the chunks, passed from chunk to chunk and read."""
+    fade = sizes.padded * sizes.heads * (COSTS["add"] + COSTS["exp"] + sizes.state * COSTS["multiply"])
+    yield Operation(path="fade", title="B by the decay to the chunk's end", flops=fade, **chunk_mixing(sizes.chunk))
+    macs = sizes.padded * sizes.state * sizes.inner
+    yield matmul("state", "State that every chunk adds", macs, **chunk_mixing(sizes.chunk))
+    bounds = sizes.chunks + 1
+    spans = sizes.heads * bounds * (COSTS["cumsum"] + bounds * (COSTS["add"] + COSTS["exp"]))
+    moved = sizes.heads * bounds
     title = "Decays from chunk to chunk"
-    between = matrix(of.heads * bounds * bounds, kept=True)
-    yield Operation(path="spans", title=title, flops=spans, moved=moved, matrix=between, **in_all(of.tokens))
-    states = bounds * of.state * of.inner
-    yield product("carry", "States before the chunks", bounds * states, moved=states, **in_all(of.tokens))
-    yield product("read", "Read the states by C", macs, **in_all(of.tokens))
-    reach = of.padded * (of.heads * COSTS["exp"] + of.inner * COSTS["multiply"])
-    yield Operation(path="reach", title="By the decay since the chunk's start", flops=reach)
+    between = matrix(sizes.heads * bounds * bounds, kept=True)
+    yield Operation(path="spans", title=title, flops=spans, moved=moved, matrix=between, **global_mixing(sizes.tokens))
+    states = bounds * sizes.state * sizes.inner
+    yield matmul("carry", "States before the chunks", bounds * states, moved=states, **global_mixing(sizes.tokens))
+    yield matmul("read", "Read the states by C", macs, **global_mixing(sizes.tokens))
+    decay_flops = sizes.padded * (sizes.heads * COSTS["exp"] + sizes.inner * COSTS["multiply"])
+    yield Operation(path="reach", title="By the decay since the chunk's start", flops=decay_flops)

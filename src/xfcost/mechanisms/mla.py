@@ -1,4 +1,4 @@
-"""Multi-head latent attention: keys and values of all heads are worked out from one narrow latent per token."""
+"""Multi-head latent attention: keys and values of all heads are projected from one narrow latent per token."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Annotated
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Place, Width
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import cache, linear, move, norm, of_input, rotary
+from xfcost.formulas.rows import cache_write, linear, move, norm, on_raw_input, rotary
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
+class Mla(CausalMixer, frozen=True, kw_only=True, tag="mla"):
     """MLA (DeepSeek-V2, 2024, §2.1; the released models' code).
 
     N tokens, width d, h heads; a head's queries and keys have d_h columns of content and d_r of position, which alone
@@ -70,7 +70,7 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
         return "Causal latent attention" if self.causal else "Latent attention"
 
     def content(self, width: Number) -> Number:
-        """d_h: the columns of a head's queries and keys that aren't turned."""
+        """d_h: a head's columns of queries and keys without rotary positions."""
         return width // self.heads if self.head_dim is None else self.head_dim
 
     def key_dim(self, width: Number) -> Number:
@@ -83,14 +83,14 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
 
     @property
     def latent(self) -> Number:
-        """c + d_r: what a cache keeps of a token."""
+        """c + d_r: the cache per token."""
         return self.kv_rank + self.rope_dim
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, h = place.grid.total, place.dim, self.heads
         keys, values = h * self.key_dim(d), h * self.values(d)
         yield from self._queries(n, d, keys)
-        yield of_input(
+        yield on_raw_input(
             linear("kv_down", "Latent of K, V, and shared key", n, d, self.latent, bias=self.projection_bias)
         )
         yield from norm("rms_norm", "kv_norm", n, self.kv_rank)
@@ -112,7 +112,7 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
         yield linear("out", "Output projection W_O", n, values, d, bias=self.projection_bias)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One query against the latents of all N tokens: c + d_r numbers are cached of each."""
+        """One query against the cached latents of N tokens, c + d_r numbers each."""
         if not self.causal:
             yield from super().decoding(place)
         n, d, h = place.grid.total, place.dim, self.heads
@@ -121,7 +121,7 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
         yield linear("kv_down", "Latent of K, V, and shared key", 1, d, self.latent, bias=self.projection_bias)
         yield from norm("rms_norm", "kv_norm", 1, self.kv_rank)
         yield rotary(1, (h + 1) * self.rope_dim)
-        yield cache("Latent and shared key to the cache", self.latent, n)
+        yield cache_write("Latent and shared key to the cache", self.latent, n)
         maps = h * self.content(d) + values
         yield linear("kv_up", "Maps out of the latent, on Q and on what it read", 1, self.kv_rank, maps, bias=False)
         yield move("join", "Parts of Q beside each other", h * self.latent)
@@ -141,8 +141,8 @@ class Mla(Causal, frozen=True, kw_only=True, tag="mla"):
 
     def _queries(self, n: Number, d: Number, keys: Number) -> Iterator[Operation]:
         if self.q_rank is None:
-            yield of_input(linear("q", "Q projection", n, d, keys, bias=False))
+            yield on_raw_input(linear("q", "Q projection", n, d, keys, bias=False))
             return
-        yield of_input(linear("q_down", "Latent of Q", n, d, self.q_rank, bias=self.projection_bias))
+        yield on_raw_input(linear("q_down", "Latent of Q", n, d, self.q_rank, bias=self.projection_bias))
         yield from norm("rms_norm", "q_norm", n, self.q_rank)
         yield linear("q_up", "Q out of its latent", n, self.q_rank, keys, bias=False)

@@ -11,7 +11,7 @@ from xfcost.formulas.attention import attention_core
 from xfcost.formulas.component import Mixer, NormKind, Place, Side, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
-from xfcost.formulas.rows import linear, norm, of_input
+from xfcost.formulas.rows import linear, norm, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -48,7 +48,7 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
         return width // 2 if self.width is None else self.width
 
     def keys(self, grid: Grid) -> PooledKeys:
-        """What keys and values stand for."""
+        """The pools of keys and values."""
         return PooledKeys.on(grid, self.pool)
 
     def check(self, place: Place) -> None:
@@ -71,11 +71,11 @@ class NonLocal(Mixer, frozen=True, kw_only=True, tag="non_local"):
         n, d, inner, bias = place.grid.total, place.dim, self.inner(place.dim), self.projection_bias
         keys = self.keys(place.grid)
         m = keys.count(place.grid)
-        yield of_input(linear("theta", "θ, queries", n, d, inner, bias=bias))
+        yield on_raw_input(linear("theta", "θ, queries", n, d, inner, bias=bias))
         if keys.pools:
             yield keys.row("pool", "Max-pool for keys and values", place.grid, d)
-        yield of_input(linear("phi", "φ, keys", m, d, inner, bias=bias))
-        yield of_input(linear("g", "g, values", m, d, inner, bias=bias))
+        yield on_raw_input(linear("phi", "φ, keys", m, d, inner, bias=bias))
+        yield on_raw_input(linear("g", "g, values", m, d, inner, bias=bias))
         yield from attention_core(
             queries=n,
             keys=m,

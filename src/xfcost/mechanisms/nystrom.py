@@ -1,4 +1,4 @@
-"""Nyström attention: softmax attention rebuilt from m landmarks, the means of m segments (Nyströmformer)."""
+"""Nyström attention: softmax attention approximated by m landmarks, the means of m segments (Nyströmformer)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import greater, round_up
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import elementwise, linear, move, product
+from xfcost.formulas.rows import elementwise, linear, matmul, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -22,7 +22,7 @@ from xfcost.ledger.operation import Operation
 from xfcost.mechanisms.full import Full
 
 
-class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
+class Nystrom(NonCausalMixer, frozen=True, kw_only=True, tag="nystrom"):
     """softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺·softmax(Q̃Kᵀ)·V (Xiong et al. 2021, §3, equation 13).
 
     N tokens, width d, h heads of width d_k; Q̃ and K̃ are m landmarks, the means of m segments. Tokens are padded at the
@@ -47,7 +47,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
     all heads and samples unless told otherwise: a sample's result then depends on the others beside it.)
     """
 
-    because: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
+    non_causal_reason: ClassVar[str] = "every landmark is a mean of tokens, and the inverse mixes all landmarks"
 
     landmarks: Annotated[Length, Letter("k")] = 64
     """Number of landmarks m, each the mean of a segment of tokens."""
@@ -60,7 +60,7 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
         super().check(place)
         if self.conv is not None and self.conv % 2 == 0:
             raise ComponentError(
-                "conv", f"{self.conv} has no middle; an odd size keeps the length: {self.conv - 1} or {self.conv + 1}"
+                "conv", f"{self.conv} is even, and the kernel is centred; try {self.conv - 1} or {self.conv + 1}"
             )
 
     def label(self) -> str:
@@ -97,38 +97,50 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
     def _approximate(self, tokens: Number, inner: Number) -> Iterator[Operation]:
         m, h = self.landmarks, self.heads
         content: dict[str, Any] = {"mixing": "global", "content_dependent": True, "heads": h}
-        few: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
-        every: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
+        landmark_mixing: dict[str, Any] = content | {"reads": "k", "reads_tokens": m}
+        token_mixing: dict[str, Any] = content | {"reads": "N", "reads_tokens": tokens}
         yield elementwise("scale", "Scale queries and keys 1/d_k^¼", "multiply", 2 * tokens * inner, symbol="")
         segment = {"mixing": "global", "reads": "N/k", "reads_tokens": tokens // m}
         yield elementwise("landmarks", "Means of segments Q̃, K̃", "mean", 2 * tokens * inner, **segment)
-        wide, square = h * tokens * m, h * m * m
-        yield from _weights("query", "QK̃ᵀ", wide, tokens * m * inner, few)
-        yield from _weights("landmark", "Q̃K̃ᵀ", square, m * m * inner, few, beside=wide)
-        yield from _weights("key", "Q̃Kᵀ", wide, m * tokens * inner, every, beside=wide + square)
-        yield self._inverse(few | {"matrix": matrix(square, wide + square, kept=True)})
-        answer = matrix(wide, wide + 2 * square, kept=True)
-        yield product("query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", wide * m, matrix=answer, **few)
-        yield product("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **every)
-        yield product("weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, symbol="AV", **few)
+        token_entries, landmark_entries = h * tokens * m, h * m * m
+        yield from _weights("query", "QK̃ᵀ", token_entries, tokens * m * inner, landmark_mixing)
+        yield from _weights(
+            "landmark", "Q̃K̃ᵀ", landmark_entries, m * m * inner, landmark_mixing, other_entries=token_entries
+        )
+        earlier = token_entries + landmark_entries
+        yield from _weights("key", "Q̃Kᵀ", token_entries, m * tokens * inner, token_mixing, other_entries=earlier)
+        yield self._inverse(landmark_mixing | {"matrix": matrix(landmark_entries, earlier, kept=True)})
+        product_matrix = matrix(token_entries, token_entries + 2 * landmark_entries, kept=True)
+        yield matmul(
+            "query_inverse", "softmax(QK̃ᵀ)·softmax(Q̃K̃ᵀ)⁺", token_entries * m, matrix=product_matrix, **landmark_mixing
+        )
+        yield matmul("key_weighted_sum", "Weighted sum softmax(Q̃Kᵀ)V", m * tokens * inner, **token_mixing)
+        yield matmul(
+            "weighted_sum", "Weighted sum of the landmarks' values", tokens * m * inner, symbol="AV", **landmark_mixing
+        )
 
-    def _inverse(self, reach: dict[str, Any]) -> Operation:
+    def _inverse(self, mixing: dict[str, Any]) -> Operation:
         """Z ← ¼Z(13I - AZ(15I - AZ(7I - AZ))), from Aᵀ over its largest column sum."""
         entries = self.heads * self.landmarks * self.landmarks
         macs = 4 * self.iterations * entries * self.landmarks
-        step = 3 * COSTS["add"] + COSTS["multiply"]
+        step_flops = 3 * COSTS["add"] + COSTS["multiply"]
         return Operation(
             path="inverse",
             title="Pseudo-inverse of softmax(Q̃K̃ᵀ), iterated",
             macs=macs,
-            flops=2 * macs + entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step),
+            flops=2 * macs + entries * (COSTS["sum"] + COSTS["multiply"] + self.iterations * step_flops),
             comparisons=self.heads * self.landmarks,
-            **reach,
+            **mixing,
         )
 
     def _convolution(self, tokens: Number, inner: Number, size: int) -> Iterator[Operation]:
-        near: dict[str, Any] = {"mixing": "local", "reads": "w", "reads_tokens": size, "params": self.heads * size}
-        yield product("conv", "Convolution of the values", tokens * size * inner, **near)
+        local_facts: dict[str, Any] = {
+            "mixing": "local",
+            "reads": "w",
+            "reads_tokens": size,
+            "params": self.heads * size,
+        }
+        yield matmul("conv", "Convolution of the values", tokens * size * inner, **local_facts)
         yield elementwise("add", "Add the convolution", "add", tokens * inner)
 
     def notes(self, place: Place) -> Iterator[str]:
@@ -143,9 +155,9 @@ class Nystrom(NeverCausal, frozen=True, kw_only=True, tag="nystrom"):
 
 
 def _weights(
-    path: str, what: str, entries: Number, macs: Number, reach: dict[str, Any], *, beside: Number = 0
+    path: str, factors: str, entries: Number, macs: Number, mixing: dict[str, Any], *, other_entries: Number = 0
 ) -> Iterator[Operation]:
-    """softmax of one of the three products, those before it with `beside` entries being still needed."""
-    first, second = matrix(entries, beside), matrix(entries, entries + beside, kept=True)
-    yield product(f"{path}_scores", f"Scores {what}", macs, attention_entries=entries, matrix=first, **reach)
-    yield elementwise(f"{path}_softmax", f"Softmax of {what}", "softmax", entries, matrix=second, **reach)
+    """Scores and softmax of one of the three products; earlier matrices of `other_entries` are alive."""
+    first, second = matrix(entries, other_entries), matrix(entries, entries + other_entries, kept=True)
+    yield matmul(f"{path}_scores", f"Scores {factors}", macs, attention_entries=entries, matrix=first, **mixing)
+    yield elementwise(f"{path}_softmax", f"Softmax of {factors}", "softmax", entries, matrix=second, **mixing)

@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
+from xfcost.formulas.causal_mixers import NonCausalMixer
 from xfcost.formulas.component import Place, Side, Width
-from xfcost.formulas.conv_kernel import Kernel, along, pooling
-from xfcost.formulas.decomposed import decomposed_rows
+from xfcost.formulas.conv_kernel import Kernel, per_axis, pooling
+from xfcost.formulas.decomposed_bias import decomposed_rows
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_axes import PooledReads, pooled_axes
-from xfcost.formulas.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -25,7 +25,7 @@ from xfcost.ledger.operation import Operation
 PerAxis = Side | Annotated[list[Side], msgspec.Meta(min_length=2, max_length=3)]
 
 
-class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
+class Pooling(NonCausalMixer, frozen=True, kw_only=True, tag="pooling"):
     """Multi-head pooling attention (Fan et al. 2021, §3.1): softmax(P(Q) P(K)ᵀ/√d_k) P(V), P strided pools.
 
     N tokens on a grid of any rank come in, width d; d' goes out (`out_width`), h heads of d_k = d'/h. Kernels of k
@@ -42,12 +42,12 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
     A kernel of one position that takes no strides is no pool. Extra tokens ([CLS]) are not pooled, but normed as the
     others. What joins the stream is pooled too: by a maximum of stride + 1 positions (`residual_pool`), after a
     projection of what enters where the width grows (`residual_projection`). `bias: decomposed` adds `tables`,
-    `position_scores` and `spread` (mechanisms/decomposed.py).
+    `position_scores` and `spread` (formulas/decomposed_bias.py).
     """
 
     pool_letter: ClassVar[str] = "W"
     """Side of the pools' windows, in `reads`."""
-    because: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
+    non_causal_reason: ClassVar[str] = "a key is pooled from tokens around it, later ones among them"
 
     q_size: Annotated[PerAxis, Letter("W", least=2)] = 3
     """Kernel size of the query pooling, one number for all axes or one per axis."""
@@ -75,19 +75,19 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
             if isinstance(value, list) and len(value) != rank:
                 sides = sides_text(place.grid.sides)
                 raise ComponentError(field, f"expected one number, or {rank} for the grid {sides}; got {value}")
-            if field.endswith("size") and any(side % 2 == 0 for side in along(value, rank)):
-                raise ComponentError(field, f"a kernel stands around its middle; expected odd sizes, got {value}")
-        if any(stride > 1 and stride % 2 for stride in along(self.q_stride, rank)):
+            if field.endswith("size") and any(side % 2 == 0 for side in per_axis(value, rank)):
+                raise ComponentError(field, f"kernels are centred; expected odd sizes, got {value}")
+        if any(stride > 1 and stride % 2 for stride in per_axis(self.q_stride, rank)):
             raise ComponentError(
                 "q_stride",
-                "the residual's pool of stride + 1 positions needs a middle too; expected 1 or even, got "
+                "the residual's pool of stride + 1 positions is centred; expected 1 or an even stride, got "
                 f"{self.q_stride}",
             )
 
         self._check_volume(place.grid)
 
     def _check_volume(self, grid: Grid) -> None:
-        """Torch's average pool of three axes wants no side shorter than its kernel, padding or not."""
+        """Torch's 3-D average pool needs sides of at least the kernel."""
         for field in ("q_size", "kv_size"):
             kernel = self.kernel(grid, "q" if field == "q_size" else "kv")
             if self.function != "mean" or kernel is None or len(grid.sides) < 3:  # noqa: PLR2004 - a volume
@@ -116,53 +116,53 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
     def kernel(self, grid: Grid, which: Literal["q", "kv"]) -> Kernel | None:
         """The pool of the queries, or of keys and values; None where there is none."""
         rank = len(grid.sides)
-        size, stride = (along(getattr(self, f"{which}_{field}"), rank) for field in ("size", "stride"))
+        size, stride = (per_axis(getattr(self, f"{which}_{field}"), rank) for field in ("size", "stride"))
         if all(side == 1 and step == 1 for side, step in zip(size, stride, strict=True)):
             return None
         return Kernel(size, stride, tuple(side // 2 for side in size))
 
     def queries(self, grid: Grid) -> tuple[Number, ...]:
-        """Where the queries stand."""
+        """Sides of the queries' grid."""
         kernel = self.kernel(grid, "q")
         return grid.sides if kernel is None else kernel.out(grid.sides)
 
     def keys(self, grid: Grid) -> tuple[Number, ...]:
-        """Where the keys stand."""
+        """Sides of the keys' grid."""
         kernel = self.kernel(grid, "kv")
         return grid.sides if kernel is None else kernel.out(grid.sides)
 
     def windows(self, grid: Grid) -> tuple[Grid, Grid, tuple[Number, ...]]:
-        """The queries and the keys that attend to each other, and how often along each axis; here all, once."""
+        """Grids of queries and keys of one attention window, and the number of windows along each axis: one of all."""
         queries, keys = self.queries(grid), self.keys(grid)
         return Grid(queries, grid.extra), Grid(keys, grid.extra), (1,) * len(queries)
 
     def skip(self, grid: Grid) -> Kernel | None:
-        """The pool of what joins the stream: a maximum of stride + 1 positions, along the axes that have strides."""
-        strides = along(self.q_stride, len(grid.sides))
+        """The shortcut's max-pool of stride + 1 positions along strided axes; None without strides."""
+        strides = per_axis(self.q_stride, len(grid.sides))
         if all(stride == 1 for stride in strides):
             return None
         sizes = tuple(stride + 1 if stride > 1 else 1 for stride in strides)
         return Kernel(sizes, strides, tuple(size // 2 for size in sizes))
 
     @property
-    def reach(self) -> int | None:
-        """W, where queries read the keys of their window alone."""
+    def window_side(self) -> int | None:
+        """Window side W; None without windows."""
         return None
 
     def _read(self, grid: Grid) -> PooledReads:
         rank = len(grid.sides)
-        query, key = ((along(size, rank), along(stride, rank)) for size, stride in self._pools)
-        alone = self.windows(grid)[1].total == 1
-        axes = pooled_axes(grid, query, key, self.reach)
-        return PooledReads(axes, grid.extra, weighed=not alone or self.residual_pooling != "none")
+        query, key = ((per_axis(size, rank), per_axis(stride, rank)) for size, stride in self._pools)
+        single_key = self.windows(grid)[1].total == 1
+        axes = pooled_axes(grid, query, key, self.window_side)
+        return PooledReads(axes, grid.extra, weighed=not single_key or self.residual_pooling != "none")
 
     @property
     def _pools(self) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         return (self.q_size, self.q_stride), (self.kv_size, self.kv_stride)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """The tokens of its keys and of its query; strides beyond the kernel leave some that go into no key."""
-        return self._read(grid).of(token)
+        """The tokens of its keys and of its query; strides above the kernel leave tokens out."""
+        return self._read(grid).reads(token)
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return self._read(grid).pairs()
@@ -174,7 +174,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
         yield linear("qkv", "Q, K, V projections", grid.total, place.dim, 3 * inner, bias=self.projection_bias)
         for name, which in (("q", "q"), ("k", "kv"), ("v", "kv")):
             yield from self._pool(name, self.kernel(grid, which), grid, inner)  # type: ignore[arg-type]
-        yield from self.before(grid, inner)
+        yield from self.partition(grid, inner)
         mixing = self.mixing(grid)
         if self.bias == "decomposed":
             yield from decomposed_rows(
@@ -184,7 +184,7 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
                 heads=self.heads,
                 head_dim=inner // self.heads,
                 extra=grid.extra,
-                bound=self.reach is None,
+                bound=self.window_side is None,
                 fused=place.fused,
                 mixing=mixing | {"reads_tokens": keys.total},
             )
@@ -198,96 +198,98 @@ class Pooling(NeverCausal, frozen=True, kw_only=True, tag="pooling"):
             pairs=None,
             fused=place.fused,
             biased=self.bias == "decomposed",
-            beside=prod(counts) * self.heads * queries.total * keys.total if self.bias == "decomposed" else 0,
+            other_entries=prod(counts) * self.heads * queries.total * keys.total if self.bias == "decomposed" else 0,
             **mixing,
         )
-        yield from self.after()
+        yield from self.merge()
         outputs = self.out(place)[0]
         yield from self._add_queries(outputs, inner)
         yield linear("out", "Output projection W_O", outputs.total, inner, width, bias=self.projection_bias)
 
-    def before(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        """What is done to queries, keys and values before they meet."""
+    def partition(self, grid: Grid, inner: Number) -> Iterator[Operation]:
+        """Rows that cut queries, keys and values into windows; none by default."""
         return iter(())
 
-    def after(self) -> Iterator[Operation]:
-        """What is done to what comes out."""
+    def merge(self) -> Iterator[Operation]:
+        """Rows that merge the windows; none by default."""
         return iter(())
 
     def mixing(self, grid: Grid) -> dict[str, Any]:
-        """The kind of mixing, and the keys that are read, in letters."""
+        """Mixing kind and reads."""
         return {"mixing": "global", "reads": f"N{self.thinned(grid)}"}
 
     def thinned(self, grid: Grid) -> str:
-        """What divides the tokens to give the keys, in letters."""
-        strided = [stride for stride in along(self.kv_stride, len(grid.sides)) if stride != 1]
-        return f"/{power('l', len(strided))}" if strided else ""
+        """The divisor of N that gives the keys, in letters."""
+        strided = [stride for stride in per_axis(self.kv_stride, len(grid.sides)) if stride != 1]
+        return f"/{letter_power('l', len(strided))}" if strided else ""
 
     def _pool(self, name: str, kernel: Kernel | None, grid: Grid, inner: Number) -> Iterator[Operation]:
         if kernel is None:
             return
-        made, width = prod(kernel.out(grid.sides)), inner // self.heads
+        outputs_per_head, width = prod(kernel.out(grid.sides)), inner // self.heads
         path, title = f"pool_{name}", f"Pool {name.upper()} ({self.function})"
-        letters, reach = power(self.pool_letter, len(kernel.sides)), prod(kernel.sides)
+        letters, window_side = letter_power(self.pool_letter, len(kernel.sides)), prod(kernel.sides)
         # a window of one token takes some of the tokens, and mixes none
-        read = {} if reach == 1 else {"mixing": "local", "reads": letters, "reads_tokens": reach}
-        joined = {"moved": (made + grid.extra) * inner} if grid.extra else {}
+        mixing = {} if window_side == 1 else {"mixing": "local", "reads": letters, "reads_tokens": window_side}
+        concatenated = {"moved": (outputs_per_head + grid.extra) * inner} if grid.extra else {}
         if self.function != "conv":
-            row = pooling(path, self.function, kernel, made * inner)
-            chosen = {"content_dependent": self.function == "max" and bool(read)}
-            yield msgspec.structs.replace(row, title=title, **read, **joined, **chosen)
+            row = pooling(path, self.function, kernel, outputs_per_head * inner)
+            max_facts = {"content_dependent": self.function == "max" and bool(mixing)}
+            yield msgspec.structs.replace(row, title=title, **mixing, **concatenated, **max_facts)
             return
         row = convolution(
             path,
             title,
-            outputs=made * self.heads,
+            outputs=outputs_per_head * self.heads,
             kernel=kernel.sides,
             width=width,
             out_width=width,
             groups=width,
             bias=False,
         )
-        yield msgspec.structs.replace(row, **read, **joined)
-        yield from norm("layer_norm", f"norm_{name}", (made + grid.extra) * self.heads, width)
+        yield msgspec.structs.replace(row, **mixing, **concatenated)
+        yield from norm("layer_norm", f"norm_{name}", (outputs_per_head + grid.extra) * self.heads, width)
 
     def _add_queries(self, outputs: Grid, inner: Number) -> Iterator[Operation]:
         if self.residual_pooling == "none":
             return
-        apart = outputs.extra if self.residual_pooling == "grid" else 0
-        moved = outputs.total * inner if apart else 0
-        yield elementwise("add_queries", "Add the pooled queries", "add", (outputs.total - apart) * inner, moved=moved)
+        special_tokens = outputs.extra if self.residual_pooling == "grid" else 0
+        moved = outputs.total * inner if special_tokens else 0
+        yield elementwise(
+            "add_queries", "Add the pooled queries", "add", (outputs.total - special_tokens) * inner, moved=moved
+        )
 
     def shortcut(self, place: Place) -> Iterator[Operation]:
         grid, width = place.grid, self.width(place)
         if width != place.dim:
-            yield of_input(
+            yield on_raw_input(
                 linear("residual_projection", "Projection of the residual stream", grid.total, place.dim, width)
             )
         kernel = self.skip(grid)
         if kernel is not None:
-            made = prod(kernel.out(grid.sides))
-            row = pooling("residual_pool", "max", kernel, made * width)
-            moved = (made + grid.extra) * width if grid.extra else 0
+            outputs_per_head = prod(kernel.out(grid.sides))
+            row = pooling("residual_pool", "max", kernel, outputs_per_head * width)
+            moved = (outputs_per_head + grid.extra) * width if grid.extra else 0
             pooled = sum(1 for side in kernel.sides if side > 1)
             yield msgspec.structs.replace(
                 row,
                 title="Pool the residual stream",
                 moved=moved,
                 content_dependent=True,
-                reads=power(self.pool_letter, pooled),
+                reads=letter_power(self.pool_letter, pooled),
             )
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
         grid = place.grid
-        covered = prod(len(axis.covered(0)) for axis in self._read(grid).axes)
-        if self.reach is None and covered < grid.tokens:
-            sizes, steps = (sides_text(along(value, len(grid.sides))) for value in (self.kv_size, self.kv_stride))
+        tokens_in_keys = prod(len(axis.covered_tokens(0)) for axis in self._read(grid).axes)
+        if self.window_side is None and tokens_in_keys < grid.tokens:
+            sizes, steps = (sides_text(per_axis(value, len(grid.sides))) for value in (self.kv_size, self.kv_stride))
             yield (
-                f"keys of {sizes} tokens at every {steps}: {covered:,} of {grid.tokens:,} tokens go into one, the rest "
-                "into none"
+                f"keys of {sizes} tokens at every {steps}: {tokens_in_keys:,} of {grid.tokens:,} tokens go into a key, "
+                "the rest into none"
             )
-        if self.bias == "decomposed" and self.reach is None:
+        if self.bias == "decomposed" and self.window_side is None:
             yield (
                 "tables of relative positions have 2·max(q, k) - 1 rows along an axis of q queries and k keys, bound "
                 "to the resolution; those for another one can be interpolated from them, once, on the weights"

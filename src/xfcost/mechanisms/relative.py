@@ -1,4 +1,4 @@
-"""Relative attention with a memory: Transformer-XL's, over the tokens of a segment and the positions kept before it."""
+"""Relative attention with a memory: Transformer-XL's, over a segment and cached positions before it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Place, Share
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.relative import relative_core
+from xfcost.formulas.relative_attention import relative_core
 from xfcost.formulas.rows import linear, move
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -20,7 +20,7 @@ from xfcost.ledger.operation import Operation
 Kept = Annotated[int, msgspec.Meta(ge=0, le=2**32)]
 
 
-class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
+class Relative(CausalMixer, frozen=True, kw_only=True, tag="relative"):
     """Self-attention with relative positions and segment-level recurrence (Transformer-XL, Dai et al. 2019, §3).
 
     n tokens of this segment, m positions of the memory before them (hidden states of the segment before, which get no
@@ -75,7 +75,7 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, inner = place.grid.total, place.dim, self.inner(place.dim)
         keys = n + self.past
-        yield from self.before(place)
+        yield from self.memory_rows(place)
         learned = self.learned_past(place)
         q = linear("q", "Q projection", keys if self.memory_queries else n, d, inner, bias=self.projection_bias)
         kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
@@ -98,11 +98,11 @@ class Relative(Causal, frozen=True, kw_only=True, tag="relative"):
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def learned_past(self, place: Place) -> bool:
-        """Is what stands before the segment made by learned weights?"""
+        """Is the memory computed by learned weights?"""
         return False
 
-    def before(self, place: Place) -> Iterator[Operation]:
-        """What happens to the memory before it is attended over: it is laid before the segment."""
+    def memory_rows(self, place: Place) -> Iterator[Operation]:
+        """Rows on the memory before attention: it is concatenated with the segment."""
         if self.past:
             yield move("recall", "Memory before the segment", (place.grid.total + self.past) * place.dim)
 

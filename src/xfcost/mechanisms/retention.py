@@ -1,4 +1,4 @@
-"""Retention: attention without a softmax, whose weights fall with distance; RetNet's three forms of it."""
+"""Retention: attention without softmax, with weights that decay with distance (RetNet), in three forms."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser
-from xfcost.formulas.causality import ReadsPast, check_sequence
-from xfcost.formulas.component import Heads, Length, Place, Width, alone, check_heads
+from xfcost.formulas.causal_mixers import AlwaysCausalMixer, check_sequence
+from xfcost.formulas.component import Heads, Length, Place, Width, check_heads, single_token
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.rows import (
+    chunk_mixing,
     decode_step,
     elementwise,
-    fixed,
-    in_all,
-    in_chunk,
+    global_mixing,
     linear,
+    matmul,
     move,
-    of_input,
-    product,
+    on_raw_input,
     recurrence,
     rotary,
+    static_weights,
 )
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 CHUNK = 512
 
 
-class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
+class Retention(AlwaysCausalMixer, frozen=True, kw_only=True, tag="retention"):
     """Gated multi-scale retention (Sun et al. 2023, RetNet, §2.1 and §2.2), causal by its nature.
 
     N tokens of width d, h heads with queries and keys of d_k = d/h and values of d_v = v/h, v = `value_dim` (2d where
@@ -77,11 +77,11 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
         return 2 * width if self.value_dim is None else self.value_dim
 
     def carried(self, width: Number) -> Number:
-        """Numbers that stand for all tokens before: h states of d_k·d_v."""
+        """Size of the recurrent state: h states of d_k·d_v."""
         return width * self.values(width) // self.heads
 
     def chunks(self, grid: Grid) -> tuple[Number, Number]:
-        """How many chunks of how many tokens; never more tokens than there are."""
+        """Number of chunks, and tokens per chunk (at most N)."""
         size = lesser(self.chunk or CHUNK, grid.total)
         return ceil_div(grid.total, size), size
 
@@ -97,39 +97,38 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
             )
         if place.dim // self.heads % 2:
             raise ComponentError(
-                "heads", f"pairs of columns are turned, and a head is {place.dim // self.heads} wide here"
+                "heads",
+                f"rotary positions rotate pairs of columns; expected an even head width, got {place.dim // self.heads}",
             )
         if self.chunk and self.form != "chunkwise":
-            raise ComponentError(
-                "chunk", f"there are no chunks in the {self.form} form; leave it out, or form: chunkwise"
-            )
+            raise ComponentError("chunk", f"the {self.form} form has no chunks; leave it out, or write form: chunkwise")
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        component, spot = super().in_letters(place)
-        return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), spot
+        component, lettered_place = super().in_letters(place)
+        return msgspec.structs.replace(component, chunk=lettered(self.chunk or CHUNK, "b")), lettered_place
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         values = self.values(d)
-        yield of_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
+        yield on_raw_input(linear("qkv", "Q, K, V projections", n, d, 2 * d + values, bias=False))
         yield elementwise("scale", "Scale keys 1/√d_k", "multiply", n * d, symbol="")
         yield rotary(n, 2 * d)
         chunks, chunk = self.chunks(place.grid) if self.form == "chunkwise" else (1, n)
-        letters = _Letters(n, chunks * chunk, chunks, chunk, self.heads, d, values)
-        yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](letters)
+        sizes = _Sizes(n, chunks * chunk, chunks, chunk, self.heads, d, values)
+        yield from {"parallel": _parallel, "chunkwise": _chunkwise, "recurrent": _recurrent}[self.form](sizes)
         yield elementwise("norm", "Norm of every head", self.norm, n * values)
-        yield of_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
+        yield on_raw_input(linear("gate_proj", "Gate projection", n, d, values, bias=False))
         yield Operation(path="gate", title="Gate", flops=n * values * (COSTS["silu"] + COSTS["multiply"]))
         yield linear("out", "Output projection W_O", n, values, d, bias=False)
 
     @property
     def recurrent(self) -> Retention:
-        """Itself token by token."""
+        """The same mechanism in its recurrent form."""
         return msgspec.structs.replace(self, form="recurrent", chunk=None)
 
     def decoding(self, place: Place) -> Iterator[Operation]:
-        """One step on h states of d_k·d_v numbers, in whatever form all tokens are computed."""
-        return decode_step(self.recurrent.operations(alone(place)), place.grid.total)
+        """One recurrent step on h states of d_k·d_v numbers, whatever the form."""
+        return decode_step(self.recurrent.operations(single_token(place)), place.grid.total)
 
     def notes(self, place: Place) -> Iterator[str]:
         n, (chunks, chunk) = place.grid.total, self.chunks(place.grid)
@@ -144,12 +143,12 @@ class Retention(ReadsPast, frozen=True, kw_only=True, tag="retention"):
             )
         steps = "" if self.form == "parallel" else f"{chunks if self.form == 'chunkwise' else n:,} sequential steps; "
         yield (
-            f"{steps}token by token, all that was read is carried in a state of {self.carried(place.dim):,} numbers, "
+            f"{steps}token by token, what was read is carried in a state of {self.carried(place.dim):,} numbers, "
             "whatever N is"
         )
 
 
-class _Letters(NamedTuple):
+class _Sizes(NamedTuple):
     tokens: Number
     padded: Number
     chunks: Number
@@ -159,72 +158,84 @@ class _Letters(NamedTuple):
     values: Number
 
 
-def _within(of: _Letters, prefix: str, **reach: Any) -> Iterator[Operation]:
-    """(QKᵀ∘D)V in every chunk, or of all tokens."""
-    entries = of.padded * of.chunk * of.heads
-    whole = of.chunk * (of.chunk + 1) // 2
-    rest = of.tokens - (of.chunks - 1) * of.chunk  # tokens of the last chunk that are no padding
-    yield product(
+def _masked_products(sizes: _Sizes, prefix: str, **mixing: Any) -> Iterator[Operation]:
+    """(QKᵀ∘D)V of all chunks."""
+    entries = sizes.padded * sizes.chunk * sizes.heads
+    chunk_pairs = sizes.chunk * (sizes.chunk + 1) // 2
+    last_tokens = sizes.tokens - (sizes.chunks - 1) * sizes.chunk  # tokens of the last chunk that are no padding
+    yield matmul(
         f"{prefix}scores",
         "Products QKᵀ",
-        of.padded * of.chunk * of.width,
+        sizes.padded * sizes.chunk * sizes.width,
         attention_entries=entries,
         matrix=matrix(entries),
         symbol=None if prefix else "QKᵀ",
-        heads=of.heads,
-        pairs=(of.chunks - 1) * whole + rest * (rest + 1) // 2,
-        **reach,
+        heads=sizes.heads,
+        pairs=(sizes.chunks - 1) * chunk_pairs + last_tokens * (last_tokens + 1) // 2,
+        **mixing,
     )
-    weighed = reach | {"matrix": matrix(entries, entries, kept=True)}
-    yield elementwise(f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **fixed(weighed))
-    macs = of.padded * of.chunk * of.values
-    summed = reach | {"symbol": None if prefix else "AV"}
-    yield product(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
+    weighed = mixing | {"matrix": matrix(entries, entries, kept=True)}
+    yield elementwise(
+        f"{prefix}weigh", "Weigh the products by the decays", "multiply", entries, **static_weights(weighed)
+    )
+    macs = sizes.padded * sizes.chunk * sizes.values
+    summed = mixing | {"symbol": None if prefix else "AV"}
+    yield matmul(f"{prefix}weighted_sum", "Weighted sum of the values", macs, **summed)
 
 
-def _parallel(of: _Letters) -> Iterator[Operation]:
-    entries = of.heads * of.tokens * of.tokens
+def _parallel(sizes: _Sizes) -> Iterator[Operation]:
+    entries = sizes.heads * sizes.tokens * sizes.tokens
     yield elementwise("decays", "Decays D", "multiply", entries, once=True)
-    yield from _within(of, "", **in_all(of.tokens))
+    yield from _masked_products(sizes, "", **global_mixing(sizes.tokens))
 
 
-def _chunkwise(of: _Letters) -> Iterator[Operation]:
-    """The products inside the chunks, and a state that goes from chunk to chunk."""
-    more = lesser(1, of.padded - of.tokens)
-    yield move("pad", "Pad to whole chunks", more * of.padded * (2 * of.width + of.values))
-    tables = of.heads * of.chunk * (of.chunk + 1)
+def _chunkwise(sizes: _Sizes) -> Iterator[Operation]:
+    """The products inside the chunks, and a state passed from chunk to chunk."""
+    is_padded = lesser(1, sizes.padded - sizes.tokens)
+    yield move("pad", "Pad to whole chunks", is_padded * sizes.padded * (2 * sizes.width + sizes.values))
+    tables = sizes.heads * sizes.chunk * (sizes.chunk + 1)
     yield elementwise("decays", "Decays D, and since the chunk's start", "multiply", tables, once=True)
-    yield from _within(of, "local_", **in_chunk(of.chunk))
-    yield elementwise("fade", "Values by the decay to the chunk's end", "multiply", of.padded * of.values)
-    macs = of.padded * of.width // of.heads * of.values
+    yield from _masked_products(sizes, "local_", **chunk_mixing(sizes.chunk))
+    yield elementwise("fade", "Values by the decay to the chunk's end", "multiply", sizes.padded * sizes.values)
+    macs = sizes.padded * sizes.width // sizes.heads * sizes.values
     # what a last chunk adds, nobody reads: where it is the only one, Q alone has a gradient of the zeros that it reads
-    alone = of.chunks == 1
-    yield product(
-        "state", "State that every chunk adds", macs, backward_macs=0 if alone else None, **in_chunk(of.chunk)
+    single_chunk = sizes.chunks == 1
+    yield matmul(
+        "state",
+        "State that every chunk adds",
+        macs,
+        backward_macs=0 if single_chunk else None,
+        **chunk_mixing(sizes.chunk),
     )
-    numbers = of.chunks * (of.width // of.heads) * of.values
+    numbers = sizes.chunks * (sizes.width // sizes.heads) * sizes.values
     yield Operation(
         path="carry",
         title="States before the chunks",
-        sequential=of.chunks,
+        sequential=sizes.chunks,
         flops=numbers * (COSTS["multiply"] + COSTS["add"]),
         moved=numbers,
-        **fixed(in_all(of.tokens)),
+        **static_weights(global_mixing(sizes.tokens)),
     )
-    yield product("read", "Read the states by Q", macs, backward_macs=macs if alone else None, **in_all(of.tokens))
-    yield elementwise("reach", "By the decay since the chunk's start", "multiply", of.padded * of.values)
-    yield elementwise("add", "Add what the chunk gives", "add", of.padded * of.values)
+    yield matmul(
+        "read",
+        "Read the states by Q",
+        macs,
+        backward_macs=macs if single_chunk else None,
+        **global_mixing(sizes.tokens),
+    )
+    yield elementwise("reach", "By the decay since the chunk's start", "multiply", sizes.padded * sizes.values)
+    yield elementwise("add", "Add what the chunk gives", "add", sizes.padded * sizes.values)
 
 
-def _recurrent(of: _Letters) -> Iterator[Operation]:
-    carried = (of.width // of.heads) * of.values
-    numbers = of.tokens * carried
+def _recurrent(sizes: _Sizes) -> Iterator[Operation]:
+    carried = (sizes.width // sizes.heads) * sizes.values
+    numbers = sizes.tokens * carried
     scan = Operation(
         path="scan",
         title="Recurrent retention",
         macs=2 * numbers,
         flops=4 * numbers + numbers * (COSTS["multiply"] + COSTS["add"]),
-        moved=of.tokens * of.values,
-        **in_all(of.tokens),
+        moved=sizes.tokens * sizes.values,
+        **global_mixing(sizes.tokens),
     )
-    yield recurrence(scan, of.tokens, carried)
+    yield recurrence(scan, sizes.tokens, carried)

@@ -1,4 +1,4 @@
-"""Routing attention: online k-means puts tokens into clusters, and a token reads the tokens of its clusters."""
+"""Routing attention: online k-means clusters the tokens; a token reads the tokens of its clusters."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, greater, lesser, round_up
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import ApproximatelyCausal
+from xfcost.formulas.causal_mixers import ApproximatelyCausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import gradients, linear, move, of_input, product, sort, unit_length
+from xfcost.formulas.rows import l2_normalize, linear, matmul, move, on_raw_input, sort, with_gradient_operands
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -35,7 +35,7 @@ class Clusters(NamedTuple):
     reads: str
 
 
-class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
+class Routing(ApproximatelyCausalMixer, frozen=True, kw_only=True, tag="routing"):
     """Routing Transformer (Roy et al. 2021, §4.1): attention inside k clusters of w tokens, found by online k-means.
 
     N tokens, width d, H heads that are routed, d_k their width. Every cluster takes the w queries and the w keys that
@@ -59,7 +59,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
     of clusters, as in the published models: G blocks of b tokens, H_l·G·b·2b·d_k MACs in either product.
     """
 
-    chooses: ClassVar[bool] = True
+    content_selects_tokens: ClassVar[bool] = True
     leak: ClassVar[str] = "later tokens compete for the places of a cluster, and so move earlier ones in and out of it"
 
     clusters: Annotated[Length | None, Letter("k")] = None
@@ -79,10 +79,11 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         super().check(place)
         if self.local_heads >= self.heads:
             raise ComponentError(
-                "local_heads", f"{self.local_heads} of {self.heads} heads leaves none to route; use fewer local heads"
+                "local_heads",
+                f"{self.local_heads} of {self.heads} heads are local, and none is left to route; use fewer",
             )
         if self.local_heads and self.local_window is None and self.window is None:
-            raise ComponentError("local_heads", "local heads read blocks, whose size is missing; give `local_window`")
+            raise ComponentError("local_heads", "local heads need a block size; give `local_window`")
 
     def label(self) -> str:
         return "Routing attention"
@@ -101,7 +102,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         return Clusters(ceil_div(n, window) if self.clusters is None else self.clusters, window, "local", "w")
 
     def memories(self) -> int:
-        """m, memory keys of a cluster: a query whose cluster has nothing before it reads one at least."""
+        """m, memory keys of a cluster; causal, at least one, for queries with no earlier token in their cluster."""
         return max(self.memory_keys, 1 if self.causal and not self.shared_qk else 0)
 
     def block(self) -> int:
@@ -109,12 +110,12 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         return self.local_window or self.window or 1
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """What may be read: any token can be in any cluster."""
+        """All candidates: any token can be in any cluster."""
         return super().reads(grid, token, memory)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        component, spot = super().in_letters(place)
-        return msgspec.structs.replace(component, local_window=lettered(self.block(), "b")), spot
+        component, lettered_place = super().in_letters(place)
+        return msgspec.structs.replace(component, local_window=lettered(self.block(), "b")), lettered_place
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, width = place.grid.total, place.dim, self.head_width(place.dim)
@@ -122,7 +123,7 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         projected = linear("qkv", "Q, K, V projections", n, d, 3 * inner, bias=self.projection_bias)
         if self.shared_qk:
             projected = linear("qv", "Q = K, V projections", n, d, 2 * inner, bias=self.projection_bias)
-        yield of_input(projected)
+        yield on_raw_input(projected)
         yield from self._assigned(place.grid, width)
         yield from self._attended(place, width)
         if self.local_heads:
@@ -131,21 +132,26 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         yield linear("out", "Output projection W_O", n, self.heads * width, d, bias=self.projection_bias)
 
     def _assigned(self, grid: Grid, width: Number) -> Iterator[Operation]:
-        """Which queries and keys every cluster takes."""
+        """Assignment of queries and keys to clusters."""
         n, heads, sides = grid.total, self.heads - self.local_heads, 1 if self.shared_qk else 2
         clusters = self.sizes(grid)
         vectors = sides * n * heads
-        yield unit_length("normalize", "Queries and keys of length 1", vectors, width)
-        near = vectors * clusters.count
-        distances = product("distances", "Distances to the centroids", near * width)
+        yield l2_normalize("normalize", "Queries and keys of length 1", vectors, width)
+        distance_count = vectors * clusters.count
+        distances = matmul("distances", "Distances to the centroids", distance_count * width)
         # they decide what is read, which has no gradient
-        yield gradients(msgspec.structs.replace(distances, attention_entries=near, matrix=matrix(near), heads=heads), 0)
+        yield with_gradient_operands(
+            msgspec.structs.replace(
+                distances, attention_entries=distance_count, matrix=matrix(distance_count), heads=heads
+            ),
+            0,
+        )
         yield sort("choose", "Nearest queries of every cluster", heads * clusters.count, n)
         if not self.shared_qk:
             yield sort("choose_keys", "Nearest keys of every cluster", heads * clusters.count, n)
 
     def _attended(self, place: Place, width: Number) -> Iterator[Operation]:
-        """Attention inside the clusters, and the way back to the tokens."""
+        """Attention inside the clusters, and the mean over a token's clusters."""
         n, heads, memories = place.grid.total, self.heads - self.local_heads, self.memories()
         clusters = self.sizes(place.grid)
         places = heads * clusters.count * clusters.window
@@ -154,10 +160,10 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
             learned = heads * clusters.count * memories * width
             for what in ("keys", "values"):
                 yield move(f"memory_{what}", f"Memory {what}", places * width + learned, params=learned)
-        reach = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": clusters.window, "heads": heads}
+        mixing = {"mixing": clusters.mixing, "reads": clusters.reads, "reads_tokens": clusters.window, "heads": heads}
         masked = bool(self.causal) or self.shared_qk
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", symbol="mask", **reach)
+            yield Operation(path="mask", title="Mask", symbol="mask", **mixing)
         for row in attention_core(
             queries=clusters.window,
             keys=clusters.window + memories,
@@ -169,9 +175,9 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
             pairs=self._cluster_pairs(clusters),
             fused=place.fused,
             masked=masked,
-            beside=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
+            other_entries=(1 if self.shared_qk else 2) * n * heads * clusters.count,  # the distances
         ):
-            yield msgspec.structs.replace(row, **reach) if row.mixes else row
+            yield msgspec.structs.replace(row, **mixing) if row.mixes else row
         add, divide = FLOPS_PER_ELEMENT["add"], FLOPS_PER_ELEMENT["multiply"]
         yield Operation(
             path="average",
@@ -181,31 +187,33 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
         )
 
     def _cluster_pairs(self, clusters: Clusters) -> Number:
-        """Pairs per head of all clusters; None where content decides how many queries a key comes before."""
+        """Pairs per head of all clusters; None where they depend on the content."""
         w = clusters.window
         if not self.shared_qk:
             return None if self.causal else clusters.count * w * w
-        others = w * (w - 1) // 2 if self.causal else w * (w - 1)
-        alone = 1 if self.causal else 1 - lesser(1, w - 1)
-        return clusters.count * (others + (0 if self.memories() else alone))
+        other_pairs = w * (w - 1) // 2 if self.causal else w * (w - 1)
+        self_pairs = 1 if self.causal else 1 - lesser(1, w - 1)
+        return clusters.count * (other_pairs + (0 if self.memories() else self_pairs))
 
     def _local(self, place: Place, width: Number) -> Iterator[Operation]:
-        """The local heads: blocks, each beside its neighbours."""
-        n, block, around = place.grid.total, self.block(), 2 if self.causal else 3
+        """The local heads: blocks and their neighbours."""
+        n, block, block_count = place.grid.total, self.block(), 2 if self.causal else 3
         inner, padded = self.local_heads * width, round_up(place.grid.total, block)
-        yield of_input(
+        yield on_raw_input(
             linear("local_qkv", "Q, K, V projections (local)", n, place.dim, 3 * inner, bias=self.projection_bias)
         )
         yield move("local_cut", "Pad queries to whole blocks", padded * inner * lesser(1, padded - n))
         yield move(
-            "local_look", "Blocks of keys, values and their neighbours", 2 * (padded + (around - 1) * block) * inner
+            "local_look",
+            "Blocks of keys, values and their neighbours",
+            2 * (padded + (block_count - 1) * block) * inner,
         )
-        reach: dict[str, Any] = {"mixing": "local", "reads": f"{around}·b"}
+        mixing: dict[str, Any] = {"mixing": "local", "reads": f"{block_count}·b"}
         if place.fused:
-            yield Operation(path="local_mask", title="Mask (local)", reads_tokens=around * block, **reach)
+            yield Operation(path="local_mask", title="Mask (local)", reads_tokens=block_count * block, **mixing)
         yield from attention_core(
             queries=block,
-            keys=around * block,
+            keys=block_count * block,
             groups=padded // block,
             heads=self.local_heads,
             inner=inner,
@@ -213,12 +221,12 @@ class Routing(ApproximatelyCausal, frozen=True, kw_only=True, tag="routing"):
             fused=place.fused,
             masked=True,
             prefix="local_",
-            what="local",
-            **reach,
+            label="local",
+            **mixing,
         )
 
     def _local_pairs(self, n: Number) -> Number:
-        """Pairs per local head: inside n // b whole blocks and a rest, and between neighbours."""
+        """Pairs per local head: inside n // b blocks and a shorter last one, and between neighbours."""
         b = self.block()
         whole = n // b
         rest = n - whole * b

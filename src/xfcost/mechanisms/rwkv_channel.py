@@ -1,20 +1,20 @@
-"""RWKV-4's channel mixing: a gated feed-forward network of each token and the one before it."""
+"""RWKV-4's channel mixing: a gated feed-forward network of a token and the previous one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from xfcost.formulas.arithmetic import lesser
-from xfcost.formulas.causality import check_sequence
+from xfcost.formulas.causal_mixers import check_sequence
 from xfcost.formulas.component import Place, Width
 from xfcost.formulas.rows import elementwise, linear
-from xfcost.formulas.token_shift import Shifted
+from xfcost.formulas.token_shift import TokenShiftMixer
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class RwkvChannel(Shifted, frozen=True, kw_only=True, tag="rwkv_channel"):
+class RwkvChannel(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_channel"):
     """Channel mixing (Peng et al. 2023, equations 18 to 20): σ(R x')∘V·relu(K x'')².
 
     x' and x'' are mixed with the token before. N tokens of width d, H = `hidden` (4·d where it isn't given); no biases.

@@ -1,18 +1,18 @@
-"""RWKV-4's time mixing: a decaying weighted mean, walked along the tokens."""
+"""RWKV-4's time mixing: a decaying weighted mean over earlier tokens, as a recurrence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from xfcost.formulas.causality import check_sequence
+from xfcost.formulas.causal_mixers import check_sequence
 from xfcost.formulas.component import Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.rows import linear, recurrence
-from xfcost.formulas.token_shift import Shifted
+from xfcost.formulas.token_shift import TokenShiftMixer
 from xfcost.ledger.operation import Operation
 
 
-class RwkvTime(Shifted, frozen=True, kw_only=True, tag="rwkv_time"):
+class RwkvTime(TokenShiftMixer, frozen=True, kw_only=True, tag="rwkv_time"):
     """Time mixing (Peng et al. 2023, equations 11 to 17): keys and values in a mean that decays with distance.
 
     N tokens of width d; no biases.
@@ -57,6 +57,6 @@ class RwkvTime(Shifted, frozen=True, kw_only=True, tag="rwkv_time"):
 
     def notes(self, place: Place) -> Iterator[str]:
         yield (
-            f"{place.grid.total:,} sequential steps per time mixing; all that was read is carried in a state of "
+            f"{place.grid.total:,} sequential steps per time mixing; what was read is carried in a state of "
             f"{4 * place.dim:,} numbers, the last token among them, whatever N is"
         )

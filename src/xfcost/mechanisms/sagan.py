@@ -11,7 +11,7 @@ from xfcost.formulas.attention import attention_core
 from xfcost.formulas.component import Mixer, Place, Side, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.pooled_keys import PooledKeys
-from xfcost.formulas.rows import elementwise, linear, of_input
+from xfcost.formulas.rows import elementwise, linear, on_raw_input
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.number import Number
@@ -48,7 +48,7 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     """Positions along every axis (or along each) that are max-pooled to one key and value; 1 pools nothing."""
 
     def keys(self, grid: Grid) -> PooledKeys:
-        """What keys and values stand for."""
+        """The pools of keys and values."""
         return PooledKeys.on(grid, self.pool)
 
     def check(self, place: Place) -> None:
@@ -79,9 +79,9 @@ class Sagan(Mixer, frozen=True, kw_only=True, tag="sagan"):
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, n, d = place.grid, place.grid.total, place.dim
         inner, values, keys = d // self.reduction, d // self.value_reduction, self.keys(grid)
-        yield of_input(linear("f", "f, queries", n, d, inner, bias=False))
-        yield of_input(linear("g", "g, keys", n, d, inner, bias=False))
-        yield of_input(linear("h", "h, values", n, d, values, bias=False))
+        yield on_raw_input(linear("f", "f, queries", n, d, inner, bias=False))
+        yield on_raw_input(linear("g", "g, keys", n, d, inner, bias=False))
+        yield on_raw_input(linear("h", "h, values", n, d, values, bias=False))
         if keys.pools:
             yield keys.row("pool_keys", "Max-pool keys", grid, inner)
             yield keys.row("pool_values", "Max-pool values", grid, values)

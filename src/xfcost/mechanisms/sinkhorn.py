@@ -1,4 +1,4 @@
-"""Sinkhorn attention: blocks of keys are sorted, softly, so that each block reads itself and one sorted block."""
+"""Sinkhorn attention: blocks of keys are softly sorted; a block reads itself and one sorted block."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, floor_sqrt, lesser
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import fixed, linear, move, product
+from xfcost.formulas.rows import linear, matmul, move, static_weights
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -22,7 +22,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
+class Sinkhorn(CausalMixer, frozen=True, kw_only=True, tag="sinkhorn"):
     """Sparse Sinkhorn attention (Tay et al. 2020, §3), its sorting network as in sinkhorn-transformer 0.11.4.
 
     N tokens, padded to u blocks of b, width d, h heads of d_k. Pooled queries and keys of the blocks score how well
@@ -39,7 +39,7 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         weighted_sum   N·2b·h·d_k MACs
         out            N·h·d_k·d MACs
 
-    Sorted values are the sorted values; the public implementation, not causal, takes the sorted keys for them.
+    Values are sorted like the keys; the public non-causal implementation uses the sorted keys as values.
 
     Causal, a block sorts what lies before it: u blocks and a learned null block, which the first reads. Queries are
     pooled as the running mean at the block's first token. Rows are balanced alone (a softmax), for the sum of a column
@@ -69,11 +69,11 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         return "SortCut Sinkhorn attention" if self.sortcut else "Sinkhorn attention"
 
     def blocks(self, grid: Grid) -> Number:
-        """u, the last of them padded."""
+        """u, the number of blocks, the last one padded."""
         return ceil_div(grid.total, self.block)
 
     def sorted_blocks(self, grid: Grid) -> Number:
-        """How many sorted blocks are made: u, or the first k."""
+        """Number of sorted blocks: u, or the first k."""
         return self.blocks(grid) if self.sortcut is None else lesser(self.sortcut, self.blocks(grid))
 
     def padded(self, grid: Grid) -> bool:
@@ -81,7 +81,7 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         return bool(self.blocks(grid) * self.block != grid.total)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """A soft permutation mixes all blocks: nothing is left out."""
+        """All tokens: a soft permutation mixes all blocks."""
         return super().reads(grid, token, memory)
 
     def operations(self, place: Place) -> Iterator[Operation]:
@@ -93,62 +93,66 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
         yield from self._pooled(blocks, inner)
         if self.causal:
             moved = (blocks + 1) * self.block * inner
-            for what in ("keys", "values"):
-                yield move(f"null_{what}", f"Null block of {what}", moved, params=inner)
+            for tensor in ("keys", "values"):
+                yield move(f"null_{tensor}", f"Null block of {tensor}", moved, params=inner)
         yield from self._sorted(place.grid, inner)
         yield from self._attended(place, blocks, inner)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _pooled(self, blocks: Number, inner: Number) -> Iterator[Operation]:
-        """One query and one key per block."""
+        """Pooling: one query and one key per block."""
         tokens = blocks * self.block * inner
         keys = tokens * FLOPS_PER_ELEMENT["mean"]
         if not self.causal:
-            yield Operation(path="pool", title="Means of blocks", flops=2 * keys, **self._reach("b", self.block))
+            yield Operation(path="pool", title="Means of blocks", flops=2 * keys, **self._mixing("b", self.block))
             return
-        yield Operation(path="pool", title="Means of blocks", flops=keys, **self._reach("b", self.block))
+        yield Operation(path="pool", title="Means of blocks", flops=keys, **self._mixing("b", self.block))
         running = tokens * FLOPS_PER_ELEMENT["cumsum"] + blocks * inner * FLOPS_PER_ELEMENT["multiply"]
-        reach = self._reach("N", blocks * self.block, mixing="global")
-        yield Operation(path="pool_queries", title="Running means at the blocks' first tokens", flops=running, **reach)
+        mixing = self._mixing("N", blocks * self.block, mixing="global")
+        yield Operation(path="pool_queries", title="Running means at the blocks' first tokens", flops=running, **mixing)
 
-    def _reach(self, reads: str, tokens: Number, **more: Any) -> dict[str, Any]:
-        return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | more
+    def _mixing(self, reads: str, tokens: Number, **other_facts: Any) -> dict[str, Any]:
+        return {"mixing": "local", "reads": reads, "reads_tokens": tokens} | other_facts
 
     def _sorted(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        """Scores of blocks, a soft permutation of them, and keys and values in its order."""
+        """Scores of blocks, their soft permutation, and the sorted keys and values."""
         cost, blocks = FLOPS_PER_ELEMENT, self.blocks(grid)
         candidates = blocks + 1 if self.causal else blocks
         entries = self.heads * blocks * candidates
-        reach = self._reach("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
+        mixing = self._mixing("N", blocks * self.block, mixing="global", content_dependent=True, heads=self.heads)
         scores = self.heads * blocks * blocks
-        own = {"attention_entries": scores, "matrix": matrix(scores)}
-        yield product("sort_scores", "Scores of blocks", blocks**2 * inner, **own, **reach)
+        score_facts = {"attention_entries": scores, "matrix": matrix(scores)}
+        yield matmul("sort_scores", "Scores of blocks", blocks**2 * inner, **score_facts, **mixing)
         # the first log-sum-exp of the iterations keeps them
-        logits = reach | {"matrix": matrix(entries, scores, kept=not self.causal and bool(self.iterations))}
-        order = reach | {"matrix": matrix(entries, entries, kept=True)}
+        logits = mixing | {"matrix": matrix(entries, scores, kept=not self.causal and bool(self.iterations))}
+        order = mixing | {"matrix": matrix(entries, entries, kept=True)}
         if self.causal:
             scaled = scores * cost["multiply"]
-            yield Operation(path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **fixed(logits))
+            yield Operation(
+                path="sort_logits", title="Scale, mask", flops=scaled, moved=entries, **static_weights(logits)
+            )
             yield Operation(path="balance", title="Softmax of rows", flops=entries * cost["softmax"], **order)
         else:
-            each = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]
-            yield Operation(path="sort_logits", title="Log of positive scores", flops=entries * each, **logits)
-            each = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
-            yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * each, **order)
+            flops_per_entry = 2 * cost["multiply"] + cost["relu"] + cost["add"] + cost["exp"]
+            yield Operation(
+                path="sort_logits", title="Log of positive scores", flops=entries * flops_per_entry, **logits
+            )
+            flops_per_entry = 2 * self.iterations * (cost["logsumexp"] + cost["add"]) + cost["exp"]
+            yield Operation(path="balance", title="Sinkhorn iterations", flops=entries * flops_per_entry, **order)
         reordered = self.sorted_blocks(grid) * candidates * self.block * inner
-        yield product("reorder", "Sort blocks of keys and values", 2 * reordered, **reach)
+        yield matmul("reorder", "Sort blocks of keys and values", 2 * reordered, **mixing)
 
     def _attended(self, place: Place, blocks: Number, inner: Number) -> Iterator[Operation]:
-        """Softmax over a block and its sorted one; over the first sorted blocks for all."""
+        """Attention of a block over itself and its sorted block; SortCut: over the first sorted blocks."""
         b = self.block
         cut = self.sortcut is not None
         keys = self.sorted_blocks(place.grid) * b if cut else 2 * b
         masked = not cut and (bool(self.causal) or self.padded(place.grid))
-        reach: dict[str, Any] = {"mixing": "global", "reads": "k·b" if cut else "2·b"}
+        mixing: dict[str, Any] = {"mixing": "global", "reads": "k·b" if cut else "2·b"}
         if not cut:
             yield move("beside", "Sorted blocks beside their own", 4 * blocks * b * inner)
         if masked and place.fused:
-            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", **reach)
+            yield Operation(path="mask", title="Mask", reads_tokens=keys, symbol="mask", **mixing)
         yield from attention_core(
             queries=blocks * b if cut else b,
             keys=keys,
@@ -158,8 +162,8 @@ class Sinkhorn(Causal, frozen=True, kw_only=True, tag="sinkhorn"):
             pairs=None,
             fused=place.fused,
             masked=masked,
-            beside=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
-            **reach,
+            other_entries=self.heads * blocks * (blocks + 1 if self.causal else blocks),  # the order of the blocks
+            **mixing,
         )
 
     def notes(self, place: Place) -> Iterator[str]:

@@ -9,12 +9,12 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.band import Band, band_pairs
+from xfcost.formulas.banded_attention import BandedAttention, band_pairs
 from xfcost.formulas.component import Place
-from xfcost.formulas.grouped import Grouped
+from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import cache, idle, linear, move, of_input
+from xfcost.formulas.rows import cache_write, linear, move, on_raw_input, without_work
 from xfcost.ledger.accounts import Cached
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
@@ -22,7 +22,7 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
+class Sliding(GroupedQueryMixer, frozen=True, kw_only=True, tag="sliding"):
     """Longformer's sliding window, dilated or not, with global tokens (Beltagy et al. 2020, §3.1).
 
     N tokens, width d, h heads, all heads d wide. A token reads s = w/2 tokens on each side and itself, w + 1 in all;
@@ -46,10 +46,10 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         global_key_scores, global_key_weighted_sum  P·g·d MACs each, P·h·g entries kept
         global_scores, global_weighted_sum          g·P·d MACs each, h·g·P entries kept
 
-    The band is computed for the global tokens too, and then overwritten, as there.
+    The band is computed for the global tokens too, then overwritten, as in the public implementation.
 
-    Keys and values may have fewer heads, and queries and keys rotary positions, as in Mistral; the causal form has the
-    first, and neither goes with global tokens, whose projections are no models' of that kind.
+    Keys and values may have fewer heads (causal form only), and queries and keys rotary positions, as in Mistral;
+    neither combines with global tokens.
     """
 
     position: Literal["none", "rope"] = "none"
@@ -67,7 +67,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         super().check(place)
         if self.window % 2:
             near = f"{self.window - 1} or {self.window + 1}"
-            raise ComponentError("window", f"{self.window} is odd, and half of it stands on each side; try {near}")
+            raise ComponentError("window", f"{self.window} is odd, and half of it is on each side; try {near}")
         self._check_grouped()
         if self.causal and self.global_tokens:
             raise ComponentError(
@@ -76,9 +76,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
                 "causal: false",
             )
         if self.global_tokens > place.grid.total:
-            raise ComponentError(
-                "global_tokens", f"{self.global_tokens} are more than the {place.grid.total} tokens here"
-            )
+            raise ComponentError("global_tokens", f"{self.global_tokens} are more than the {place.grid.total} tokens")
 
     def _check_grouped(self) -> None:
         field = "kv_heads" if self.shared > 1 else "position" if self.position == "rope" else ""
@@ -89,7 +87,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         if self.shared > 1 and not self.causal:
             raise ComponentError(
                 "kv_heads",
-                "only causal windows share keys and values among heads here; write causal: true, or leave it out",
+                "only causal windows have `kv_heads`; write causal: true, or leave it out",
             )
 
     def label(self) -> str:
@@ -100,43 +98,45 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
 
     @property
     def own_projections(self) -> bool:
-        """Do global tokens have projections of their own?"""
+        """Do global tokens have separate projections?"""
         return self.global_tokens > 0 if self.global_projections is None else self.global_projections
 
     @property
     def half(self) -> Number:
-        """s = w/2: tokens of a block of queries; three such blocks hold all keys that they may read."""
+        """s = w/2: tokens of a query block; its keys are in three such blocks."""
         return self.window // 2
 
     def padded(self, grid: Grid) -> Number:
-        """P: the tokens with their padding, whole windows in every residue class."""
+        """P: the tokens padded to whole windows in every residue class."""
         return round_up(grid.total, self.window * self.dilation)
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        n, g, step = grid.total, self.global_tokens, self.dilation
+        n, g, dilation = grid.total, self.global_tokens, self.dilation
         if token < g:
             return range(n)
-        before = (self.window - 1 if self.causal else self.half) * step
-        after = 0 if self.causal else self.half * step
-        first = token - before if token >= before else token % step
-        band = range(first, min(token + after + 1, n), step)
-        return [*range(g), *(other for other in band if other >= g)]
+        before = (self.window - 1 if self.causal else self.half) * dilation
+        after = 0 if self.causal else self.half * dilation
+        first = token - before if token >= before else token % dilation
+        band = range(first, min(token + after + 1, n), dilation)
+        return [*range(g), *(token_read for token_read in band if token_read >= g)]
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
-        """g rows and g columns, and the band among the tokens that are left."""
+        """g global rows and columns, and the band of the other tokens."""
         n, g = grid.total, self.global_tokens
         return g * n + g * (n - g) + self._band(n - g)
 
     def _band(self, tokens: Number) -> Number:
-        """Pairs of the band alone: n mod δ residue classes are one token longer than the others."""
-        step = self.dilation
-        each, longer = tokens // step, tokens % step
-        return longer * self._band_of_class(each + 1) + (step - longer) * self._band_of_class(each)
+        """Pairs of the band; n mod δ residue classes are one token longer than the others."""
+        dilation = self.dilation
+        class_tokens, longer_classes = tokens // dilation, tokens % dilation
+        return longer_classes * self._band_of_class(class_tokens + 1) + (
+            dilation - longer_classes
+        ) * self._band_of_class(class_tokens)
 
     def _band_of_class(self, n: Number) -> Number:
         if self.causal:
-            most = lesser(self.window, n)
-            return n * most - most * (most - 1) // 2
+            window_tokens = lesser(self.window, n)
+            return n * window_tokens - window_tokens * (window_tokens - 1) // 2
         return band_pairs(n, self.half)
 
     def operations(self, place: Place) -> Iterator[Operation]:
@@ -145,8 +145,8 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         yield move("pad", "Pad to whole windows", 0 if p == place.grid.total else p * d)
         yield from self.projections(p, d)
         if self.own_projections:
-            yield of_input(linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias))
-            yield of_input(
+            yield on_raw_input(linear("global_q", "Q projection of global tokens", g, d, inner, bias=bias))
+            yield on_raw_input(
                 linear("global_kv", "K, V projections for global tokens", p if g else 0, d, 2 * inner, bias=bias)
             )
         yield from self._local(place, p, inner)
@@ -162,12 +162,14 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         rows = lesser(self.window, ceil_div(place.grid.total, self.dilation))
         yield from self.projections(1, d)
         if self.own_projections:
-            yield idle(linear("global_q", "Q projection of global tokens", 0, d, inner, bias=self.projection_bias))
+            yield without_work(
+                linear("global_q", "Q projection of global tokens", 0, d, inner, bias=self.projection_bias)
+            )
             kv = linear("global_kv", "K, V projections for global tokens", 0, d, 2 * inner, bias=self.projection_bias)
-            yield idle(kv)
-        kept = cache("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
-        full = rows == self.window  # a token more takes the place of the oldest
-        yield msgspec.structs.replace(kept, cache=Cached(kept.cached)) if full else kept
+            yield without_work(kv)
+        cached_rows = cache_write("Keys and values to the window's cache", self.kv_width(d), rows * self.dilation)
+        is_full = rows == self.window  # a token more takes the place of the oldest
+        yield msgspec.structs.replace(cached_rows, cache=Cached(cached_rows.cached)) if is_full else cached_rows
         keys = lesser(self.window, (place.grid.total - 1) // self.dilation + 1)
         yield from attention_core(
             queries=1,
@@ -183,32 +185,32 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         yield linear("out", "Output projection W_O", 1, inner, d, bias=self.projection_bias)
 
     def _local(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
-        """Every token's own row: its band, and the global tokens."""
-        n, g, s, step = place.grid.total, self.global_tokens, self.half, self.dilation
-        band = Band(
+        """Attention of every token over its band and the global tokens."""
+        n, g, s, dilation = place.grid.total, self.global_tokens, self.half, self.dilation
+        band = BandedAttention(
             queries=p,
-            side=s,
-            beside=g,
+            block=s,
+            global_keys=g,
             heads=self.heads,
             inner=inner,
             pairs=self._band(n - g),
-            pairs_beside=g * (n - g),
+            global_pairs=g * (n - g),
             reads="w" if self.causal else "w+1",
             reads_tokens=self.window + (0 if self.causal else 1),
-            reads_both="w" if self.causal else "w+g+1" if g else "w+1",
-            shifted=(p + 2 * s * step) * self.kv_inner(place.dim),
+            reads_with_global="w" if self.causal else "w+g+1" if g else "w+1",
+            gathered=(p + 2 * s * dilation) * self.kv_inner(place.dim),
             shared=self.shared,
         )
         if not self.causal:
             band = band._replace(
                 score_title="Attention scores QKᵀ in overlapping chunks",
-                score_macs=(p // s - step) * 4 * s * s * inner,
+                score_macs=(p // s - dilation) * 4 * s * s * inner,
                 score_moved=2 * p * self.heads * 3 * s,
             )
         yield from band.rows()
 
     def _global(self, place: Place, p: Number, inner: Number) -> Iterator[Operation]:
-        """The rows of the global tokens, which then stand in place of theirs above."""
+        """Attention of the global tokens, which overwrites their banded result."""
         yield from attention_core(
             queries=self.global_tokens,
             keys=p,
@@ -220,7 +222,7 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
             fused=False,
             masked=True,
             prefix="global_",
-            what="global tokens",
+            label="global tokens",
         )
         yield move("overwrite", "Put the global tokens' rows in place", p * inner)
 
@@ -228,12 +230,12 @@ class Sliding(Grouped, frozen=True, kw_only=True, tag="sliding"):
         n, p = place.grid.total, self.padded(place.grid)
         yield from super().notes(place)
         if p != n:
-            whole = f"windows of {self.window}" + (f", {self.dilation} apart" if self.dilation > 1 else "")
+            windows = f"windows of {self.window}" + (f", {self.dilation} apart" if self.dilation > 1 else "")
             yield PaddingNote(
-                f"{n} tokens padded to {p} for {whole}: {p - n} padding tokens are projected and attended over "
+                f"{n} tokens padded to {p} for {windows}: {p - n} padding tokens are projected and attended over "
                 "(masked), and counted"
             )
         if self.own_projections and not self.global_tokens:
-            yield "the three projections of global tokens are kept, and unused: there are no global tokens"
+            yield "the three projections of global tokens have parameters and are unused: there are no global tokens"
         if place.fused:
-            yield "sliding windows run in blocks, eager: there is no fused form of them here"
+            yield "sliding windows run in blocks, eager: they have no fused form"

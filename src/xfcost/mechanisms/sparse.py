@@ -1,4 +1,4 @@
-"""Sparse Transformer: two factors of attention, the last l tokens and a pattern that jumps through the sequence."""
+"""Sparse Transformer: two factors of attention, a local one and a strided or fixed one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 
 from xfcost.formulas.arithmetic import greater, lesser
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.blocks import Blocks, squares
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Length, Place, Width
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import elementwise, linear, move, product
-from xfcost.ledger.core import Core
+from xfcost.formulas.query_blocks import Blocks, squares
+from xfcost.formulas.rows import elementwise, linear, matmul, move
+from xfcost.ledger.attention_core import AttentionCore
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -24,7 +24,7 @@ from xfcost.ledger.operation import Operation
 Factor = Literal["local", "long"]
 
 
-class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
+class Sparse(CausalMixer, frozen=True, kw_only=True, tag="sparse"):
     """Factorised self-attention, `strided` or `fixed` (Child et al. 2019, §4.3 and §5.1).
 
     N tokens padded up to u blocks of l (the stride), P = u·l. The first factor A⁽¹⁾, `local`, and the second A⁽²⁾,
@@ -88,10 +88,10 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
     # What is read ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        both = self.integration in ("merged", "heads")
-        local = self._local(grid.total, token) if both or self.integration == "local" else range(0)
-        jumps = self._long(grid.total, token) if both or self.integration == "long" else []
-        return [*local, *(other for other in jumps if other not in local)]
+        joint = self.integration in ("merged", "heads")
+        local = self._local(grid.total, token) if joint or self.integration == "local" else range(0)
+        distant = self._long(grid.total, token) if joint or self.integration == "long" else []
+        return [*local, *(other for other in distant if other not in local)]
 
     def _local(self, n: int, token: int) -> range:
         block = token // self.stride * self.stride
@@ -124,34 +124,34 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
         if self.pattern == "fixed":
             return (squares(n, self.stride) + n) // 2 if self.causal else squares(n, self.stride)
         begun = lesser(n, self.stride)
-        before = begun * (begun - 1) // 2 + (n - begun) * self.stride
-        return before + n if self.causal else 2 * before + n
+        live_entries = begun * (begun - 1) // 2 + (n - begun) * self.stride
+        return live_entries + n if self.causal else 2 * live_entries + n
 
     def long_pairs(self, n: Number) -> Number:
         """Strided: Σ over residue classes of s² or s(s + 1)/2. Fixed: Σ over cells of the tokens that read them."""
-        whole, rest = n // self.stride, n % self.stride
+        full_blocks, remainder = n // self.stride, n % self.stride
         if self.summary is None:
-            each = (self.stride - rest) * whole**2 + rest * (whole + 1) ** 2
-            return (each + n) // 2 if self.causal else each
-        c, late = self.summary, self.cells_of_the_rest(n)
+            class_pairs = (self.stride - remainder) * full_blocks**2 + remainder * (full_blocks + 1) ** 2
+            return (class_pairs + n) // 2 if self.causal else class_pairs
+        c, last_cells = self.summary, self.cells_of_last_block(n)
         if not self.causal:
-            return n * (whole * c + late)
-        later = whole * c * (n - self.stride + c) - c * self.stride * (whole * (whole - 1) // 2)
-        return later - whole * (c * (c - 1) // 2) + late * (late + 1) // 2
+            return n * (full_blocks * c + last_cells)
+        later = full_blocks * c * (n - self.stride + c) - c * self.stride * (full_blocks * (full_blocks - 1) // 2)
+        return later - full_blocks * (c * (c - 1) // 2) + last_cells * (last_cells + 1) // 2
 
     def overlap(self, n: Number) -> Number:
-        """Pairs of both factors: a token and itself, and those l apart; or, fixed, the cells of its own block."""
-        whole, rest = n // self.stride, n % self.stride
+        """Pairs in both factors: a token with itself and with tokens l apart; fixed: with its own block's cells."""
+        full_blocks, remainder = n // self.stride, n % self.stride
         if self.summary is None:
-            apart = greater(0, n - self.stride)
-            return n + apart if self.causal else n + 2 * apart
-        c, late = self.summary, self.cells_of_the_rest(n)
+            distant_pairs = greater(0, n - self.stride)
+            return n + distant_pairs if self.causal else n + 2 * distant_pairs
+        c, last_cells = self.summary, self.cells_of_last_block(n)
         if not self.causal:
-            return whole * self.stride * c + rest * late
-        return whole * (c * (c + 1) // 2) + late * (late + 1) // 2
+            return full_blocks * self.stride * c + remainder * last_cells
+        return full_blocks * (c * (c + 1) // 2) + last_cells * (last_cells + 1) // 2
 
-    def cells_of_the_rest(self, n: Number) -> Number:
-        """Cells that a last, incomplete block has."""
+    def cells_of_last_block(self, n: Number) -> Number:
+        """Summary cells of a last, incomplete block."""
         return greater(0, n % self.stride - self.stride + (self.summary or 0))
 
     def key_inner(self, width: Number) -> Number:
@@ -181,16 +181,16 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
 
     @property
     def _share(self) -> int:
-        """Factors that the heads are divided between."""
+        """Number of factors that share the heads."""
         return 2 if self.integration == "heads" else 1
 
     def _memory_blocks(self, path: str, place: Place, blocks: Blocks) -> Operation:
-        around = blocks.surrounded if self.pattern == "strided" else 0
+        around = blocks.memory_elements if self.pattern == "strided" else 0
         width = (self.inner(place.dim) + self.key_inner(place.dim)) // self._share
         return move(path, "Pad keys and values, cut memory blocks", around * width)
 
     def _core(self, factor: Factor, place: Place, blocks: Blocks) -> Iterator[Operation]:
-        """Attention by one factor alone, on all heads or on half of them."""
+        """Attention by one factor, on all heads or half of them."""
         mixing = self._mixing(factor, blocks)
         groups, queries, keys = self.products(factor, blocks)
         if place.fused:
@@ -209,45 +209,45 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
             masked=True,
             mask_in_place=True,
             prefix=f"{factor}_",
-            what=factor,
+            label=factor,
         )
 
     def _merged(self, place: Place, blocks: Blocks) -> Iterator[Operation]:
-        """One softmax over both factors: two products of scores, laid side by side, then two weighted sums."""
+        """One softmax over both factors: two score matrices, concatenated, then two weighted sums."""
         n, h, d = place.grid.total, self.heads, place.dim
         factors: tuple[Factor, Factor] = ("local", "long")
         mixing = {factor: self._mixing(factor, blocks) | {"heads": h} for factor in factors}
         entries = {factor: prod(self.products(factor, blocks)) for factor in factors}
         yield self._memory_blocks("memory_blocks", place, blocks)
         yield elementwise("scale", "Scale queries 1/√d_k", "multiply", blocks.padded * self.key_inner(d), symbol="")
-        before: Number = 0
+        live_entries: Number = 0
         for factor in factors:
-            doubly, own = self.overlap(n) if factor == "long" else 0, h * entries[factor]
+            counted_twice, factor_entries = self.overlap(n) if factor == "long" else 0, h * entries[factor]
             groups, queries, keys = self.products(factor, blocks)
-            yield product(
+            yield matmul(
                 f"{factor}_scores",
                 f"Attention scores QKᵀ ({factor})",
                 entries[factor] * self.key_inner(d),
-                attention_entries=own,
-                matrix=matrix(own, before),
-                pairs=self._pairs_of(factor, n) - doubly,
-                core=Core(groups * h, queries, keys, self.key_inner(d) // h, self.inner(d) // h),
+                attention_entries=factor_entries,
+                matrix=matrix(factor_entries, live_entries),
+                pairs=self._pairs_of(factor, n) - counted_twice,
+                core=AttentionCore(groups * h, queries, keys, self.key_inner(d) // h, self.inner(d) // h),
                 content_dependent=True,
                 **mixing[factor],
             )
             yield Operation(path=f"{factor}_mask", title=f"Mask ({factor})", **mixing[factor])  # in place
-            before += own
-        both = mixing["long"] | {
+            live_entries += factor_entries
+        joint = mixing["long"] | {
             "reads": " + ".join(mixing[factor]["reads"] for factor in factors),
             "reads_tokens": sum(mixing[factor]["reads_tokens"] for factor in factors),
         }
-        joined = h * sum(entries.values())
-        yield move("join", "Join scores of both factors", joined, matrix=matrix(joined, joined), **both)
-        weights = both | {"content_dependent": True, "matrix": matrix(joined, 2 * joined, kept=True)}
-        yield elementwise("softmax", "Softmax", "softmax", joined, symbol="softmax", **weights)
+        all_entries = h * sum(entries.values())
+        yield move("join", "Join scores of both factors", all_entries, matrix=matrix(all_entries, all_entries), **joint)
+        weights = joint | {"content_dependent": True, "matrix": matrix(all_entries, 2 * all_entries, kept=True)}
+        yield elementwise("softmax", "Softmax", "softmax", all_entries, symbol="softmax", **weights)
         for factor in factors:
             macs, title = entries[factor] * self.inner(d), f"Weighted sum AV ({factor})"
-            yield product(f"{factor}_weighted_sum", title, macs, content_dependent=True, **mixing[factor])
+            yield matmul(f"{factor}_weighted_sum", title, macs, content_dependent=True, **mixing[factor])
         yield elementwise("add", "Add both factors", "add", blocks.padded * self.inner(d))
 
     def products(self, factor: Factor, blocks: Blocks) -> tuple[Number, Number, Number]:
@@ -286,6 +286,6 @@ class Sparse(Causal, frozen=True, kw_only=True, tag="sparse"):
                 f"whatever N, the long factor is N²/{self.stride}{more}"
             )
         if self.integration == "merged" and place.fused:
-            yield "one softmax over two products has no fused kernel in PyTorch: it runs, and is counted, eager"
+            yield "one softmax over two products has no fused kernel in PyTorch: it runs eager, and is counted so"
         if not self.causal:
-            yield "the paper's patterns are causal; here both factors hold to both sides"
+            yield "the paper's patterns are causal; this one reads tokens on both sides"

@@ -1,4 +1,4 @@
-"""Spatial-reduction attention (PVT): every token reads keys that each stand for a patch or a pooled window."""
+"""Spatial-reduction attention (PVT): keys and values on a grid reduced by a strided convolution or by pooling."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, common_divisor
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
-from xfcost.formulas.component import Place, Side
+from xfcost.formulas.causal_mixers import NonCausalMixer
+from xfcost.formulas.component import Place, Side, check_no_special_tokens
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import convolution, elementwise, linear, norm, of_input, power
+from xfcost.formulas.rows import convolution, elementwise, letter_power, linear, norm, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_reduction"):
+class SpatialReduction(NonCausalMixer, frozen=True, kw_only=True, tag="spatial_reduction"):
     """SRA: softmax(Q K'ᵀ/√d_k) V' with K', V' from a grid reduced R times along each side (Wang et al. 2021, §3.3).
 
     N tokens on a grid, width d, h heads of width d_k, R the `reduction`, M = N/R² keys.
@@ -46,7 +46,7 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
     the norm and a GELU follow. M is then P², and the cost linear in N.
     """
 
-    because: ClassVar[str] = "a key stands for a patch of tokens, later ones among them"
+    non_causal_reason: ClassVar[str] = "a key stands for a patch of tokens, later ones among them"
 
     reduction: Annotated[Side, Letter("R", least=2)] = 1
     """Reduction R of the key and value grid along each side."""
@@ -57,21 +57,16 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
         super().check(place)
         field = "reduction" if self.pooled is None else "pooled"
         if self.pooled is not None and self.reduction > 1:
-            raise ComponentError(
-                "pooled", f"the grid is pooled or reduced {self.reduction} times, not both; leave one out"
-            )
+            raise ComponentError("pooled", "`pooled` and `reduction` exclude each other; leave one out")
         if not self._reduces:
             return
-        if place.grid.extra:
-            raise ComponentError(
-                field,
-                f"a grid is reduced, and {place.grid.extra} extra token(s) stand outside it here; "
-                "use reduction: 1, or leave them out",
-            )
+        check_no_special_tokens(
+            place.grid, "keys are reduced on a grid", field=field, hint="; use reduction: 1, or leave them out"
+        )
         if min(place.grid.sides) < self.reduction:
             raise ComponentError(
                 "reduction",
-                f"no patch of {self.reduction} along each side fits the grid {sides_text(place.grid.sides)}; "
+                f"patches of side {self.reduction} do not fit the grid {sides_text(place.grid.sides)}; "
                 f"it could be at most {min(place.grid.sides)}",
             )
 
@@ -83,18 +78,18 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
         return self.pooled is not None or self.reduction != 1
 
     def kernel(self, grid: Grid) -> Kernel:
-        """The patches' convolution."""
+        """The strided convolution's kernel."""
         rank = len(grid.sides)
         return Kernel((self.reduction,) * rank, (self.reduction,) * rank, (0,) * rank)
 
     def reduced(self, grid: Grid) -> Grid:
-        """Where the keys stand."""
+        """The grid of the keys."""
         if self.pooled is not None:
             return Grid((self.pooled,) * len(grid.sides))
         return Grid(self.kernel(grid).out(grid.sides), grid.extra)
 
     def _in_patches(self, grid: Grid) -> tuple[Number, ...]:
-        """Along each side, the tokens that stand in a patch."""
+        """Tokens inside patches, along each side."""
         if self.pooled is not None:
             return grid.sides
         return tuple(side // self.reduction * self.reduction for side in grid.sides)
@@ -103,26 +98,26 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
         inside = self._in_patches(grid)
         if inside == grid.sides:
             return range(grid.total)
-        number = {spot: at for at, spot in enumerate(product(*(range(side) for side in grid.sides)))}
-        return [number[spot] for spot in product(*(range(side) for side in inside))]
+        number = {position: token for token, position in enumerate(product(*(range(side) for side in grid.sides)))}
+        return [number[position] for position in product(*(range(side) for side in inside))]
 
     def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
         return grid.total * (prod(self._in_patches(grid)) + grid.extra)
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """k is all that a grid is pooled to, not a side of it."""
-        component, spot = super().in_letters(place)
+        """k is the number of pooled tokens, not a side."""
+        component, lettered_place = super().in_letters(place)
         pooled = self.pooled and lettered(self.pooled, "k", root=len(place.grid.sides))
-        return msgspec.structs.replace(component, pooled=pooled), spot
+        return msgspec.structs.replace(component, pooled=pooled), lettered_place
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner, keys = self.inner(d), self.reduced(place.grid).total
-        yield of_input(linear("q", "Q projection", n, d, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("q", "Q projection", n, d, inner, bias=self.projection_bias))
         if self._reduces:
             yield from self._reduction(place)
         kv = linear("kv", "K, V projections", keys, d, 2 * inner, bias=self.projection_bias)
-        yield kv if self._reduces else of_input(kv)
+        yield kv if self._reduces else on_raw_input(kv)
         yield from attention_core(
             queries=n,
             keys=keys,
@@ -139,41 +134,41 @@ class SpatialReduction(NeverCausal, frozen=True, kw_only=True, tag="spatial_redu
     def _keys_in_letters(self, grid: Grid) -> str:
         if self.pooled is not None:
             return "k"
-        return f"N/{power('R', len(grid.sides))}" if self._reduces else "N"
+        return f"N/{letter_power('R', len(grid.sides))}" if self._reduces else "N"
 
     def _reduction(self, place: Place) -> Iterator[Operation]:
         grid, d = place.grid, place.dim
         keys = self.reduced(grid).tokens
         if self.pooled is not None:
             yield self._pool(grid, d)
-            yield of_input(linear("reduce", "1×1 convolution", keys, d, d))
+            yield on_raw_input(linear("reduce", "1×1 convolution", keys, d, d))
             yield from norm("layer_norm", "norm", keys, d)
             yield elementwise("act", "Activation", "gelu", keys * d)
             return
         kernel = self.kernel(grid)
-        reads = power("R", len(grid.sides))
+        reads = letter_power("R", len(grid.sides))
         row = convolution("reduce", "Reduce patches", outputs=keys, kernel=kernel.sides, width=d, out_width=d)
-        reach = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides)}
-        yield msgspec.structs.replace(row, takes_input=True, **reach)
+        patch_mixing = {"mixing": "local", "reads": reads, "reads_tokens": prod(kernel.sides)}
+        yield msgspec.structs.replace(row, takes_input=True, **patch_mixing)
         yield from norm("layer_norm", "norm", keys, d)
 
     def _pool(self, grid: Grid, width: Number) -> Operation:
         """An adaptive mean of n tokens to P along a side: the i-th of them is of tokens ⌊i·n/P⌋ to ⌈(i+1)·n/P⌉.
 
-        In sum n + P - gcd(n, P) tokens enter, and ⌈(n + P - gcd(n, P))/P⌉ the longest.
+        They read n + P - gcd(n, P) tokens in total, the longest ⌈(n + P - gcd(n, P))/P⌉.
         """
-        entering = [side + self.pooled - common_divisor(side, self.pooled) for side in grid.sides]
-        longest = [ceil_div(tokens, self.pooled) for tokens in entering]
+        pooled_tokens = [side + self.pooled - common_divisor(side, self.pooled) for side in grid.sides]
+        longest = [ceil_div(tokens, self.pooled) for tokens in pooled_tokens]
         mixing: dict[str, Any] = {"mixing": "global", "reads": "N/k", "reads_tokens": prod(longest)}
-        return elementwise("pool", "Adaptive average pool", "mean", prod(entering) * width, **mixing)
+        return elementwise("pool", "Adaptive average pool", "mean", prod(pooled_tokens) * width, **mixing)
 
     def notes(self, place: Place) -> Iterator[str]:
         grid = place.grid
-        rest = [side - inside for side, inside in zip(grid.sides, self._in_patches(grid), strict=True)]
-        if any(rest):
+        remainder = [side - inside for side, inside in zip(grid.sides, self._in_patches(grid), strict=True)]
+        if any(remainder):
             yield (
                 f"patches of {sides_text(self.kernel(grid).sides)} don't tile the grid {sides_text(grid.sides)}: "
-                f"its last {sides_text(rest)} rows and columns stand in no key, and no other token reads them"
+                f"its last {sides_text(remainder)} rows and columns go into no key, and no other token reads them"
             )
         if self.pooled is not None and min(grid.sides) < self.pooled:
             yield f"the grid {sides_text(grid.sides)} is pooled to more: {sides_text(self.reduced(grid).sides)} keys"

@@ -1,4 +1,4 @@
-"""Synthetic attention (Synthesizer): weights that no query meets a key for, from the token alone or learned."""
+"""Synthetic attention (Synthesizer): attention weights from each token alone, or learned, without QKᵀ."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from xfcost.formulas.arithmetic import root_divisor
-from xfcost.formulas.causality import Causal
+from xfcost.formulas.causal_mixers import CausalMixer
 from xfcost.formulas.component import Length, Place
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT as COSTS
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, gradients, linear, of_input, product
+from xfcost.formulas.rows import elementwise, linear, matmul, on_raw_input, with_gradient_operands
 from xfcost.ledger.errors import ComponentError, divisors_text
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.matrices import matrix
@@ -27,7 +27,7 @@ Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 RANK = 8
 
 
-class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
+class Synthesizer(CausalMixer, frozen=True, kw_only=True, tag="synthesizer"):
     """softmax(B)V, where B is not QKᵀ (Tay et al. 2021, §3 and Table 1).
 
     N tokens, width d, h heads of width d_k. All forms are quadratic in N: B has h·N² entries, and
@@ -61,13 +61,11 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
     def check(self, place: Place) -> None:
         super().check(place)
         if not self.trainable and self.form != "random":
-            raise ComponentError(
-                "trainable", f"only random weights can stay as drawn, and the form here is {self.form!r}"
-            )
+            raise ComponentError("trainable", f"only `form: random` has fixed weights, and the form is {self.form!r}")
         if self.factor is not None and self.form != "factorized_dense":
-            raise ComponentError("factor", f"only 'factorized_dense' has factors, and the form here is {self.form!r}")
+            raise ComponentError("factor", f"only 'factorized_dense' has factors, and the form is {self.form!r}")
         if self.rank is not None and self.form != "factorized_random":
-            raise ComponentError("rank", f"only 'factorized_random' has a rank, and the form here is {self.form!r}")
+            raise ComponentError("rank", f"only 'factorized_random' has a rank, and the form is {self.form!r}")
         n = place.grid.total
         if self.factor is not None and n % self.factor:
             raise ComponentError(
@@ -85,37 +83,37 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         return a, n // a
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        component, spot = super().in_letters(place)
-        return msgspec.structs.replace(component, rank=lettered(self.rank or RANK, "k")), spot
+        component, lettered_place = super().in_letters(place)
+        return msgspec.structs.replace(component, rank=lettered(self.rank or RANK, "k")), lettered_place
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d = place.grid.total, place.dim
         inner = self.inner(d)
-        reach: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
-        reach["content_dependent"] = alone = "dense" in self.form
+        mixing: dict[str, Any] = {"mixing": "global", "reads": "N", "reads_tokens": n}
+        mixing["content_dependent"] = alone = "dense" in self.form
         kept = {"attention_entries": self.heads * n * n, "heads": self.heads, "pairs": self.pairs(place.grid)}
-        yield of_input(linear("value", "Values", n, d, inner, bias=self.projection_bias))
-        yield from self._of_tokens(place, inner, kept) if alone else self._of_tables(n, kept, reach)
+        yield on_raw_input(linear("value", "Values", n, d, inner, bias=self.projection_bias))
+        yield from self._of_tokens(place, inner, kept) if alone else self._of_tables(n, kept, mixing)
         once = not alone
         entries = self.heads * n * n
-        before = 0 if self.form == "random" else entries  # a table is a parameter
+        live_entries = 0 if self.form == "random" else entries  # a table is a parameter
         if self.causal:
             yield Operation(
-                path="mask", title="Mask", once=once, matrix=matrix(entries, before), symbol="mask", **reach
+                path="mask", title="Mask", once=once, matrix=matrix(entries, live_entries), symbol="mask", **mixing
             )
-            before = entries
-        weights = matrix(entries, before, kept=alone or self.trainable)
+            live_entries = entries
+        weights = matrix(entries, live_entries, kept=alone or self.trainable)
         yield elementwise(
-            "softmax", "Softmax", "softmax", entries, once=once, matrix=weights, symbol="softmax", **reach
+            "softmax", "Softmax", "softmax", entries, once=once, matrix=weights, symbol="softmax", **mixing
         )
-        weighted = product("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **reach)
-        yield weighted if self.trainable else gradients(weighted, 1)
+        weighted = matmul("weighted_sum", "Weighted sum softmax(B)V", n * n * inner, symbol="AV", **mixing)
+        yield weighted if self.trainable else with_gradient_operands(weighted, 1)
         yield linear("out", "Output projection W_O", n, inner, d, bias=self.projection_bias)
 
     def _of_tokens(self, place: Place, inner: Number, kept: dict[str, Any]) -> Iterator[Operation]:
-        """B out of every token alone."""
+        """B computed from every token alone."""
         n = place.grid.total
-        yield of_input(linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias))
+        yield on_raw_input(linear("hidden", "Hidden layer W₁", n, place.dim, inner, bias=self.projection_bias))
         yield elementwise("relu", "ReLU", "relu", n * inner)
         if self.form == "dense":
             row = self._per_head("synthesis", "Weights W₂·relu(W₁x)", n, inner, n)
@@ -129,28 +127,28 @@ class Synthesizer(Causal, frozen=True, kw_only=True, tag="synthesizer"):
         yield elementwise("synthesis", "Products of factors", "multiply", entries, matrix=matrix(entries), **kept)
 
     def _per_head(self, path: str, title: str, tokens: Number, inner: Number, outputs: Number) -> Operation:
-        """Every head's own d_k×outputs map."""
+        """One d_k×outputs map per head."""
         macs, biases = tokens * inner * outputs, self.heads * outputs if self.projection_bias else 0
         flops = 2 * macs + tokens * biases * COSTS["add"]
         return Operation(path=path, title=title, macs=macs, flops=flops, params=inner * outputs + biases)
 
-    def _of_tables(self, n: Number, kept: dict[str, Any], reach: dict[str, Any]) -> Iterator[Operation]:
-        """B learned or drawn."""
+    def _of_tables(self, n: Number, kept: dict[str, Any], mixing: dict[str, Any]) -> Iterator[Operation]:
+        """B learned or fixed."""
         if self.form == "random":
             params = self.heads * n * n if self.trainable else 0
-            row = Operation(path="synthesis", title="Table of weights", params=params, once=True, **kept, **reach)
+            row = Operation(path="synthesis", title="Table of weights", params=params, once=True, **kept, **mixing)
             yield msgspec.structs.replace(row, bound=self.trainable)
             return
         rank = self.rank or RANK
         macs, params = self.heads * n * n * rank, 2 * self.heads * n * rank
-        made = {"params": params, "bound": True, "once": True, "matrix": matrix(self.heads * n * n)}
-        yield product("synthesis", "Weights R₁R₂ᵀ", macs, **made, **kept | reach)
+        table_facts = {"params": params, "bound": True, "once": True, "matrix": matrix(self.heads * n * n)}
+        yield matmul("synthesis", "Weights R₁R₂ᵀ", macs, **table_facts, **kept | mixing)
 
     def notes(self, place: Place) -> Iterator[str]:
         n = place.grid.total
-        what = (
+        layer = (
             "the layer that makes attention weights has one output"
             if "dense" in self.form
             else "the weights have one row"
         )
-        yield f"{what} per token ({n}): another N needs new weights"
+        yield f"{layer} per token ({n}): another N needs new weights"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.rows import over_tokens
-from xfcost.formulas.static_global import StaticGlobal
+from xfcost.formulas.rows import linear_over_tokens
+from xfcost.formulas.static_mixer import StaticGlobalMixer
 from xfcost.ledger.operation import Operation
 
 
-class TokenLinear(StaticGlobal, frozen=True, kw_only=True, tag="token_linear"):
+class TokenLinear(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_linear"):
     """ResMLP's cross-patch sub-layer: one N×N map over the tokens, alike in all channels (Touvron et al. 2021, §2).
 
         linear   d·N² MACs, N² + N parameters
@@ -26,4 +26,4 @@ class TokenLinear(StaticGlobal, frozen=True, kw_only=True, tag="token_linear"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n = place.grid.total
-        yield over_tokens("linear", "Linear over tokens", place.dim, n, n, bias=self.bias)
+        yield linear_over_tokens("linear", "Linear over tokens", place.dim, n, n, bias=self.bias)

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from xfcost.formulas.component import ActKind, Place, Width
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import elementwise, over_tokens
-from xfcost.formulas.static_global import StaticGlobal
+from xfcost.formulas.rows import elementwise, linear_over_tokens
+from xfcost.formulas.static_mixer import StaticGlobalMixer
 from xfcost.ledger.operation import Operation
 
 
-class TokenMlp(StaticGlobal, frozen=True, kw_only=True, tag="token_mlp"):
+class TokenMlp(StaticGlobalMixer, frozen=True, kw_only=True, tag="token_mlp"):
     """MLP-Mixer's token mixing: W₂ act(W₁x + b₁) + b₂ over the tokens, alike in all channels (Tolstikhin et al. 2021).
 
     N tokens of width d, k hidden units (the paper's D_S), chosen whatever N is: linear in N, and low-rank.
@@ -36,6 +36,6 @@ class TokenMlp(StaticGlobal, frozen=True, kw_only=True, tag="token_mlp"):
 
     def operations(self, place: Place) -> Iterator[Operation]:
         n, d, hidden = place.grid.total, place.dim, self.hidden
-        yield over_tokens("fc1", "Tokens to hidden units", d, n, hidden, bias=self.bias)
+        yield linear_over_tokens("fc1", "Tokens to hidden units", d, n, hidden, bias=self.bias)
         yield elementwise("act", "Activation", self.act, hidden * d)
-        yield over_tokens("fc2", "Hidden units to tokens", d, hidden, n, reads="k", bias=self.bias)
+        yield linear_over_tokens("fc2", "Hidden units to tokens", d, hidden, n, reads="k", bias=self.bias)

@@ -1,4 +1,4 @@
-"""MobileViT's attention: the map is unfolded into patches, and a token reads those at its own place of all patches."""
+"""MobileViT's attention: a token reads the tokens at its own position in all patches."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from itertools import product
 from typing import Annotated, ClassVar
 
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.causality import NeverCausal
-from xfcost.formulas.component import Place, Side
+from xfcost.formulas.causal_mixers import NonCausalMixer
+from xfcost.formulas.component import Place, Side, check_no_special_tokens
 from xfcost.formulas.letters import Letter
-from xfcost.formulas.rows import linear, power
+from xfcost.formulas.rows import letter_power, linear
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
-class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):
+class Unfolded(NonCausalMixer, frozen=True, kw_only=True, tag="unfolded"):
     """Softmax attention among the tokens of one place of all patches (Mehta and Rastegari 2022, §3.1, equation 1).
 
     N tokens on a grid of patches of P×P, width d, h heads of width d_k = d/h: P² groups of N/P² tokens, a group being
@@ -32,7 +32,7 @@ class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):
     and so a token learns of all of them where the kernel covers a patch.
     """
 
-    because: ClassVar[str] = "a token reads its place of all patches, of those behind it too"
+    non_causal_reason: ClassVar[str] = "a token reads its place of all patches, of those behind it too"
 
     patch: Annotated[Side, Letter("P")] = 2
     """Side P of a patch, in tokens."""
@@ -40,8 +40,7 @@ class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):
     def check(self, place: Place) -> None:
         super().check(place)
         grid = place.grid
-        if grid.extra:
-            raise ComponentError("kind", f"patches tile a grid, and {grid.extra} extra token(s) stand outside it here")
+        check_no_special_tokens(grid, "patches tile a grid")
         if any(side % self.patch for side in grid.sides):
             raise ComponentError(
                 "patch",
@@ -80,7 +79,7 @@ class Unfolded(NeverCausal, frozen=True, kw_only=True, tag="unfolded"):
             heads=self.heads,
             inner=inner,
             mixing="global",
-            reads=f"N/{power('P', len(place.grid.sides))}",
+            reads=f"N/{letter_power('P', len(place.grid.sides))}",
             pairs=self.pairs(place.grid),
             fused=place.fused,
         )

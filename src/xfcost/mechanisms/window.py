@@ -11,12 +11,12 @@ import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div, lesser, round_up
 from xfcost.formulas.attention import attention_core
-from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads
-from xfcost.formulas.cosine import scaled_cosine
+from xfcost.formulas.component import Heads, Mixer, Place, Side, check_heads, check_no_special_tokens
+from xfcost.formulas.cosine_attention import scaled_cosine
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.position_bias import log_cpb, relative_table
-from xfcost.formulas.rows import linear, move, of_input, power
+from xfcost.formulas.position_bias import log_cpb_rows, relative_bias_table
+from xfcost.formulas.rows import letter_power, linear, move, on_raw_input
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -38,8 +38,8 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     A shifted window rolls the grid by `shift` and masks pairs that the roll brought together.
 
-    Swin V2 (§3.2 and §3.3 there) scores by `cosine` (mechanisms/cosine.py) and asks a small network for its biases,
-    `log_cpb` (mechanisms/position_bias.py).
+    Swin V2 (§3.2 and §3.3) scores by `cosine` (formulas/cosine_attention.py), with biases computed by a small network,
+    `log_cpb` (formulas/position_bias.py).
     """
 
     heads: Heads
@@ -61,16 +61,13 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     def check(self, place: Place) -> None:
         check_heads(self.heads, None, place.dim)
-        if place.grid.extra:
-            raise ComponentError(
-                "kind", f"windows tile a grid, and {place.grid.extra} extra token(s) stand outside it here"
-            )
+        check_no_special_tokens(place.grid, "windows tile a grid")
         if self.shift >= self.size:
             raise ComponentError(
                 "shift", f"{self.shift} is not below the window's size {self.size}; usual is {self.size // 2}"
             )
         if not self.key_bias and not self.projection_bias:
-            raise ComponentError("key_bias", "with projection_bias: false no projection has a bias; leave it out")
+            raise ComponentError("key_bias", "projection_bias: false leaves out all biases; leave this out")
 
     @property
     def biased_output(self) -> bool:
@@ -85,7 +82,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         return tuple(lesser(self.size, side) for side in grid.sides)
 
     def shifts(self, grid: Grid) -> tuple[Number, ...]:
-        """The shift along each side: none where one window covers it."""
+        """The shift along each side; 0 where one window covers it."""
         return tuple(self.shift * lesser(1, side - lesser(self.size, side)) for side in grid.sides)
 
     def padded(self, grid: Grid) -> Grid:
@@ -98,7 +95,7 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         return [range(a, b) for a, b in pairwise(edges)]
 
     def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
-        """The grid's own tokens in the window of `token`; padding, which is no token, is left out."""
+        """The tokens in the window of `token`, without padding."""
         runs = []
         for side, window, shift, place in zip(
             grid.sides, self.window(grid), self.shifts(grid), _unravel(token, grid.sides), strict=True
@@ -132,24 +129,26 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
 
     def _projections(self, tokens: Number, width: Number) -> Iterator[Operation]:
         if self.key_bias:
-            yield of_input(linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias))
+            yield on_raw_input(
+                linear("qkv", "Q, K, V projections", tokens, width, 3 * width, bias=self.projection_bias)
+            )
             return
-        yield of_input(linear("qv", "Q, V projections", tokens, width, 2 * width))
-        yield of_input(linear("k", "K projection", tokens, width, width, bias=False))
+        yield on_raw_input(linear("qv", "Q, V projections", tokens, width, 2 * width))
+        yield on_raw_input(linear("k", "K projection", tokens, width, width, bias=False))
 
     def _biases(self, grid: Grid) -> Iterator[Operation]:
         window = self.window(grid)
         if self.bias == "relative":
-            yield relative_table(window, self.heads, bound=self._clipped(grid))
+            yield relative_bias_table(window, self.heads, bound=self._clipped(grid))
         elif self.bias == "log_cpb":
-            yield from log_cpb(window, self.heads)
+            yield from log_cpb_rows(window, self.heads)
 
     def _clipped(self, grid: Grid) -> bool:
         """Is a side of the grid shorter than the window?"""
         return any(side < self.size for side in grid.sides)
 
     def _core(self, place: Place, sides: tuple[Number, ...]) -> Iterator[Operation]:
-        window, reads = prod(sides), power("W", len(sides))
+        window, reads = prod(sides), letter_power("W", len(sides))
         masked = self.shift > 0
         if masked and place.fused:
             yield Operation(path="mask", title="Mask", mixing="local", reads=reads, reads_tokens=window, symbol="mask")
@@ -174,20 +173,20 @@ class Window(Mixer, frozen=True, kw_only=True, tag="window"):
         if self._clipped(place.grid):
             yield self._clipping(place.grid)
         if padded.sides != place.grid.sides:
-            more = padded.tokens - place.grid.tokens
+            padding = padded.tokens - place.grid.tokens
             yield PaddingNote(
                 f"grid {sides_text(place.grid.sides)} padded to {sides_text(padded.sides)} "
                 f"for windows of {sides_text(window)}: "
-                f"{more} padding tokens are projected and attended over, and counted"
+                f"{padding} padding tokens are projected and attended over, and counted"
             )
 
     def _clipping(self, grid: Grid) -> str:
-        whole, window = sides_text((self.size,) * len(grid.sides)), self.window(grid)
-        covered = window == tuple(grid.sides)
-        clipped = "the" if covered else f"{sides_text(window)} on the"
+        unclipped, window = sides_text((self.size,) * len(grid.sides)), self.window(grid)
+        fits_grid = window == tuple(grid.sides)
+        clipped = "the" if fits_grid else f"{sides_text(window)} on the"
         shifted = "shifted along its longer sides alone" if any(self.shifts(grid)) else "not shifted"
         bound = "; its bias table, and so the parameters, depend on the resolution" if self.bias == "relative" else ""
-        return f"window {whole} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
+        return f"window {unclipped} clipped to {clipped} {sides_text(grid.sides)} grid, {shifted}{bound}"
 
 
 def _unravel(token: int, sides: tuple[int, ...]) -> tuple[int, ...]:
@@ -199,7 +198,7 @@ def _unravel(token: int, sides: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _squares(side: Number, window: Number, shift: Number) -> Number:
-    """Σ length² of the runs of one side, in closed form: a first run of `shift`, whole windows, a rest."""
-    whole = (side - shift) // window
-    rest = side - shift - whole * window
-    return shift * shift + whole * window * window + rest * rest
+    """Σ length² of the runs of one side: a first run of `shift`, full windows, a shorter last run."""
+    unclipped = (side - shift) // window
+    rest = side - shift - unclipped * window
+    return shift * shift + unclipped * window * window + rest * rest

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import Place, Side
-from xfcost.formulas.conv_kernel import along
+from xfcost.formulas.component import Place, Side, check_no_special_tokens
+from xfcost.formulas.conv_kernel import per_axis
 from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
-from xfcost.formulas.rows import move, power
+from xfcost.formulas.rows import letter_power, move
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.grid import Grid, sides_text
 from xfcost.ledger.number import Number
@@ -44,65 +44,66 @@ class WindowPooling(Pooling, frozen=True, kw_only=True, tag="window_pooling"):
 
     def check(self, place: Place) -> None:
         super().check(place)
-        if place.grid.extra:
-            extra = place.grid.extra
-            raise ComponentError("window", f"windows tile a grid, and {extra} extra token(s) stand outside it here")
+        check_no_special_tokens(place.grid, "windows tile a grid", field="window")
         for field in ("q_stride", "kv_stride"):
             stride = getattr(self, field)
-            if any(self.window % step for step in along(stride, len(place.grid.sides))):
+            if any(self.window % step for step in per_axis(stride, len(place.grid.sides))):
                 raise ComponentError("window", f"expected a multiple of the `{field}` {stride}, got {self.window}")
 
     def label(self) -> str:
         return "Window pooling attention"
 
     @property
-    def reach(self) -> int | None:
+    def window_side(self) -> int | None:
         return self.window
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        """W is a window's side in keys: the window is a stride of them times as wide."""
-        component, spot = super().in_letters(place)
-        stride = max(along(component.kv_stride, len(place.grid.sides)))
+        """W is a window's side in keys."""
+        component, lettered_place = super().in_letters(place)
+        stride = max(per_axis(component.kv_stride, len(place.grid.sides)))
         window = stride * lettered(self.window // stride, "W")
-        return msgspec.structs.replace(component, window=window), spot
+        return msgspec.structs.replace(component, window=window), lettered_place
 
     def windows(self, grid: Grid) -> tuple[Grid, Grid, tuple[Number, ...]]:
         rank = len(grid.sides)
-        mine, theirs = (
-            tuple(self.window // stride for stride in along(strides, rank))
+        query_sides, key_sides = (
+            tuple(self.window // stride for stride in per_axis(strides, rank))
             for strides in (self.q_stride, self.kv_stride)
         )
-        counts = (ceil_div(side, w) for side, w in zip(self.queries(grid), mine, strict=True))
-        return Grid(mine), Grid(theirs), tuple(counts)
+        counts = (ceil_div(side, w) for side, w in zip(self.queries(grid), query_sides, strict=True))
+        return Grid(query_sides), Grid(key_sides), tuple(counts)
 
     def mixing(self, grid: Grid) -> dict[str, Any]:
-        return {"mixing": "local", "reads": power("W", len(grid.sides)) + self.thinned(grid)}
+        return {"mixing": "local", "reads": letter_power("W", len(grid.sides)) + self.thinned(grid)}
 
     def padded(self, grid: Grid) -> tuple[tuple[Number, ...], tuple[Number, ...]]:
-        """Queries and keys in whole windows."""
-        *both, counts = self.windows(grid)
-        mine, theirs = (tuple(count * side for count, side in zip(counts, one.sides, strict=True)) for one in both)
-        return mine, theirs
+        """Sides of queries and of keys, padded to whole windows."""
+        *window_grids, counts = self.windows(grid)
+        query_sides, key_sides = (
+            tuple(count * side for count, side in zip(counts, window_grid.sides, strict=True))
+            for window_grid in window_grids
+        )
+        return query_sides, key_sides
 
-    def before(self, grid: Grid, inner: Number) -> Iterator[Operation]:
-        mine, theirs = self.padded(grid)
+    def partition(self, grid: Grid, inner: Number) -> Iterator[Operation]:
+        query_sides, key_sides = self.padded(grid)
         for name, sides, padded in (
-            ("q", self.queries(grid), mine),
-            ("k", self.keys(grid), theirs),
-            ("v", self.keys(grid), theirs),
+            ("q", self.queries(grid), query_sides),
+            ("k", self.keys(grid), key_sides),
+            ("v", self.keys(grid), key_sides),
         ):
             moved = 0 if padded == sides else prod(padded) * inner
             yield move(f"partition_{name}", f"Cut {name.upper()} into windows", moved)
 
-    def after(self) -> Iterator[Operation]:
+    def merge(self) -> Iterator[Operation]:
         yield move("merge", "Join windows, crop", symbol="")
 
     def notes(self, place: Place) -> Iterator[str]:
         yield from super().notes(place)
-        there, (padded, _) = self.queries(place.grid), self.padded(place.grid)
-        if padded != there:
+        query_grid, (padded, _) = self.queries(place.grid), self.padded(place.grid)
+        if padded != query_grid:
             yield PaddingNote(
-                f"queries on {sides_text(there)} padded to {sides_text(padded)} for windows of "
+                f"queries on {sides_text(query_grid)} padded to {sides_text(padded)} for windows of "
                 f"{sides_text(self.windows(place.grid)[0].sides)}, keys and values likewise: padding is attended over, "
                 "and counted"
             )

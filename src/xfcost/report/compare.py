@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.overtaking import MOST_PAIRED
+from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.report.agreement import COUNTED_ONLY, agreement_texts
 from xfcost.report.comparison_answer import answer_texts
 from xfcost.report.console import plain_text, rich_html, show

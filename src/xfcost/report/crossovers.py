@@ -10,7 +10,7 @@ import msgspec
 from rich.text import Text
 
 from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.overtaking import NamedOrder, Search
+from xfcost.counting.system_crossovers import NamedOrder, Search
 
 CURVE_WORDS: Final = {"macs": "MACs", "mixing_macs": "mixing MACs", "attention_bytes": "attention memory"}
 # An order that changes more often is summed up.

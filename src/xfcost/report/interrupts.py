@@ -1,8 +1,8 @@
-"""What Ctrl-C does to the command line: the process cleans up, and ends at once with exit code 130.
+"""Ctrl-C on the command line: the process cleans up and ends at once with exit code 130.
 
-Raising KeyboardInterrupt would not do: torch swallows an exception that is raised inside one of its callbacks, and it
-takes a second or more to unload, in which a second interrupt kills the interpreter. The Python API installs nothing:
-in a program or a notebook an interrupt is the caller's business.
+KeyboardInterrupt would not work: torch swallows an exception in one of its callbacks, and takes a second or more to
+unload, while a second interrupt kills the interpreter. The Python API installs no handler: in a program or a notebook
+the caller handles interrupts.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn
 
-# 128 + the number of SIGINT, as shells have it.
+# 128 + SIGINT, as in shells.
 EXIT_CODE: Final = 130
 
 _CLEANUPS: Final[list[Callable[[], Any]]] = []
 
 
 def end_on_interrupt() -> None:
-    """From now on, the first SIGINT ends the process; later ones are ignored while it cleans up.
+    """Install a handler: the first SIGINT ends the process; later ones are ignored during the clean-up.
 
-    A process that was started with SIGINT ignored (`nohup`, a background job) keeps it ignored.
+    A process that started with SIGINT ignored (`nohup`, a background job) still ignores it.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xfcost.counting.comparison_result import Comparison
-from xfcost.counting.overtaking import NamedOrder
+from xfcost.counting.system_crossovers import NamedOrder
 from xfcost.ledger import units
 from xfcost.report.agreement import COUNTED_ONLY, agreement_texts
 from xfcost.report.comparison_answer import exponent_text

@@ -1,4 +1,4 @@
-"""YAML -> Architecture: reading with lines, the grammar, presets and `extends`, and the walk over them."""
+"""YAML -> Architecture: reading, the grammar, presets and `extends`, and the placement of components."""
 
 from xfcost.spec.architecture import Architecture, Block, Part, Stage, Stream
 from xfcost.spec.grammar import Spec

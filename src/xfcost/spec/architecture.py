@@ -1,6 +1,6 @@
-"""A spec with every size known: components at their places, in the order they run. `walk` makes it.
+"""A spec with every size known: components at their places, in the order in which they run.
 
-`counted` asks each component for its rows, `live` builds each component's module.
+`placement` makes it, `counting` counts its rows, `torch_models` builds its modules.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from xfcost.formulas.component import Component, Joining, Place
 from xfcost.formulas.layer import Enter, Head
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.options import Execution, Logits, Mode
+from xfcost.spec.block_order import BlockOrder
 from xfcost.spec.grammar import AnyInput, Spec
-from xfcost.spec.order import Order
 
-# Modes that take in a prompt, after which one token is wanted: by default they compute its last position's logits.
+# Modes that read a prompt to predict the next token: by default they compute the logits of its last position.
 PROMPTED: Final[tuple[Mode, ...]] = ("prefill", "generate")
 
 
@@ -28,8 +28,8 @@ class Part(NamedTuple):
     residual: Joining = "none"
 
 
-class StandingPart(NamedTuple):
-    """A part, where a report groups its rows, and how often it stands."""
+class LabelledPart(NamedTuple):
+    """A part, the labels that reports group its rows by, and how often it is repeated."""
 
     part: Part
     stage: str
@@ -37,13 +37,13 @@ class StandingPart(NamedTuple):
     """The labels of its stage and block."""
     times: int = 1
     in_block: bool = False
-    """Does it stand in a block, and not at a stem, stage entry or head?"""
+    """Is it in a block, and not in a stem, stage entry or head?"""
     idle: bool = False
     """Does it belong to a stream that does not run?"""
 
 
 class Block(NamedTuple):
-    """A list of sub-layers that stands `times` times."""
+    """A list of sub-layers, repeated `times` times."""
 
     path: str
     label: str
@@ -52,7 +52,7 @@ class Block(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """Blocks at one width; `order` says which of them runs when."""
+    """Blocks at one width, and the order in which they run."""
 
     path: str
     label: str
@@ -60,16 +60,16 @@ class Stage(NamedTuple):
     grid: Grid
     enter: tuple[Part, ...]
     blocks: tuple[Block, ...]
-    order: Order
+    order: BlockOrder
     exit: Part | None = None
-    """Where the two streams of a reversible stage become one."""
+    """The layer that joins the two streams of a reversible stage."""
 
     @property
     def leaves(self) -> tuple[Grid, int]:
         """The grid and the width that leave it."""
-        inside = (part for index in self.order.backwards() for part in reversed(self.blocks[index].parts))
-        last = self.exit or next(inside, None)
-        if last is None:  # nothing but work on extra tokens, where those are left out
+        backwards = (part for index in self.order.backwards() for part in reversed(self.blocks[index].parts))
+        last = self.exit or next(backwards, None)
+        if last is None:  # only layers that change special tokens, and these are left out
             return self.grid, self.dim
         return last.component.out(last.place)
 
@@ -88,31 +88,31 @@ class Stream(NamedTuple):
         return self.path.rstrip(".") or None
 
     def parts(self) -> Iterator[Part]:
-        """Every part once, in the order in which each first runs; the ends of reversible stages have nothing of it."""
+        """Every part once, in the order in which each first runs, without the ends of reversible stages."""
         yield from self.embed
         for stage in self.stages:
             yield from stage.enter
             for block in stage.blocks:
                 yield from block.parts
 
-    def standing(self) -> Iterator[StandingPart]:
-        """Every part once, stage by stage, with the labels that reports group rows by."""
+    def labelled_parts(self) -> Iterator[LabelledPart]:
+        """Every part once, stage by stage, with its labels."""
         stem = f"{self.name} embed" if self.name else "embed"
         for part in self.embed:
-            yield StandingPart(part, stem, stem)
+            yield LabelledPart(part, stem, stem)
         for stage in self.stages:
             for part in stage.enter:
-                yield StandingPart(part, stage.label, f"{stage.label} · enter")
+                yield LabelledPart(part, stage.label, f"{stage.label} · enter")
             for block in stage.blocks:
                 for part in block.parts:
                     label = f"{stage.label} · {block.label}"
-                    yield StandingPart(part, stage.label, label, block.times, in_block=True)
+                    yield LabelledPart(part, stage.label, label, block.times, in_block=True)
             if stage.exit:
-                yield StandingPart(stage.exit, stage.label, f"{stage.label} · exit")
+                yield LabelledPart(stage.exit, stage.label, f"{stage.label} · exit")
 
     @property
     def grid(self) -> Grid:
-        """The tokens that N counts, extra ones included: the first stage's, or those that its entry pools."""
+        """The grid whose tokens N counts, with special tokens: the first stage's, or the one that its entry pools."""
         first = self.stages[0]
         pooled = (part.place.grid for part in first.enter if isinstance(part.component, Enter) and part.component.pools)
         return next(pooled, first.grid)
@@ -128,27 +128,28 @@ class Architecture(NamedTuple):
     tables: dict[str, tuple[int, int]]
     """Shared tables: name -> (rows, columns)."""
     bound_tables: frozenset[str]
-    """Those of them whose shapes are bound to the input's size."""
+    """The shared tables whose shapes depend on the input size."""
     batch: int
     dtype: str
     attention: Execution
     mode: Mode = "forward"
     memory_level: int | None = None
-    """Bytes of on-chip memory that attention would be tiled for."""
+    """Bytes of on-chip memory that attention is tiled for."""
     settings: tuple[str, ...] = ()
-    """What `--set` changed."""
+    """The `--set` options."""
     own_size: bool = True
     """Is the input as large as the spec says?"""
     as_written: bool = True
-    """Is it one forward of the spec at its own size and a batch of 1, as its published figures mean it?"""
+    """Is it one forward of the unchanged spec at its own size with a batch of 1, as published figures mean it?"""
 
-    def parts(self) -> Iterator[StandingPart]:
-        """Every part once, in the order it runs."""
+    def parts(self) -> Iterator[LabelledPart]:
+        """Every part once, in the order in which they run."""
         for stream in self.streams:
-            runs = self.mode != "decode" or stream is self.streams[-1]
-            yield from stream.standing() if runs else (one._replace(idle=True) for one in stream.standing())
+            idle = self.mode == "decode" and stream is not self.streams[-1]
+            for labelled in stream.labelled_parts():
+                yield labelled._replace(idle=True) if idle else labelled
         if self.head:
-            yield StandingPart(self.head, "head", "head")
+            yield LabelledPart(self.head, "head", "head")
 
     @property
     def logits(self) -> Logits | None:
@@ -159,10 +160,10 @@ class Architecture(NamedTuple):
 
     @property
     def running(self) -> tuple[Stream, ...]:
-        """The streams that run: all of them, but of a decoding encoder-decoder the decoder alone."""
+        """The streams that run: in a decode step of an encoder-decoder the decoder alone, else all."""
         return self.streams[-1:] if self.mode == "decode" else self.streams
 
     @property
     def grid(self) -> Grid:
-        """The tokens that N counts, extra ones included."""
+        """The grid whose tokens N counts, with its special tokens."""
         return self.streams[0].grid

@@ -1,4 +1,4 @@
-"""What must be true of a whole spec before its components are placed."""
+"""Checks of a whole spec: streams, inputs, heads, decoding, residual sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xfcost.spec.schedule import MOST_BLOCKS
 
 
 def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) -> None:
-    """Either `stages` or an encoder and a decoder, and an N for each of them or one for all.
+    """Check that a spec has either `stages` or an encoder and a decoder, and that `tokens` is one N or one for each.
 
     Raises:
         SpecError: both are given, or neither.
@@ -37,16 +37,16 @@ def check_streams(spec: Spec, source: Source, tokens: tuple[int, ...] | None) ->
     streams = len(named) or 1
     if tokens and len(tokens) not in (1, streams):
         given = ",".join(number_text(n) for n in tokens)
-        there = (
+        expected = (
             "one stream of tokens; give one number (a comma separates two; of thousands write 1_000)"
             if streams == 1
             else "two streams of tokens; give one number or two"
         )
-        raise UsageError(f"--N {given}: {spec.name} has {there}")
+        raise UsageError(f"--N {given}: {spec.name} has {expected}")
 
 
 def check_reading(spec: Spec, source: Source, components: Iterable[SubLayer]) -> None:
-    """A decoder that never reads its encoder is two models; `components` are its sub-layers.
+    """Check that a decoder reads its encoder; `components` are its sub-layers.
 
     Raises:
         SpecError: none of them reads the encoder's output.
@@ -55,39 +55,39 @@ def check_reading(spec: Spec, source: Source, components: Iterable[SubLayer]) ->
         raise source.error(("decoder",), "no sub-layer reads the encoder's output; add {kind: cross, …} to a block")
 
 
-def logits_of(spec: Spec, source: Source, mode: Mode, asked: Logits | None) -> Logits:
-    """The positions whose logits the head computes: of a prompt the last, unless `asked` says otherwise.
+def logits_of(spec: Spec, source: Source, mode: Mode, option: Logits | None) -> Logits:
+    """The positions whose logits the head computes: of a prompt the last one, unless the option says otherwise.
 
     Raises:
-        SpecError: the last one's alone are asked for, and the head does not predict the next token.
+        SpecError: the option is `last`, and the head does not predict the next token.
     """
     if spec.head is not None and spec.head.predicts_next:
-        return (asked or "last") if mode in PROMPTED else "all"
-    if asked == "last":
+        return (option or "last") if mode in PROMPTED else "all"
+    if option == "last":
         raise source.error(
             () if spec.head is None else ("head", "kind"),
-            "--logits last: no head predicts the next token here (`language_model` does), so that no position's "
-            "answer can stand for all; leave --logits out",
+            "--logits last: the head does not predict the next token (`language_model` does), so no single position "
+            "gives the answer; leave --logits out",
         )
     return "all"
 
 
 def check_decoding(component: Component, place: Place, residual: Joining) -> None:
-    """A component of a model that decodes can take one token more.
+    """Check that a component has a decode step.
 
     Raises:
-        ComponentError: it can't, or its residual can't.
+        ComponentError: it has none, or its residual has none.
     """
     for _ in component.decoding(place):
         pass
     if isinstance(residual, Residual) and residual.form == "reversible":
-        raise ComponentError("residual", "--mode decode: a reversible residual has no step of one token here")
+        raise ComponentError("residual", "--mode decode: a reversible residual has no decode step")
     if isinstance(residual, Residual) and residual.norm == "group_norm":
-        raise ComponentError("residual", "--mode decode: a group norm's mean is over all tokens, later ones too")
+        raise ComponentError("residual", "--mode decode: a group norm averages over all tokens, later ones too")
 
 
 def check_sum(path: YamlPath, part: Part, source: Source) -> None:
-    """x + f(x) takes both as wide, unless the component does something to x first.
+    """Check that x and f(x) are of one width in x + f(x), unless the component changes x first.
 
     Raises:
         SpecError: f changes the width.
@@ -104,38 +104,40 @@ def check_sum(path: YamlPath, part: Part, source: Source) -> None:
 
 
 def check_starts(streams: Sequence[Stream], source: Source) -> None:
-    """Every recurrent layer that starts from the encoder finds one there of its own number, kind and size.
+    """Check that every recurrent layer that starts from the encoder's state has its counterpart there.
 
     Raises:
-        SpecError: there is none, or another.
+        SpecError: the encoder's layer of that number is missing, or of another kind or size.
     """
     if len(streams) < 2:  # noqa: PLR2004 - an encoder and a decoder
         return
-    takers = list(
+    decoder_layers = list(
         islice((part for part in _recurrent(streams[1]) if part.component.start == "encoder"), MOST_BLOCKS + 1)
     )
-    if len(takers) > MOST_BLOCKS:
+    if len(decoder_layers) > MOST_BLOCKS:
         raise source.error(
             ("decoder",), f"more than {MOST_BLOCKS:,} of its layers start from the encoder; write a smaller spec"
         )
-    givers = list(islice(_recurrent(streams[0]), len(takers)))
-    for number, part in enumerate(takers):
-        here = _state(part)
-        there = _state(givers[number]) if number < len(givers) else f"none: it has {len(givers)}"
-        if here != there:
+    encoder_layers = list(islice(_recurrent(streams[0]), len(decoder_layers)))
+    for number, part in enumerate(decoder_layers):
+        own = _state(part)
+        encoder = (
+            _state(encoder_layers[number]) if number < len(encoder_layers) else f"none: it has {len(encoder_layers)}"
+        )
+        if own != encoder:
             path = tuple(int(word) if word.isdigit() else word for word in part.path.partition("@")[0].split("."))
             raise source.error(
                 (*path, "start"),
-                f"expected the encoder's recurrent layer {number + 1} to be as here, {here}; got {there}",
+                f"expected the encoder's recurrent layer {number + 1} to be as here, {own}; got {encoder}",
             )
 
 
 def _recurrent(stream: Stream) -> Iterator[Any]:
-    """The parts of its recurrent layers, in the order they run."""
+    """The recurrent layers of a stream, in the order in which they run."""
     for stage in stream.stages:
-        found = [[part for part in block.parts if _takes_state(part.component)] for block in stage.blocks]
-        for index in stage.order if any(found) else ():
-            yield from found[index]
+        layers = [[part for part in block.parts if _takes_state(part.component)] for block in stage.blocks]
+        for index in stage.order if any(layers) else ():
+            yield from layers[index]
 
 
 def _takes_state(component: Component) -> bool:
@@ -147,10 +149,10 @@ def _state(part: Any) -> str:
 
 
 def check_pooled(spec: Spec, source: Source, layers: Iterable[Component]) -> None:
-    """A head that pools a distillation token, where none of its stream's `layers` brings one.
+    """Check that a head which pools a distillation token gets one from its stream's `layers`.
 
     Raises:
-        SpecError: it would take another extra token for it.
+        SpecError: no layer adds it.
     """
     pools = spec.head is not None and spec.head.distilled
     if pools and not any(isinstance(layer, Embed) and layer.distillation for layer in layers):
@@ -160,20 +162,20 @@ def check_pooled(spec: Spec, source: Source, layers: Iterable[Component]) -> Non
 
 
 def check_entrance(path: YamlPath, components: list[Any], entry: AnyInput, source: Source) -> None:
-    """The first step of `embed` takes the input as it is, and no other step does; vectors are tokens already.
+    """Check that the first layer of `embed`, and no other, takes the raw input; vectors are tokens already.
 
     Raises:
-        SpecError: another component stands first, or such a component stands later.
+        SpecError: the first layer doesn't take it, or a later one does.
     """
     first = components[0].takes if components else ("embedded",)
     if entry.gives not in first:
-        fits = [component for component in EMBEDS.values() if entry.gives in component.takes]
-        fit = " or ".join(f"{{kind: {tag_of(component)}, …}}" for component in fits)
+        fitting = [component for component in EMBEDS.values() if entry.gives in component.takes]
+        expected = " or ".join(f"{{kind: {tag_of(component)}, …}}" for component in fitting)
         if entry.gives == "embedded":
-            fit = "{kind: projection}, or another step that takes vectors,"
-        here = f", and {tag_of(type(components[0]))!r} comes first" if components else ""
+            expected = "{kind: projection}, or another step that takes vectors,"
+        got = f", and {tag_of(type(components[0]))!r} comes first" if components else ""
         kind = tag_of(type(entry))
-        raise source.error((*path, 0), f"the input is of kind {kind!r}{here}; expected {fit} as the first step")
+        raise source.error((*path, 0), f"the input is of kind {kind!r}{got}; expected {expected} as the first step")
     for number, component in enumerate(components):
         if number and "embedded" not in component.takes:
             raise source.error((*path, number), f"{tag_of(type(component))!r} can only be the first step of `embed`")

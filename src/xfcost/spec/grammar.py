@@ -1,4 +1,4 @@
-"""The grammar of a spec file, as types: what `xfcost schema` prints and what every file is checked against."""
+"""The grammar of a spec file as types: every file is validated against it, and `xfcost schema` prints it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ImageInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class VideoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="video"):
     """Frames of pixels: how many, their height and width (one number for a square), and channels.
 
-    The frames stay as they are where `--N` asks for another number of tokens.
+    `--N` changes height and width, and keeps the number of frames.
     """
 
     gives: ClassVar[Takes] = "video"
@@ -80,7 +80,7 @@ class VideoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TokenInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="tokens"):
-    """Token numbers below `vocabulary`; `length` is N where `--N` doesn't say otherwise."""
+    """Token numbers below `vocabulary`; `length` is N, unless `--N` sets it."""
 
     gives: ClassVar[Takes] = "tokens"
 
@@ -129,7 +129,7 @@ Repeat = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`{repeat: k, blocks: [...]}`: blocks, or groups of them, k times over."""
+    """`{repeat: k, blocks: [...]}`: blocks, or groups of them, repeated k times."""
 
     blocks: Annotated[list[BlockSpec | Group], msgspec.Meta(min_length=1)]
     """Blocks, or nested groups of them."""
@@ -153,7 +153,7 @@ class StageSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     enter: list[AnyEnter] = []
     """Stage entry: steps before the first block, which may change grid and width."""
     residual: Residual | Literal["none"] | None = None
-    """How the stage's sub-layers join the residual stream; as the spec says by default."""
+    """How the stage's sub-layers join the residual stream; the spec's `residual` by default."""
 
 
 class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -164,19 +164,19 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     stages: Annotated[list[StageSpec], msgspec.Meta(min_length=1)]
     """Stages of the stream, in order."""
     input: AnyInput | None = None
-    """What the stream reads; the spec's input by default."""
+    """Input of the stream; the spec's input by default."""
 
 
 Figure = Annotated[float, msgspec.Meta(gt=0, le=1e30)]
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Figures as printed, with their source and their convention."""
+    """Published figures, with their source and counting convention."""
 
     params: Figure | None = None
     """Published number of parameters."""
     active_params: Figure | None = None
-    """Published number of parameters that one token uses, of a mixture of experts."""
+    """Published number of active parameters, those that one token uses, of a mixture of experts."""
     macs: Figure | None = None
     """Published number of MACs."""
     flops: Figure | None = None
@@ -184,17 +184,17 @@ class Published(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     source: str
     """Where the figures are printed: a table, a section, a repository."""
     convention: str | None = None
-    """What the source counts, where it differs from ours."""
+    """The source's counting convention, where it differs from xfcost's."""
     note: str | None = None
-    """Why ours differs from the figure."""
+    """Why xfcost's count differs from the figure."""
 
 
-# One line of text: no control characters, which a terminal would obey.
+# One line of text without control characters, which a terminal would interpret.
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One architecture, alone and completely; or, with `extends`, a variant of another."""
+    """One architecture; or, with `extends`, a variant of another."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
     """Name of the architecture."""
@@ -211,13 +211,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     head: AnyHead | None = None
     """Head after the last stage; none by default."""
     residual: Residual | Literal["none"] = Residual()
-    """How sub-layers join the residual stream, where neither stage nor sub-layer says; `none` is f(x) alone."""
+    """How sub-layers join the residual stream, unless their stage or they themselves set it; `none` is f(x) alone."""
     paper: str | None = None
     """Paper that describes the architecture."""
     notes: str | None = None
     """Free text about the spec."""
     published: list[Published] = []
-    """Figures in print, which reports show beside ours."""
+    """Published figures, which reports show beside xfcost's."""
     extends: str | None = None
     """Preset or file (relative to this one) that this spec changes; mappings are merged, lists replaced."""
     set: dict[str, Any] = {}

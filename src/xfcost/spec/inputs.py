@@ -1,4 +1,4 @@
-"""How large an input is: as the spec says it, or as a run asks for tokens, for a size or for a scale."""
+"""The streams of a spec and the size of their inputs: the spec's own, or as `--N`, `--size` or a scale gives it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,72 @@ import msgspec
 from xfcost.formulas.component import Component, Place, tag_of
 from xfcost.ledger.errors import ComponentError, UsageError
 from xfcost.ledger.grid import Grid, check_tokens, image_sides, video_sides
+from xfcost.spec.checks import check_entrance, check_streams
 from xfcost.spec.grammar import AnyInput, ImageInput, StreamSpec, VideoInput
 from xfcost.spec.reader import Source, YamlPath
+from xfcost.spec.run import Run
 
 if TYPE_CHECKING:
-    from xfcost.spec.walk import Run
+    from xfcost.spec.load import Loaded
+
+
+def streams_of(loaded: Loaded, run: Run) -> list[tuple[YamlPath, StreamSpec]]:
+    """The encoder and the decoder, or the one stream that the spec itself is, with their paths.
+
+    Raises:
+        SpecError: the spec gives streams in two ways or in none, or a first layer doesn't take the stream's input.
+        UsageError: `run.tokens` are too many.
+    """
+    spec = loaded.spec
+    check_streams(spec, loaded.source, run.tokens)
+    named: list[tuple[YamlPath, StreamSpec]] = [
+        ((name,), stream) for name in ("encoder", "decoder") if (stream := getattr(spec, name))
+    ]
+    streams = named or [((), StreamSpec(embed=spec.embed, stages=spec.stages or []))]
+    for path, stream in streams:
+        check_entrance((*path, "embed"), stream.embed, stream.input or spec.input, loaded.source)
+    return streams
+
+
+def image_size_for_grid(loaded: Loaded, run: Run, sides: tuple[int, int]) -> tuple[int, ...]:
+    """Height and width of the (first) input with which the first stage gets a grid of `sides`.
+
+    Raises:
+        UsageError: the input has no height and width.
+    """
+    path, stream = streams_of(loaded, run)[0]
+    entry = stream.input or loaded.spec.input
+    inputs = Inputs(loaded.spec.name, loaded.source, run)
+    if not isinstance(entry, ImageInput | VideoInput):
+        raise inputs.no_size(entry)
+    if any(layer.folds for layer in stream.embed):
+        raise UsageError(f"--size: {loaded.spec.name} keeps one side of its image, folded into the width; give --N")
+    steps = inputs.time_steps(path, stream, entry)
+    return inputs.input_sides(path, stream, sides if steps is None else (steps, *sides))[-2:]
+
+
+def time_steps(loaded: Loaded) -> int:
+    """The time steps of the first stage's grid, which N is a multiple of; 1 where the input is no video."""
+    run = Run()
+    path, stream = streams_of(loaded, run)[0]
+    inputs = Inputs(loaded.spec.name, loaded.source, run)
+    return inputs.time_steps(path, stream, stream.input or loaded.spec.input) or 1
+
+
+def takes_images(loaded: Loaded) -> bool:
+    """Is its input an image of any height and width, neither of them folded into the width?"""
+    return isinstance(loaded.spec.input, ImageInput) and not any(layer.folds for layer in loaded.spec.embed)
 
 
 class Inputs(NamedTuple):
-    """The input of a stream of one spec, in one run."""
+    """The inputs of one spec's streams in one run."""
 
     name: str
     source: Source
     run: Run
 
     def sized(self, path: YamlPath, stream: StreamSpec, entry: AnyInput, tokens: int | None) -> AnyInput:
-        """`entry` in the size that the run asks for, `tokens` being the N of its first stage.
+        """`entry` in the size of this run; `tokens` is the N of its first stage.
 
         Raises:
             UsageError: it can't have that size.
@@ -36,23 +86,23 @@ class Inputs(NamedTuple):
         if tokens is not None:
             check_tokens(tokens)
         length = entry.length if tokens is None else tokens
-        for _ in range(max((component.axes for component in stream.embed), default=1)):
+        for _ in range(max((layer.axes for layer in stream.embed), default=1)):
             length = self._scaled(length)
         return msgspec.structs.replace(entry, length=length)
 
     def _pixels(
         self, path: YamlPath, stream: StreamSpec, entry: ImageInput | VideoInput, tokens: int | None
     ) -> ImageInput | VideoInput:
-        """An image or a video; axes that a layer folds into the width stay, and so do a video's frames whatever N."""
+        """An image or a video. Axes that a layer folds into the width keep their size; so do frames, whatever N."""
         sides: tuple[int, ...] = entry.sides
-        kept = len(sides) - sum(component.folds for component in stream.embed)
+        axes = len(sides) - sum(layer.folds for layer in stream.embed)
         if tokens is not None:
-            grid = self._grid(tokens, kept, self.steps(path, stream, entry))
-            found = (*self.entering(path, stream, grid)[:kept], *sides[kept:])
-            sides = (*sides[:-2], *found[-2:])
+            grid = self._grid(tokens, axes, self.time_steps(path, stream, entry))
+            entering = (*self.input_sides(path, stream, grid)[:axes], *sides[axes:])
+            sides = (*sides[:-2], *entering[-2:])
         elif self.run.size is not None:
             sides = (*sides[:-2], *self.run.size)
-        *frames, height, width = (self._scaled(side) if axis < kept else side for axis, side in enumerate(sides))
+        *frames, height, width = (self._scaled(side) if axis < axes else side for axis, side in enumerate(sides))
         return msgspec.structs.replace(entry, size=[height, width], **({"frames": frames[0]} if frames else {}))
 
     def _grid(self, tokens: int, axes: int, steps: int | None) -> tuple[int, ...]:
@@ -67,30 +117,30 @@ class Inputs(NamedTuple):
         return (tokens,)
 
     def no_size(self, entry: AnyInput) -> UsageError:
-        """What is said where `--size` is given and the input has none."""
+        """The error of `--size` where the input has no height and width."""
         return UsageError(f"--size: {self.name} takes {tag_of(type(entry))}, which have no height and width; give --N")
 
-    def entering(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
-        """The input of which the first stage gets `sides`."""
-        for here, component in reversed(_before_blocks(path, stream)):
+    def input_sides(self, path: YamlPath, stream: StreamSpec, sides: tuple[int, ...]) -> tuple[int, ...]:
+        """The sides of the input with which the first stage gets a grid of `sides`."""
+        for layer_path, layer in reversed(_layers_before_blocks(path, stream)):
             try:
-                sides = component.entering(sides)
+                sides = layer.input_sides(sides)
             except ComponentError as error:
-                raise self.source.error((*here, error.field), error.message) from None
+                raise self.source.error((*layer_path, error.field), error.message) from None
         return sides
 
-    def steps(self, path: YamlPath, stream: StreamSpec, entry: AnyInput) -> int | None:
-        """The time steps that the first stage gets of a video's frames, which stay whatever N; None without frames."""
+    def time_steps(self, path: YamlPath, stream: StreamSpec, entry: AnyInput) -> int | None:
+        """The time steps that the first stage gets of a video's frames, whatever N; None without frames."""
         if not isinstance(entry, VideoInput):
             return None
         grid, dim = Grid(entry.sides), entry.width
-        for here, component in _before_blocks(path, stream):
+        for layer_path, layer in _layers_before_blocks(path, stream):
             try:
-                spot = Place(grid=grid, dim=dim, out_dim=stream.stages[0].dim)
-                component.check(spot)
-                grid, dim = component.out(spot)
+                place = Place(grid=grid, dim=dim, out_dim=stream.stages[0].dim)
+                layer.check(place)
+                grid, dim = layer.out(place)
             except ComponentError as error:
-                raise self.source.error((*here, error.field), error.message) from None
+                raise self.source.error((*layer_path, error.field), error.message) from None
         return int(grid.sides[0])
 
     def _scaled(self, side: int) -> int:
@@ -100,10 +150,10 @@ class Inputs(NamedTuple):
         return side * up // down
 
 
-def _before_blocks(path: YamlPath, stream: StreamSpec) -> list[tuple[YamlPath, Component]]:
-    """The layers before the first stage's blocks, in their order."""
+def _layers_before_blocks(path: YamlPath, stream: StreamSpec) -> list[tuple[YamlPath, Component]]:
+    """The layers before the first stage's blocks, in order, with their paths."""
     embed: list[tuple[YamlPath, Component]] = [
-        ((*path, "embed", number), component) for number, component in enumerate(stream.embed)
+        ((*path, "embed", number), layer) for number, layer in enumerate(stream.embed)
     ]
-    first = stream.stages[0].enter
-    return embed + [((*path, "stages", 0, "enter", number), component) for number, component in enumerate(first)]
+    entry = stream.stages[0].enter
+    return embed + [((*path, "stages", 0, "enter", number), layer) for number, layer in enumerate(entry)]

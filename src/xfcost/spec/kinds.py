@@ -1,4 +1,4 @@
-"""Fields that hold a component of any kind of a written list: the class is imported when a spec names the kind."""
+"""Fields that hold one of many kinds of components: a kind's class is imported when a spec names it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class OneOf(type):
-    """The type of such a field; msgspec knows it as a custom type, which `converted` fills."""
+    """The type of such a field: a custom type for msgspec, which `converted` decodes."""
 
     lists: tuple[Kinds[Any], ...]
 
@@ -21,18 +21,18 @@ class OneOf(type):
         return isinstance(value, Component)
 
     def kinds(cls) -> list[str]:
-        """The kinds that may stand there."""
-        return [kind for known in cls.lists for kind in known]
+        """The kinds that the field may hold."""
+        return [kind for kinds in cls.lists for kind in kinds]
 
     def component(cls, kind: object) -> type[Component] | None:
-        """The class of `kind`; None where no such kind may stand there."""
+        """The class of `kind`; None where the field may not hold it."""
         if not isinstance(kind, str):
             return None
-        return next((known[kind] for known in cls.lists if kind in known), None)
+        return next((kinds[kind] for kinds in cls.lists if kind in kinds), None)
 
     def components(cls) -> list[type[Component]]:
-        """All classes that may stand there."""
-        return [component for known in cls.lists for component in known.values()]
+        """All classes that the field may hold."""
+        return [component for kinds in cls.lists for component in kinds.values()]
 
 
 def one_of(name: str, *lists: Kinds[Any]) -> OneOf:
@@ -41,14 +41,14 @@ def one_of(name: str, *lists: Kinds[Any]) -> OneOf:
 
 
 class _ComponentError(ValueError):
-    """The validator's message, its path being the component's own; msgspec adds the path to the component."""
+    """The validator's message with a path inside the component; msgspec appends the path to the component."""
 
 
 def converted(value: Any, hint: type[T]) -> T:
-    """`msgspec.convert`, components by their kinds.
+    """`msgspec.convert`, with components decoded by their kinds.
 
     Raises:
-        msgspec.ValidationError: its message is what msgspec says of a union of all classes.
+        msgspec.ValidationError: with the message that msgspec gives for a union of all classes.
     """
     try:
         return msgspec.convert(value, hint, dec_hook=_component)
@@ -74,8 +74,8 @@ def _component(hint: Any, value: Any) -> Component:
 
 
 def _joined(inner: str, outer: str) -> str:
-    """One path of two: `… - at `$.heads` - at `$.head`` -> `… - at `$.head.heads``."""
+    """Both paths as one: `… - at `$.heads` - at `$.head`` -> `… - at `$.head.heads``."""
     to_component = outer.removeprefix(inner).removeprefix(" - at `$").removesuffix("`")
-    message, found, rest = inner.rpartition(" - at `$") if inner.endswith("`") else (inner, "", "")
-    message, inside = (message, rest.removesuffix("`")) if found else (inner, "")
-    return f"{message} - at `${to_component}{inside}`" if to_component or inside else message
+    message, separator, rest = inner.rpartition(" - at `$") if inner.endswith("`") else (inner, "", "")
+    message, in_component = (message, rest.removesuffix("`")) if separator else (inner, "")
+    return f"{message} - at `${to_component}{in_component}`" if to_component or in_component else message

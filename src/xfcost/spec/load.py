@@ -1,4 +1,4 @@
-"""From a preset's name or a file to a checked `Spec`: presets, `extends`, `--set`, and errors that say where."""
+"""Load a preset or a file as a checked `Spec`: `extends`, `set`, `--set`, and all errors with file and line."""
 
 from __future__ import annotations
 
@@ -12,19 +12,28 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from xfcost.ledger.errors import SpecError, UsageError, XfcostError, all_wrong, nearest, printable, shown, together
+from xfcost.ledger.errors import (
+    SpecError,
+    UsageError,
+    XfcostError,
+    combined,
+    combined_message,
+    nearest,
+    printable,
+    shown,
+)
+from xfcost.spec.allowed_folders import check_inside
 from xfcost.spec.grammar import Spec
 from xfcost.spec.kinds import converted
-from xfcost.spec.outside import check_inside
-from xfcost.spec.overlay import laid_over
+from xfcost.spec.merging import merged
+from xfcost.spec.overrides import apply_file_settings, apply_settings
 from xfcost.spec.reader import Expected, Source, YamlPath, read, read_file, shown_value
-from xfcost.spec.setting import apply_all, apply_own
 
 _MOST_EXTENDS: Final = 16
 
 
 class Loaded(NamedTuple):
-    """A checked spec, its data after `extends` and `--set`, and where every value came from."""
+    """A checked spec, its data after `extends` and `--set`, and the file and line of every value."""
 
     spec: Spec
     data: dict[str, Any]
@@ -34,10 +43,10 @@ class Loaded(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A spec file as it was written, before anything is laid over anything."""
+    """A spec file as written, before `extends` and `set`."""
 
     shown: str
-    """What messages call it."""
+    """Its name in messages."""
     text: str
     data: dict[str, Any]
     source: Source
@@ -56,14 +65,14 @@ def preset_files() -> dict[str, Path]:
 
 @cache
 def _listed(gallery: Path) -> dict[str, Path]:
-    """The folder is read once: a gallery names its presets hundreds of times when all of them are loaded."""
-    found: dict[str, Path] = {}
+    """Cached: loading all presets asks for their names hundreds of times."""
+    files: dict[str, Path] = {}
     for folder in sorted(entry.path for entry in os.scandir(gallery) if entry.is_dir()):
         for name in sorted(os.listdir(folder), key=lambda name: _natural(name.partition(".")[0])):
             stem, ending = os.path.splitext(name)
             if ending == ".yaml":
-                found[stem] = Path(folder, name)
-    return found
+                files[stem] = Path(folder, name)
+    return files
 
 
 def preset_names() -> list[str]:
@@ -76,21 +85,21 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def expanded(names: Sequence[str]) -> list[str]:
-    """`names` with every pattern (`common-*`) replaced by the presets that match it and were not named before.
+    """`names` with every pattern (`common-*`) replaced by the presets that match it, each once.
 
     Raises:
         UsageError: a pattern matches no preset.
     """
-    found: list[str] = []
+    result: list[str] = []
     for name in names:
         if not re.search(r"[*?\[]", name) or is_path(name):
-            found.append(name)
+            result.append(name)
             continue
         matching = fnmatch.filter(preset_names(), name)
         if not matching:
             raise UsageError(f"{shown(name)}: no preset matches; `xfcost list` names them")
-        found += [preset for preset in matching if preset not in found]
-    return found
+        result += [preset for preset in matching if preset not in result]
+    return result
 
 
 def load(name: str, settings: Sequence[str] = ()) -> Loaded:
@@ -101,50 +110,53 @@ def load(name: str, settings: Sequence[str] = ()) -> Loaded:
         settings: `key.path=value` overrides, as after `--set`.
 
     Raises:
-        SpecError: with file, line and path of what is wrong.
-        UsageError: no such preset, or a setting that names nothing.
+        SpecError: with file, line and path of every error.
+        UsageError: no such preset, or a setting that matches nothing.
     """
     files = [(written.data, written.source) for written in lineage(name)]
     data, source = files.pop()
-    wrong = apply_own(data, source)
+    setting_errors = apply_file_settings(data, source)
     while files:
-        data, source = laid_over((data, source), files.pop())
-        wrong += apply_own(data, source)
-    if wrong:
-        raise together([*wrong, *_faults(data, source, name)])
-    if unset := apply_all(data, source, settings):
-        faults = (part for fault in _faults(data, source, name) for part in fault.parts)
-        raise UsageError(all_wrong([*unset, *map(str, faults)]))
+        data, source = merged((data, source), files.pop())
+        setting_errors += apply_file_settings(data, source)
+    if setting_errors:
+        raise combined([*setting_errors, *_spec_errors(data, source, name)])
+    if unset := apply_settings(data, source, settings):
+        errors = (part for error in _spec_errors(data, source, name) for part in error.parts)
+        raise UsageError(combined_message([*unset, *map(str, errors)]))
     try:
         return Loaded(converted(data, Spec), data, source, name, tuple(settings))
     except msgspec.ValidationError:
-        found = _faults(data, source, name)
-    raise together(found)
+        found = _spec_errors(data, source, name)
+    raise combined(found)
 
 
-def _faults(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:
-    """All that the grammar refuses, and all that can't stand where it does."""
-    from xfcost.spec.problems import problems  # bad input alone needs the schema
+def _spec_errors(data: dict[str, Any], source: Source, name: str) -> list[SpecError]:
+    """All grammar errors and all misplaced components."""
+    from xfcost.spec.grammar_errors import grammar_errors  # only bad input needs the schema
 
-    found: list[SpecError] = []
+    errors: list[SpecError] = []
     spec: Spec | None
     try:
         spec = converted(data, Spec)
     except msgspec.ValidationError:
-        found, spec = problems(data, source)
+        errors, spec = grammar_errors(data, source)
     if spec is not None:
-        found += _misplaced(Loaded(spec, data, source, name), [error.path[:-1] for error in found])
-    return found
+        errors += _placement_errors(Loaded(spec, data, source, name), [error.path[:-1] for error in errors])
+    return errors
 
 
-def _misplaced(loaded: Loaded, told: Sequence[YamlPath]) -> list[SpecError]:
-    """What can't stand where it does, but for what has an unknown key, as is `told` already."""
-    from xfcost.spec.walk import Run, place  # it takes what is loaded here
+def _placement_errors(loaded: Loaded, reported: Sequence[YamlPath]) -> list[SpecError]:
+    """Misplaced components, without those `reported` already for an unknown key."""
+    from xfcost.spec.placement import place  # placement imports this module
+    from xfcost.spec.run import Run
 
     try:
         place(loaded, Run())
     except SpecError as error:
-        return [one for one in error.parts if not any(one.path in (own, (*own, *one.path[-1:])) for own in told)]
+        return [
+            part for part in error.parts if not any(part.path in (path, (*path, *part.path[-1:])) for path in reported)
+        ]
     except UsageError:
         pass
     return []
@@ -154,12 +166,12 @@ def lineage(name: str) -> list[Written]:
     """The file of the spec called `name`, then the one it extends, and so on.
 
     Raises:
-        SpecError: a file can't be read, or extends nothing that there is, or itself.
+        SpecError: a file can't be read, or extends a missing file, or itself.
         UsageError: no such preset.
     """
     path, shown = _find(name)
     first, first_shown = path, shown
-    text = read_file(path, shown, _expected(name))
+    text = read_file(path, shown, _expected_file(name))
     files: list[Written] = []
     paths: list[str] = []
     while True:
@@ -167,7 +179,7 @@ def lineage(name: str) -> list[Written]:
         if "model_type" in data:
             raise source.error(
                 ("model_type",),
-                f"a config.json of transformers is no spec yet; `xfcost import {shown} -o model.yaml` makes one of it",
+                f"a config.json of transformers is no spec yet; `xfcost import {shown} -o model.yaml` converts it",
             )
         files.append(Written(shown, text, data, source))
         paths.append(os.path.realpath(path))
@@ -191,7 +203,7 @@ def lineage(name: str) -> list[Written]:
 
 
 def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
-    """The file of a preset or a path (relative to the file `base`), and what to call it in messages."""
+    """The file of a preset or a path (relative to the file `base`), and its name in messages."""
     if not name or "\0" in name:
         raise UsageError(f"expected the name of a preset or a path, got {shown_value(name)}")
     if is_path(name):
@@ -206,8 +218,8 @@ def _find(name: str, base: Path | None = None) -> tuple[Path, str]:
     return files[name], f"{name}.yaml"
 
 
-def _expected(name: str) -> Expected:
-    """What is said where there is no file `name`: a hub's name for a model, which looks like a path, gets a way on."""
+def _expected_file(name: str) -> Expected:
+    """The message for a missing file `name`: a model's name on a hub looks like a path, and gets a hint."""
     if not re.fullmatch(r"(https?://\S+|[\w.-]+/[\w.-]+)", name) or name.startswith(".") or name.endswith(_ENDINGS):
         return Expected()
     return Expected(

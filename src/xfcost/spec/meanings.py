@@ -1,4 +1,4 @@
-"""What the fields of a spec mean: the docstring under each field of the grammar, read from the source on demand."""
+"""The meanings of the fields of a spec: the docstring under each field of the grammar, read from the source."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import msgspec
 
 @cache
 def meanings(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """Field -> the sentence under it, in the struct itself or in the nearest base class that has one.
+    """Field -> the docstring under it, in the struct itself or in the nearest base class that has one.
 
-    `kind`, the tag, means what the first line of the struct's docstring says.
+    The meaning of the tag `kind` is the first line of the struct's docstring.
     """
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for base in reversed(struct.__mro__):
-        found |= _field_docstrings(base.__module__).get(base.__qualname__, {})
+        docstrings |= _field_docstrings(base.__module__).get(base.__qualname__, {})
     fields = msgspec.structs.fields(struct)
-    result = {field.encode_name: found[field.name] for field in fields if field.name in found}
+    result = {field.encode_name: docstrings[field.name] for field in fields if field.name in docstrings}
     tag_field = struct.__struct_config__.tag_field
     if tag_field and struct.__doc__:
         result[tag_field] = struct.__doc__.strip().partition("\n")[0]
@@ -36,7 +36,7 @@ def clause(meaning: str) -> str:
 
 @cache
 def _field_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """Class -> field -> the string under the field, for the classes at a module's top level."""
+    """Class -> field -> the docstring under the field, for the classes at a module's top level."""
     try:
         source = inspect.getsource(sys.modules[module])
     except (OSError, TypeError):  # installed without sources, or built in

@@ -1,8 +1,8 @@
-"""YAML text -> plain Python with the line of every value. A spec can't run code, and can't be a bomb.
+"""YAML text -> plain Python with the line of every value. A spec can't run code or exhaust memory.
 
 Only the data of YAML 1.2's core schema is read: no tags, no merge keys, no duplicate keys; `1e-5` is a number and
-`no` is a string. Values are capped in number and depth, before anything is built (libyaml recurses in C, and a file of
-brackets would end the process) and again while aliases are followed, which multiply.
+`no` is a string. The number and depth of values are limited: before anything is built (libyaml recurses in C, and a
+file of brackets would crash the process), and again while aliases are expanded, which multiply values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xfcost.ledger.errors import SpecError, printable
 
 try:
     from yaml import CSafeLoader as _Loader
-except ImportError:  # a PyYAML built without libyaml: the same loader, slower
+except ImportError:  # PyYAML without libyaml: the same loader, slower
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 YamlPath = tuple[str | int, ...]
@@ -36,14 +36,14 @@ _READ: Final = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK",
 
 
 class Source:
-    """Where values came from: the file's name as the user wrote it, and the line of every path."""
+    """The file's name as the user wrote it, and the file and line of every path."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines: dict[YamlPath, tuple[str, int]] = {}
 
     def where(self, path: YamlPath) -> str:
-        """`toy.yaml:14`, the line of `path` or of the nearest thing around it."""
+        """`toy.yaml:14`, the line of `path` or of its nearest parent."""
         name, line = self._at(path)
         return f"{name}:{line}" if line else name
 
@@ -56,8 +56,8 @@ class Source:
     def error(self, path: YamlPath, message: str) -> SpecError:
         """The error `file:line path: message`."""
         text = path_text(path)
-        said = f"{self.where(path)} {text}: {message}" if text else f"{self.where(path)} {message}"
-        return SpecError(said, self._at(path), path)
+        full = f"{self.where(path)} {text}: {message}" if text else f"{self.where(path)} {message}"
+        return SpecError(full, self._at(path), path)
 
 
 def path_text(path: YamlPath) -> str:
@@ -76,7 +76,7 @@ def shown_value(value: Any) -> str:
 
 
 class Expected(NamedTuple):
-    """What a file should be, for the messages where it isn't."""
+    """What kind of file is expected, in the words of error messages."""
 
     what: str = "a YAML file"
     missing: str = "`xfcost list` shows the presets, `xfcost show vit` one to start from"
@@ -84,8 +84,8 @@ class Expected(NamedTuple):
     most_bytes: int = MOST_BYTES
 
 
-def read_file(file: Path, name: str, expected: Expected = Expected()) -> str:  # noqa: B008 - nothing can change it
-    """The text of a spec file, or of another one that is `expected`; nothing but a regular file is opened.
+def read_file(file: Path, name: str, expected: Expected = Expected()) -> str:  # noqa: B008 - immutable
+    """The text of a spec file, or of another kind that is `expected`; only regular files are opened.
 
     Raises:
         SpecError: it is missing, a directory, a pipe or a device, too large, not readable or not UTF-8 text.
@@ -108,7 +108,7 @@ def read_file(file: Path, name: str, expected: Expected = Expected()) -> str:  #
 
 
 def _check_regular(status: os.stat_result, name: str, expected: Expected) -> None:
-    """Asked before a file is opened, which a pipe would keep waiting, and again of what was opened."""
+    """Checked before a file is opened (a pipe would block) and again of the opened file."""
     if stat.S_ISDIR(status.st_mode):
         raise SpecError(f"{name}: is a directory; expected {expected.what}")
     if not stat.S_ISREG(status.st_mode):
@@ -116,10 +116,10 @@ def _check_regular(status: os.stat_result, name: str, expected: Expected) -> Non
 
 
 def read(text: str, name: str) -> tuple[dict[str, Any], Source]:
-    """The mapping that `text` holds, and where everything in it stands.
+    """The mapping in `text`, and the line of every value.
 
     Raises:
-        SpecError: it is no YAML, or not plain data, or not one mapping.
+        SpecError: it is not YAML, not plain data, or not one mapping.
     """
     source = Source(name)
     node, tagged = _compose(text, source)
@@ -142,7 +142,7 @@ def read_value(text: str) -> Any:
 
 
 def _compose(text: str, source: Source) -> tuple[yaml.Node | None, dict[_Mark, str]]:
-    """The nodes of `text`, and the tags that it writes, by where they stand."""
+    """The nodes of `text`, and its written tags by line and column."""
     try:
         tagged = _scan(text, source)
         loader = _Loader(text)
@@ -153,13 +153,13 @@ def _compose(text: str, source: Source) -> tuple[yaml.Node | None, dict[_Mark, s
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else 1
-        said = [getattr(error, name, None) for name in ("context", "problem")]
-        problem = ", ".join(part for part in said if part) or getattr(error, "reason", None) or "it can't be parsed"
+        parts = [getattr(error, name, None) for name in ("context", "problem")]
+        problem = ", ".join(part for part in parts if part) or getattr(error, "reason", None) or "it can't be parsed"
         raise SpecError(f"{source.name}:{line} is not valid YAML: {problem}") from None
 
 
 def _scan(text: str, source: Source) -> dict[_Mark, str]:
-    """The tags that `text` writes; refuses what is too deep or too much, event by event, without recursion."""
+    """The written tags of `text`. Refuses too deep or too many values, event by event, without recursion."""
     tagged: dict[_Mark, str] = {}
     depth = values = 0
     event: Any  # the stubs let a parsed event lack its mark
@@ -180,7 +180,7 @@ def _scan(text: str, source: Source) -> dict[_Mark, str]:
 
 
 class _Builder:
-    """Nodes -> values, counting them and noting their lines."""
+    """Nodes -> values; counts them and records their lines."""
 
     def __init__(self, source: Source, tagged: dict[_Mark, str]) -> None:
         self.source = source
@@ -188,7 +188,7 @@ class _Builder:
         self.values = 0
 
     def build(self, node: yaml.Node, path: YamlPath) -> Any:
-        """The value of `node`, which stands at `path`."""
+        """The value of `node`, which is at `path`."""
         self.source.lines.setdefault(path, (self.source.name, node.start_mark.line + 1))
         self.values += 1
         if self.values > MOST_VALUES:
@@ -212,20 +212,20 @@ class _Builder:
                 self.source.lines[(*path, "?")] = (self.source.name, line)
                 raise self.source.error((*path, "?"), "a key must be a word")
             key = str(key_node.value)
-            here = (*path, key)
-            first = self.source.where(here) if key in result else None
-            self.source.lines[here] = (self.source.name, line)
+            key_path = (*path, key)
+            first = self.source.where(key_path) if key in result else None
+            self.source.lines[key_path] = (self.source.name, line)
             if first:
-                raise self.source.error(here, f"the key stands twice (first at {first}); keep one of them")
+                raise self.source.error(key_path, f"the key stands twice (first at {first}); keep one of them")
             if key == "<<":
-                raise self.source.error(here, "merge keys are not read; write the keys out, or use `extends`")
-            self.refuse_tag(key_node, here)
-            result[key] = self.build(value_node, here)
+                raise self.source.error(key_path, "merge keys are not read; write the keys out, or use `extends`")
+            self.refuse_tag(key_node, key_path)
+            result[key] = self.build(value_node, key_path)
         return result
 
     def _scalar(self, node: Any, path: YamlPath) -> Any:
         text = node.value
-        if node.style:  # quoted or a block: text, whatever it looks like
+        if node.style:  # quoted or a block: always text
             return text
         if text.lower() in _WORDS:
             return _WORDS[text.lower()]
@@ -239,7 +239,7 @@ class _Builder:
         return text
 
     def refuse_tag(self, node: yaml.Node, path: YamlPath) -> None:
-        """A tag is an instruction to a loader, and a spec is data."""
+        """Refuse a tag: it instructs the loader, and a spec is plain data."""
         if tag := self.tagged.get((node.start_mark.line + 1, node.start_mark.column)):
             name = printable(tag.replace("tag:yaml.org,2002:", "!!"))
             raise self.source.error(

@@ -1,4 +1,4 @@
-"""What must be true of a reversible stage, whose blocks' inputs are worked out again from their outputs."""
+"""Checks of reversible stages, whose blocks recompute their inputs from their outputs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ HALVES: Final = 2
 
 
 def is_reversible(residual: Joining) -> bool:
-    """Are there two streams, of which each sub-layer reads one and is added to the other?"""
+    """Does each sub-layer read one of two streams and add to the other?"""
     return isinstance(residual, Residual) and residual.form == "reversible"
 
 
 def check_residual(path: YamlPath, residual: Joining, source: Source) -> None:
-    """A stage's residual, standing at `path`.
+    """Check a stage's residual, written at `path`.
 
     Raises:
-        SpecError: a norm on the sum can't be undone; or the end of two streams is given where there is one.
+        SpecError: a norm of the sum can't be inverted; or `join` is given where there is one stream.
     """
     if not isinstance(residual, Residual):
         return
@@ -40,11 +40,11 @@ def check_residual(path: YamlPath, residual: Joining, source: Source) -> None:
 
 
 def check_block(path: YamlPath, parts: Sequence[Part], residual: Joining, source: Source) -> None:
-    """The sub-layers of a block, its stage's residual being `residual`.
+    """Check the sub-layers of a block in a stage whose residual is `residual`.
 
     Raises:
-        SpecError: a sub-layer says another form than its stage; or a reversible block isn't two sub-layers that keep
-            grid and width.
+        SpecError: a sub-layer has another form of residual than its stage; or a reversible block isn't two
+            sub-layers that keep grid and width.
     """
     reversible = is_reversible(residual)
     for number, part in enumerate(parts):
@@ -65,13 +65,12 @@ def check_block(path: YamlPath, parts: Sequence[Part], residual: Joining, source
             f"a reversible block is y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁): expected two sub-layers, got {len(parts)}",
         )
     for number, part in enumerate(parts):
-        if isinstance(part.component, SubLayer) and part.component.extra_alone:
+        if isinstance(part.component, SubLayer) and part.component.special_tokens_only:
             raise source.error(
                 (*path, number, "kind"),
                 f"{tag_of(type(part.component))!r} changes the class token alone; reversible blocks add to every token",
             )
-        came, goes = (part.place.grid, part.place.dim), part.component.out(part.place)
-        if came != goes:
+        if part.component.out(part.place) != (part.place.grid, part.place.dim):
             raise source.error(
                 (*path, number, "kind"),
                 f"{tag_of(type(part.component))!r} changes the grid or the width, and is added to the other stream, "

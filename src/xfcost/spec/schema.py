@@ -1,4 +1,4 @@
-"""What the grammar knows: its JSON Schema, and the names and meanings that an error can give."""
+"""The JSON Schema of the grammar, and the keys, kinds and meanings that error messages name."""
 
 from __future__ import annotations
 
@@ -30,55 +30,55 @@ def json_schema() -> dict[str, Any]:
 def _schemas(structs: list[type[msgspec.Struct]]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
     """The schemas of `structs`, and the definitions that they refer to.
 
-    The schema of a field that holds a component is that of the union of all classes which may stand there.
+    The schema of a field that holds a component is that of the union of all its classes.
     """
-    unions = [Union[tuple(field.components())] for field in COMPONENT_FIELDS]  # noqa: UP007 - made of a list
+    unions = [Union[tuple(field.components())] for field in COMPONENT_FIELDS]  # noqa: UP007 - built from a list
 
     def generated(schema_of: Callable[[type], dict[str, Any]]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
         return msgspec.json.schema_components([*unions, *structs], schema_hook=schema_of, ref_template="#/$defs/{name}")
 
     schemas, _ = generated(lambda field: {"title": field.__name__})
-    known = dict(zip(COMPONENT_FIELDS, schemas[: len(unions)], strict=True))
-    schemas, definitions = generated(known.__getitem__)
+    by_field = dict(zip(COMPONENT_FIELDS, schemas[: len(unions)], strict=True))
+    schemas, definitions = generated(by_field.__getitem__)
     return schemas[len(unions) :], definitions
 
 
 def meaning_at(data: Any, path: YamlPath) -> str | None:
-    """The meaning of the field at `path` (or of the list that the item there is of); None where several may stand."""
+    """The meaning of the field at `path` (of an item, that of its list); None where the kind leaves it open."""
     while path and isinstance(path[-1], int):
         path = path[:-1]
     if not path:
         return None
-    holders = [one for one in _standing(*_at(path[:-1], data)) if path[-1] in _keys(one)]
+    holders = [struct for struct in _possible_structs(*_at(path[:-1], data)) if path[-1] in _keys(struct)]
     return meanings(holders[0].cls).get(str(path[-1])) if len(holders) == 1 else None
 
 
 def known_kinds(path: YamlPath) -> list[str]:
-    """The kinds that may stand at `path` (which ends in "kind")."""
+    """The kinds that are allowed at `path` (which ends in "kind")."""
     types, _ = _at(path[:-1])
-    written = [kind for one in types if (field := _component_field(one)) for kind in field.kinds()]
-    return written + [str(one.tag) for one in types if isinstance(one, StructType) and one.tag is not None]
+    kinds = [kind for type_ in types if (field := _component_field(type_)) for kind in field.kinds()]
+    return kinds + [str(type_.tag) for type_ in types if isinstance(type_, StructType) and type_.tag is not None]
 
 
 def known_keys(data: Any, path: YamlPath) -> list[str]:
-    """The keys that the thing at `path` may have; for a field with written choices, the choices."""
+    """The keys that are allowed at `path`; of a field with a fixed set of values, the values."""
     types, value = _at(path, data)
     if isinstance(value, dict):
-        return [key for one in _standing(types, value) for key in _keys(one)]
-    return [str(choice) for one in types if isinstance(one, LiteralType) for choice in one.values]
+        return [key for struct in _possible_structs(types, value) for key in _keys(struct)]
+    return [str(choice) for type_ in types if isinstance(type_, LiteralType) for choice in type_.values]
 
 
 def _at(path: YamlPath, data: Any = None) -> tuple[list[Type], Any]:
-    """The types that may stand at `path`, by the fields along it (of the kinds that `data` has there); what stands."""
+    """The types that are allowed at `path`, given the kinds that `data` has along it; and the value there."""
     types: list[Type] = [_types_of(Spec)]
     value = data
     for step in path:
         if isinstance(step, int):
-            inner = [one.item_type for one in types if isinstance(one, ListType)]
+            inner = [type_.item_type for type_ in types if isinstance(type_, ListType)]
         else:
-            holders = _standing(types, value)
-            inner = [field.type for one in holders for field in one.fields if field.encode_name == step]
-        types = [alone for one in inner for alone in (one.types if isinstance(one, UnionType) else (one,))]
+            structs = _possible_structs(types, value)
+            inner = [field.type for struct in structs for field in struct.fields if field.encode_name == step]
+        types = [member for type_ in inner for member in (type_.types if isinstance(type_, UnionType) else (type_,))]
         try:
             value = value[step]
         except (KeyError, IndexError, TypeError):
@@ -88,47 +88,47 @@ def _at(path: YamlPath, data: Any = None) -> tuple[list[Type], Any]:
 
 @cache
 def _types_of(struct: type[msgspec.Struct]) -> StructType:
-    """Worked out once: a spec can have thousands of errors."""
+    """Cached: a spec can have thousands of errors."""
     return cast("StructType", type_info(struct))
 
 
-def _standing(types: list[Type], value: Any) -> list[StructType]:
-    """The structs among `types` that `value` can be: the one of its kind, where it says one."""
+def _possible_structs(types: list[Type], value: Any) -> list[StructType]:
+    """The structs among `types` that `value` can be: those of its kind, where it names one."""
     kind = value.get("kind") if isinstance(value, dict) else None
-    structs = [struct for one in types for struct in _structs(one, kind)]
-    return [one for one in structs if kind in (None, one.tag)]
+    structs = [struct for type_ in types for struct in _structs(type_, kind)]
+    return [struct for struct in structs if kind in (None, struct.tag)]
 
 
-def _component_field(one: Type) -> OneOf | None:
-    return one.cls if isinstance(one, CustomType) and isinstance(one.cls, OneOf) else None
+def _component_field(type_: Type) -> OneOf | None:
+    return type_.cls if isinstance(type_, CustomType) and isinstance(type_.cls, OneOf) else None
 
 
-def _structs(one: Type, kind: Any) -> list[StructType]:
-    """The struct that a type is; of a component that of its kind, and all of them where it says none."""
-    if field := _component_field(one):
-        found = field.components() if kind is None else [field.component(kind)]
-        return [_types_of(component) for component in found if component]
-    return [one] if isinstance(one, StructType) else []
+def _structs(type_: Type, kind: Any) -> list[StructType]:
+    """A struct type itself; of a component field the struct of `kind`, or all of them without one."""
+    if field := _component_field(type_):
+        components = field.components() if kind is None else [field.component(kind)]
+        return [_types_of(component) for component in components if component]
+    return [type_] if isinstance(type_, StructType) else []
 
 
-def structs_in(type_: Type) -> Iterator[type[msgspec.Struct]]:
-    """`type_` and the structs that stand in it at any depth, each once."""
+def structs_in(root: Type) -> Iterator[type[msgspec.Struct]]:
+    """`root` and the structs inside it at any depth, each once."""
     seen: set[type[msgspec.Struct]] = set()
-    left = [type_]
-    while left:
-        one = left.pop()
-        if isinstance(one, StructType):
-            if one.cls in seen:
+    unvisited = [root]
+    while unvisited:
+        type_ = unvisited.pop()
+        if isinstance(type_, StructType):
+            if type_.cls in seen:
                 continue
-            yield one.cls
-            seen.add(one.cls)
-            left += [field.type for field in one.fields]
-        elif isinstance(one, ListType):
-            left.append(one.item_type)
-        elif isinstance(one, UnionType):
-            left += one.types
-        elif field := _component_field(one):
-            left += [_types_of(component) for component in field.components()]
+            yield type_.cls
+            seen.add(type_.cls)
+            unvisited += [field.type for field in type_.fields]
+        elif isinstance(type_, ListType):
+            unvisited.append(type_.item_type)
+        elif isinstance(type_, UnionType):
+            unvisited += type_.types
+        elif field := _component_field(type_):
+            unvisited += [_types_of(component) for component in field.components()]
 
 
 def _keys(struct: StructType) -> list[str]:

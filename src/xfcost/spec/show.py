@@ -11,30 +11,30 @@ import msgspec
 from xfcost.spec.load import lineage, load
 from xfcost.spec.writer import spec_text
 
-# How the presets are read: what it is, what goes in, what is done to it, what comes out, and what was published of it.
+# The order in which the presets are written: description, input, layers, head, published figures.
 _ORDER: Final = (
     "name", "paper", "notes", "input", "residual", "embed", "stages", "encoder", "decoder", "head", "published",
 )  # fmt: skip
 
 
 def texts(name: str) -> Iterator[tuple[str, str]]:
-    """(file name, YAML text) of a spec and of everything it extends, as they are written."""
+    """(file name, YAML text) of a spec file and of every file that it extends, as written."""
     for written in lineage(name):
         yield written.shown, written.text
 
 
 def expanded_yaml(name: str) -> str:
-    """The spec as one YAML text: `extends` and `set` applied; what no file says stays out.
+    """The spec as one YAML text: `extends` and `set` applied, defaults left out.
 
-    A file that has neither is shown as it is written.
+    A file that has neither is shown as written.
     """
     own, *parents = lineage(name)
     if not parents and "set" not in own.data:
         return own.text
     loaded = load(name)
-    over = "".join(f" over {parent.shown}" for parent in parents)
-    above = [f"Expanded: {own.shown}{over}. As written, with comments: --file"]
-    return spec_text(_ordered(_without_empty(loaded.data, loaded.spec)), above)
+    extended = "".join(f" over {parent.shown}" for parent in parents)
+    comments = [f"Expanded: {own.shown}{extended}. As written, with comments: --file"]
+    return spec_text(_ordered(_without_empty(loaded.data, loaded.spec)), comments)
 
 
 def full_yaml(name: str) -> str:
@@ -44,12 +44,12 @@ def full_yaml(name: str) -> str:
 
 
 def _ordered(data: dict[str, Any]) -> dict[str, Any]:
-    kept = [key for key in data if key not in ("extends", "set")]
-    return {key: data[key] for key in sorted(kept, key=_ORDER.index)}
+    keys = [key for key in data if key not in ("extends", "set")]
+    return {key: data[key] for key in sorted(keys, key=_ORDER.index)}
 
 
 def _without_empty(data: Any, value: Any) -> Any:
-    """`data` without the nulls and empty lists that its fields have by default; `value` is what it was read as."""
+    """`data` without nulls and empty lists where these are the defaults; `value` is the struct that it was read as."""
     if isinstance(data, list):
         return [_without_empty(*pair) for pair in zip(data, value, strict=True)]
     if not isinstance(value, msgspec.Struct):
@@ -64,7 +64,7 @@ def _without_empty(data: Any, value: Any) -> Any:
 
 @cache
 def _empty(struct: type[msgspec.Struct]) -> dict[str, list[Any] | None]:
-    """The fields that are null or an empty list by default, and which of the two."""
+    """Field -> its default, of the fields that are null or an empty list by default."""
     return {
         field.name: None if field.default is None else []
         for field in msgspec.structs.fields(struct)

@@ -1,4 +1,4 @@
-"""A spec as YAML for people: as the presets are written, a block to a line where it fits."""
+"""A spec as readable YAML, in the style of the presets: one block per line where it fits."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import Any, Final
 from xfcost.ledger.visible import visible
 
 WIDTH: Final = 120
-# What a reader looks for stands on lines of its own, however short it is.
-_OPEN: Final = frozenset({"stages", "encoder", "decoder", "blocks", "pattern"})
+# Keys whose values always get lines of their own.
+_MULTILINE: Final = frozenset({"stages", "encoder", "decoder", "blocks", "pattern"})
 _PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*\Z")
-# Outside of brackets commas are text too, and so are a colon before a letter and a space between words.
+# Outside brackets a comma, a colon before a letter and a space between words need no quotes.
 _PLAIN_LINE: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_./(),;&'+-]|:(?=[A-Za-z0-9])| (?=[^ #]))*\Z")
 _WRAPPED: Final = re.compile(r"[^\s](?:[^\s]| (?=[^ ]))*\Z")
 _MILLION: Final = 1e6
-# What YAML, of this version or the last, reads as something other than text.
+# Words that YAML 1.1 or 1.2 reads as something other than text.
 _WORDS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 
 
 def spec_text(data: dict[str, Any], comments: Sequence[str] = ()) -> str:
     """The YAML of a spec, under its comments."""
-    above = [line for comment in comments for line in _wrapped(comment, WIDTH - 2)]
-    return "".join(f"# {line}\n" for line in above) + "\n".join(_mapping(data, "")) + "\n"
+    lines = [line for comment in comments for line in _wrapped(comment, WIDTH - 2)]
+    return "".join(f"# {line}\n" for line in lines) + "\n".join(_mapping(data, "")) + "\n"
 
 
 def _mapping(data: dict[str, Any], indent: str) -> Iterator[str]:
@@ -48,7 +48,7 @@ def _mapping(data: dict[str, Any], indent: str) -> Iterator[str]:
 
 
 def _items(values: list[Any], indent: str) -> Iterator[str]:
-    """A list, one item to a line or to several."""
+    """A list, each item on one line or on several."""
     for value in values:
         line = f"{indent}- {_flow(value)}"
         short = isinstance(value, list) and _fits(line, "", value)
@@ -61,32 +61,32 @@ def _items(values: list[Any], indent: str) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """In lines of whole words."""
+    """Lines of whole words."""
     return wrap(text, width, break_on_hyphens=False, break_long_words=False)
 
 
 def _fits(line: str, key: str, value: Any) -> bool:
-    return len(line) <= WIDTH and key not in _OPEN and not _holds_open(value)
+    return len(line) <= WIDTH and key not in _MULTILINE and not _has_multiline(value)
 
 
 def _is_leaf(value: Any) -> bool:
-    """A component: one thing, on one line."""
+    """Is it a component? It gets one line."""
     return isinstance(value, dict) and "kind" in value
 
 
 def _is_group(value: Any) -> bool:
-    """Blocks, several times over."""
+    """Is it a group of repeated blocks?"""
     return isinstance(value, dict) and "repeat" in value
 
 
-def _holds_open(value: Any) -> bool:
+def _has_multiline(value: Any) -> bool:
     if isinstance(value, dict):
-        return any(key in _OPEN or _holds_open(item) for key, item in value.items())
-    return isinstance(value, list) and any(_holds_open(item) for item in value)
+        return any(key in _MULTILINE or _has_multiline(item) for key, item in value.items())
+    return isinstance(value, list) and any(_has_multiline(item) for item in value)
 
 
 def _flow(value: Any) -> str:
-    """On one line."""
+    """The value on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -99,11 +99,11 @@ def _flow(value: Any) -> str:
 def _text(text: str, plain: re.Pattern[str]) -> str:
     if plain.match(text) and text.lower() not in _WORDS:
         return text
-    return visible(json.dumps(text, ensure_ascii=False))  # what a terminal would obey, as YAML's own escapes
+    return visible(json.dumps(text, ensure_ascii=False))  # control characters as YAML escapes
 
 
 def _number(value: float) -> str:
-    """As YAML of any version reads it: 1.0e-6, not 1e-06; and as the papers print it: 7.6e+9, not 7600000000.0."""
+    """Readable by every YAML version (1.0e-6, not 1e-06) and as papers print it (7.6e+9, not 7600000000.0)."""
     text = repr(value)
     if isinstance(value, float) and abs(value) >= _MILLION:
         short = Decimal(text).normalize().to_eng_string().lower()

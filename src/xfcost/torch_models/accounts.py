@@ -1,4 +1,4 @@
-"""The live accounts of a spec: its model built, traced and timed, laid beside the counted ledger."""
+"""The torch accounts of a spec: its model is built, traced and timed, and joined with the counted ledger."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from torch import Tensor, nn
 
-from xfcost.counting.decoding import under
+from xfcost.counting.decoding import in_phase
 from xfcost.counting.forward import count
 from xfcost.ledger.accounts import RUN
 from xfcost.ledger.errors import DeviceError
@@ -21,18 +21,18 @@ from xfcost.ledger.metadata import Agreement, ProcessMemory
 from xfcost.spec.architecture import Architecture
 from xfcost.torch_models.build import build
 from xfcost.torch_models.memory.peak import check_addressable, check_room, on_cpu, peak_bytes
-from xfcost.torch_models.memory.process import of_forward
+from xfcost.torch_models.memory.process import forward_memory
 from xfcost.torch_models.timing.clock import check_device, time_model, time_steps
 from xfcost.torch_models.tracing.dispatch import dispatched_rows
 from xfcost.torch_models.tracing.trace import traced_rows
 from xfcost.torch_models.training import timed_step, walked
 
-# What torch says of a tensor whose bytes it can't number.
+# torch's error text for a tensor too large to address.
 _TOO_LARGE: Final = "overflow"
 
 
 def traced(architecture: Architecture, ledger: Ledger) -> Ledger:
-    """`ledger` joined with the real model on `meta`: its trace, and the operations that its dispatcher sees.
+    """`ledger` joined with the traced and the dispatched account of the torch model on `meta`.
 
     Raises:
         DeviceError: a tensor of the model would be larger than torch can address, even on `meta`.
@@ -51,29 +51,29 @@ def reconciled(ledger: Ledger, model: nn.Module, inputs: tuple[Tensor, ...], row
 
 
 def with_traced(ledger: Ledger, step: Architecture) -> Ledger:
-    """`ledger` of a text that is generated, with what a trace of one of its steps finds."""
-    one = traced(step, count(step, orders=False))
-    found, ours = one.agreement, ledger.agreement
+    """`ledger` of a generation, with the trace of one decode step."""
+    step_ledger = traced(step, count(step, orders=False))
+    found, ours = step_ledger.agreement, ledger.agreement
     if found is None or ours is None:
-        raise TypeError("an account without a trace has no agreement to add to")
+        raise TypeError("only a traced ledger has an agreement to extend")
     tokens = step.streams[-1].grid.tokens
     differences = (dict(each, path=f"decode at {tokens}: {each['path']}") for each in found.differences)
-    loose = (f"decode at {tokens}: {text}" for text in found.uncounted)
+    uncounted = (f"decode at {tokens}: {text}" for text in found.uncounted)
     agreement = Agreement(
         exact=ours.exact and found.exact,
         accounts=ours.accounts,
         differences=(*ours.differences, *differences),
-        uncounted=(*ours.uncounted, *loose),
+        uncounted=(*ours.uncounted, *uncounted),
     )
     return msgspec.structs.replace(ledger, agreement=agreement)
 
 
 @contextmanager
 def _within_torch(name: str) -> Iterator[None]:
-    """Tensors that torch makes on its way can be too large where the model's own are not, on `meta` too.
+    """Report a tensor that torch cannot address, also a temporary one, as a DeviceError.
 
     Raises:
-        DeviceError: torch says so.
+        DeviceError: a tensor is too large for torch.
     """
     try:
         yield
@@ -88,10 +88,10 @@ def _within_torch(name: str) -> Iterator[None]:
 
 
 def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable[[str], None]) -> Ledger:
-    """`ledger` with the seconds of the real model on `device`.
+    """`ledger` with the measured seconds of the torch model on `device`.
 
     Raises:
-        DeviceError: the device isn't there, or the model doesn't fit; nothing was allocated.
+        DeviceError: the device does not exist, or the model does not fit; nothing is allocated.
     """
     check_device(device)
     check_addressable(ledger)
@@ -107,15 +107,15 @@ def timed(architecture: Architecture, ledger: Ledger, device: str, say: Callable
 
 
 def _room_for(architecture: Architecture, name: str, device: str) -> tuple[int, ProcessMemory | None]:
-    """The peak of tensors of one call, and on the CPU what the process grows by; walked on `meta`.
+    """The peak of live tensors in one call and, on the CPU, the growth of the process; both predicted on `meta`.
 
     Raises:
-        DeviceError: `device` has not so many bytes free.
+        DeviceError: `device` has fewer bytes free.
     """
     with _within_torch(name):
         on_meta = build(architecture)
         predicted = peak_bytes(on_meta.model, on_meta.inputs)
-        process = of_forward(architecture) if on_cpu(device) else None
+        process = forward_memory(architecture) if on_cpu(device) else None
     check_room(predicted if process is None else process.high, device, name)
     return predicted, process
 
@@ -123,7 +123,7 @@ def _room_for(architecture: Architecture, name: str, device: str) -> tuple[int, 
 def timed_text(
     prefill: Architecture, step: Architecture, ledger: Ledger, device: str, say: Callable[[str], None]
 ) -> Ledger:
-    """`ledger` of a generated text with the seconds of its prefill and of all its steps, run on `device`.
+    """`ledger` of a generation with the seconds of its prefill and of all its decode steps on `device`.
 
     Raises:
         DeviceError: as `timed`.
@@ -131,19 +131,19 @@ def timed_text(
     alone = timed(prefill, count(prefill, orders=False), device, say)
     generation, timing = ledger.generation, alone.timing
     if generation is None or timing is None:
-        raise TypeError("a text is timed where its mode is to generate one")
+        raise TypeError("only a ledger of mode generate can be timed as a generation")
     _room_for(step, ledger.metadata.name, device)
     positions = range(generation.prompt, generation.prompt + generation.new_tokens - 1)
     say(f"timing {len(positions):,} steps on {device} …")
     seconds = statistics.median(time_steps(build(step, device), device, positions)) if positions else 0.0
-    both = msgspec.structs.replace(generation, prefill_seconds=timing.seconds, decode_seconds=seconds)
+    timed_generation = msgspec.structs.replace(generation, prefill_seconds=timing.seconds, decode_seconds=seconds)
     timing = msgspec.structs.replace(timing, seconds=timing.seconds + seconds)
-    rows = {under("prefill", row).path: row.seconds for row in alone.rows if row.seconds is not None}
-    return msgspec.structs.replace(with_seconds(_with_versions(ledger), rows, timing), generation=both)
+    rows = {in_phase("prefill", row).path: row.seconds for row in alone.rows if row.seconds is not None}
+    return msgspec.structs.replace(with_seconds(_with_versions(ledger), rows, timing), generation=timed_generation)
 
 
 def _with_versions(ledger: Ledger) -> Ledger:
-    """What ran beside xfcost."""
+    """`ledger` with the versions of torch and fvcore."""
     versions = {package: version(package) for package in ("torch", "fvcore")}
     metadata = msgspec.structs.replace(ledger.metadata, versions=ledger.metadata.versions | versions)
     return msgspec.structs.replace(ledger, metadata=metadata)

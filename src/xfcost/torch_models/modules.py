@@ -1,26 +1,30 @@
-"""The torch module of every component, by the written lists; its file is imported when it is looked up."""
+"""Finds and makes the torch module of a component. A module's file is imported when the module is looked up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from inspect import signature
+from typing import Any, NamedTuple
 
 from torch import nn
 
-from xfcost.formulas.component import Component
+from xfcost.formulas.component import Component, SubLayer, single_token
 from xfcost.formulas.residual import TwoStreams
 from xfcost.layers import EMBEDS, ENTERS, HEADS, SUBLAYERS
 from xfcost.mechanisms import MECHANISMS
+from xfcost.spec.architecture import Part
+from xfcost.torch_models.shared.leaves import Tables
 from xfcost.torch_models.shared.reversible import StreamsJoined
 
 _LISTS = (MECHANISMS, EMBEDS, ENTERS, SUBLAYERS, HEADS)
 
 
 class ModuleClasses(Mapping[type[Component], type[nn.Module]]):
-    """Component -> the class of its module, made of (component, place, shared tables)."""
+    """Component class -> module class. A module is made of a component, a place, and its `optional_arguments`."""
 
     def __init__(self) -> None:
-        # (file of the component, its class) -> the module's class, in the file of the same name here
+        # (file of the component, its class) -> the module's class, in the file of the same name in this folder
         self.names = {
             (f"{kinds.package}.{kind}", component): module
             for kinds in _LISTS
@@ -43,3 +47,29 @@ class ModuleClasses(Mapping[type[Component], type[nn.Module]]):
 
 
 MODULES = ModuleClasses()
+
+
+def optional_arguments(module: type[nn.Module]) -> frozenset[str]:
+    """Of `tables` (shared tables) and `cache_batch` (batch size of its caches), those that the constructor takes."""
+    return frozenset({"tables", "cache_batch"} & signature(module).parameters.keys())
+
+
+class ModuleMaker(NamedTuple):
+    """Makes the modules of a stream: for all its tokens, or for one decode step with caches."""
+
+    tables: Tables
+    cache_batch: int | None = None
+    """The batch size of the caches in a decode step; None for all tokens."""
+
+    def module(self, part: Part) -> nn.Module:
+        """The module of the part's component. In a decode step, a module without a cache takes a single token."""
+        module_class = MODULES[type(part.component)]
+        options = optional_arguments(module_class)
+        one_token = self.cache_batch is not None and "cache_batch" not in options
+        make: Callable[..., nn.Module] = module_class
+        chosen: dict[str, Any] = {name: getattr(self, name) for name in options}
+        return make(part.component, single_token(part.place) if one_token else part.place, **chosen)
+
+    def reads_memory(self, part: Part) -> bool:
+        """Does the module take the encoder's output in every call? A decode step reads it from a cache."""
+        return self.cache_batch is None and isinstance(part.component, SubLayer) and part.component.reads_memory

@@ -1,4 +1,7 @@
-"""Module of `layers/axis_position.py`. B batch, N tokens on Y×X places, D width."""
+"""Module of `layers/axis_position.py`: a learned vector per row and per column.
+
+B batch, N tokens on a Y×X grid, D width.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,15 @@ class AxisPositionEmbedding(nn.Module):
 
 
 class RowsAndColumns(nn.Module):
-    """-> (N, D): the vector of a place's row plus its column's. With `shared`, both tables are owned elsewhere."""
+    """-> (N, D): the vector of each position's row plus that of its column. `shared` are shared tables."""
 
     def __init__(self, height: int, width: int, dim: int, shared: tuple[Table, ...]) -> None:
         super().__init__()
         owned = () if shared else (Table(height, dim), Table(width, dim))
         for name, table in zip(("rows", "columns"), owned, strict=False):
             self.register_parameter(name, table.weight)
-        self.borrowed = shared  # in a tuple: a module that merely uses a table must not own it
+        self.shared_tables = shared  # in a tuple, so that torch does not register them
 
     def forward(self) -> Tensor:
-        rows_YD, columns_XD = [table.weight for table in self.borrowed] or self.parameters()
+        rows_YD, columns_XD = [table.weight for table in self.shared_tables] or self.parameters()
         return (rows_YD.unsqueeze(1) + columns_XD).flatten(0, 1)

@@ -1,4 +1,7 @@
-"""Module of `layers/class_token.py`. B batch, N tokens, D width."""
+"""Module of `layers/class_token.py`: a learned token before the others.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.class_token import ClassToken
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 from xfcost.torch_models.shared.prepend import Prepend
 
 
 class ClassTokenEmbedding(nn.Module):
     """(B, N, D) -> (B, N+1, D)."""
 
-    def __init__(self, config: ClassToken, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ClassToken, place: Place) -> None:
         super().__init__()
         self.prepend = Prepend(1, 1, place.dim)
 

@@ -1,4 +1,7 @@
-"""Module of `layers/classifier.py`. B batch, N tokens, D width, V classes."""
+"""Module of `layers/classifier.py`: class logits from pooled tokens, or from every token.
+
+B batch, N tokens, D width, V classes.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.classifier import Classifier
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.token_pool import Pool
 
@@ -19,9 +22,9 @@ class Average(nn.Module):
 
 
 class ClassifierHead(nn.Module):
-    """(B, N, D) -> (B, classes), or (B, N, classes) where every token is classified."""
+    """(B, N, D) -> (B, classes), or (B, N, classes) if every token is classified."""
 
-    def __init__(self, config: Classifier, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Classifier, place: Place) -> None:
         super().__init__()
         self.norm = norm(config.norm, place.dim)
         self.norm_after_pool = config.norm_after_pool

@@ -1,4 +1,7 @@
-"""Module of `layers/concatenate.py`. B batch, N tokens, D width, E width of the earlier stage."""
+"""Module of `layers/concatenate.py`: joins an earlier stage's output.
+
+B batch, N tokens, D width, E width of the earlier stage.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,12 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.concatenate import Concatenate
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class ConcatenateLayer(nn.Module):
     """(B, N, D), the earlier stage's output (B, N, E) -> (B, N, E+D)."""
 
-    def __init__(self, config: Concatenate, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Concatenate, place: Place) -> None:
         super().__init__()
         self.concatenate = Beside()
 
@@ -22,7 +24,7 @@ class ConcatenateLayer(nn.Module):
 
 
 class Beside(nn.Module):
-    """Two tensors along their last axis."""
+    """Concatenates two tensors along the last axis."""
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         return torch.cat([first, second], dim=-1)

@@ -1,4 +1,7 @@
-"""Module of `layers/context.py`. B batch, N tokens, D width."""
+"""Module of `layers/context.py`: adds the encoder's token at the same position.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,14 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.layers.context import Context
 from xfcost.torch_models.shared.cache import Cache
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.shift import ByOne
 
 
 class ContextLayer(nn.Module):
-    """(B, N, D), memory (B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with the memory cached."""
+    """(B, N, D), memory (B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) with the memory cached."""
 
-    def __init__(
-        self, config: Context, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Context, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         self.shift = ByOne(config.shift, place) if config.shift else None
         self.cache = None if cache_batch is None else TokenOfMemory(cache_batch, place.grid.total, place.dim)
@@ -28,7 +29,7 @@ class ContextLayer(nn.Module):
 
 
 class TokenOfMemory(Cache):
-    """The memory's token of the same position: -> (B, 1, D)."""
+    """The memory token at the current position: -> (B, 1, D)."""
 
     memory_BND: Tensor
 

@@ -1,4 +1,7 @@
-"""Module of `layers/conv.py`. B batch, N tokens, D width, C channels, Y and X the grid's sides."""
+"""Module of `layers/conv.py`: a convolution of pixels or tokens.
+
+B batch, N tokens, D width, C channels, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.layers.conv import Conv
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS
 from xfcost.torch_models.shared.norms import norm
 
 
 class ConvolutionStem(nn.Module):
     """(B, C, Y, X) or (B, N, C) -> (B, N', D)."""
 
-    def __init__(self, config: Conv, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Conv, place: Place) -> None:
         super().__init__()
         width = config.out(place)[1]
         self.sides = place.grid.sides

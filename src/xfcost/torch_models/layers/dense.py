@@ -1,4 +1,7 @@
-"""Module of `layers/dense.py`. B batch, N tokens, D width."""
+"""Module of `layers/dense.py`: a linear map with an activation.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.dense import Dense
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 from xfcost.torch_models.shared.norms import norm
 
 
 class DenseLayer(nn.Module):
     """(B, N, D) -> (B, N, D')."""
 
-    def __init__(self, config: Dense, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Dense, place: Place) -> None:
         super().__init__()
         width = config.out(place)[1]
         self.linear = Linear(place.dim, width, bias=config.bias)

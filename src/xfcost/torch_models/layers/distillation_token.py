@@ -1,4 +1,7 @@
-"""Module of `layers/distillation_token.py`. B batch, N tokens, D width."""
+"""Module of `layers/distillation_token.py`: a learned token after the class token.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.distillation_token import DistillationToken
-from xfcost.torch_models.shared.leaves import NO_TABLES, Table, Tables
+from xfcost.torch_models.shared.leaves import Table
 
 
 class Insert(Table):
-    """A learned token behind the first `before` tokens: (B, N, D) -> (B, N+1, D)."""
+    """A learned token after the first `before` tokens: (B, N, D) -> (B, N+1, D)."""
 
     def __init__(self, before: int, width: int) -> None:
         super().__init__(1, 1, width)
@@ -25,7 +28,7 @@ class Insert(Table):
 class DistillationTokenEmbedding(nn.Module):
     """(B, N, D) -> (B, N+1, D)."""
 
-    def __init__(self, config: DistillationToken, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: DistillationToken, place: Place) -> None:
         super().__init__()
         self.insert = Insert(place.grid.extra, place.dim)
 

@@ -1,4 +1,7 @@
-"""Module of `layers/fold.py`. B batch, N tokens, D width."""
+"""Module of `layers/fold.py`: lays a sequence out on a grid.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.fold import Fold
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class FoldLayer(nn.Module):
-    """(B, N, D) -> (B, N, D): tokens on a grid stand in raster order, as they stood in the sequence."""
+    """(B, N, D) -> (B, N, D), unchanged: tokens of a grid are in raster order."""
 
-    def __init__(self, config: Fold, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Fold, place: Place) -> None:
         super().__init__()
         self.fold = nn.Identity()
 

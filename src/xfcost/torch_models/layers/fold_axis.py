@@ -1,4 +1,7 @@
-"""Module of `layers/fold_axis.py`. B batch, N tokens, X length of the folded axis, D width."""
+"""Module of `layers/fold_axis.py`: concatenates the tokens of one axis.
+
+B batch, N tokens, X length of the folded axis, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.fold_axis import FoldAxis
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class FoldAxisLayer(nn.Module):
     """(B, N·X, D) -> (B, N, X·D)."""
 
-    def __init__(self, config: FoldAxis, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: FoldAxis, place: Place) -> None:
         super().__init__()
         self.fold = SideBySide(place.grid.sides[-1])
 
@@ -21,7 +23,7 @@ class FoldAxisLayer(nn.Module):
 
 
 class SideBySide(nn.Module):
-    """Each `count` tokens behind each other as one: a view."""
+    """Each run of `count` tokens as one token: a view."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Module of `layers/fourier.py`. B batch, N tokens, D width, F features, R axes of the grid."""
+"""Module of `layers/fourier.py`: constant Fourier features of positions.
+
+B batch, N tokens, D width, F features, R axes of the grid.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,10 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.fourier import Fourier
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class Concatenate(nn.Module):
-    """Constant features beside the tokens: (B, N, D) -> (B, N, D+F)."""
+    """Constant features after the columns of each token: (B, N, D) -> (B, N, D+F)."""
 
     features_NF: Tensor
 
@@ -26,7 +28,7 @@ class Concatenate(nn.Module):
 class FourierEmbedding(nn.Module):
     """(B, N, D) -> (B, N, D+F)."""
 
-    def __init__(self, config: Fourier, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Fourier, place: Place) -> None:
         super().__init__()
         self.concatenate = Concatenate(fourier_features(place.grid.sides, config.bands))
 
@@ -35,7 +37,10 @@ class FourierEmbedding(nn.Module):
 
 
 def fourier_features(sides: tuple[int, ...], bands: int) -> Tensor:
-    """(N, F): places from -1 to 1, sines, then cosines of π·f·place, f from 1 to half the side (Jaegle et al. 2021)."""
+    """(N, F): positions from -1 to 1, then sines, then cosines (Jaegle et al. 2021).
+
+    The angles are π·f·position, with f from 1 to half the side.
+    """
     axes = torch.meshgrid(*(torch.linspace(-1, 1, side) for side in sides), indexing="ij")
     places_NR = torch.stack([axis.flatten() for axis in axes], dim=-1)
     frequencies_RF = torch.stack([torch.linspace(1, side / 2, bands) for side in sides])

@@ -1,4 +1,7 @@
-"""Module of `layers/language_model.py`. B batch, N tokens, D width, V vocabulary."""
+"""Module of `layers/language_model.py`: logits of the vocabulary.
+
+B batch, N tokens, D width, V vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class Last(nn.Module):
 
 
 class LanguageModelHead(nn.Module):
-    """(B, N, D) -> (B, N, V), or (B, 1, V) where the last position's logits are all that is computed."""
+    """(B, N, D) -> (B, N, V), or (B, 1, V) for logits of the last position only."""
 
     def __init__(self, config: LanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()

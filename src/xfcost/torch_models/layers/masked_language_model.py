@@ -1,4 +1,7 @@
-"""Module of `layers/masked_language_model.py`. B batch, N tokens, D width, V vocabulary."""
+"""Module of `layers/masked_language_model.py`: BERT's head.
+
+B batch, N tokens, D width, V vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Ta
 
 
 class MaskedLanguageModelHead(nn.Module):
-    """(B, N, D) -> (B, N, V); where the next sentence is asked for, (B, 2) beside it."""
+    """(B, N, D) -> (B, N, V), and (B, 2) for next-sentence prediction."""
 
     def __init__(self, config: MaskedLanguageModel, place: Place, tables: Tables = NO_TABLES) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Module of `layers/memory_tokens.py`. B batch, N tokens, D width."""
+"""Module of `layers/memory_tokens.py`: learned tokens before the others.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.memory_tokens import MemoryTokens
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 from xfcost.torch_models.shared.prepend import Prepend
 
 
 class MemoryTokenEmbedding(nn.Module):
     """(B, N, D) -> (B, m+N, D)."""
 
-    def __init__(self, config: MemoryTokens, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: MemoryTokens, place: Place) -> None:
         super().__init__()
         self.prepend = Prepend(1, config.count, place.dim)
 

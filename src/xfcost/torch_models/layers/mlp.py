@@ -1,4 +1,7 @@
-"""Module of `layers/mlp.py`. B batch, N tokens, D width, D' the width that comes out."""
+"""Module of `layers/mlp.py`: a feed-forward network of linear maps.
+
+B batch, N tokens, D width, D' output width.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.mlp import Mlp
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 
 
 class FeedForward(nn.Module):
-    """(B, N, D) -> (B, N, D'). Its maps may be others than `Linear`, and be told more of x than x itself."""
+    """(B, N, D) -> (B, N, D'). Linear maps of another class can take more arguments than x."""
 
-    def __init__(
-        self, config: Mlp, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
-    ) -> None:
+    def __init__(self, config: Mlp, place: Place, linear: Callable[..., nn.Module] = Linear) -> None:
         super().__init__()
         hidden, width = config.inner(place.dim), config.width(place)
         self.widths = (place.dim, width)
@@ -33,7 +34,7 @@ class FeedForward(nn.Module):
         return self.join(*[self._through(part_BND) for part_BND in x_BND.chunk(self.chunks, dim=1)])
 
     def residual_projection(self) -> nn.Module | None:
-        """What brings the residual to the new width."""
+        """The projection of the residual stream to the new width."""
         return Linear(*self.widths) if self.widths[0] != self.widths[1] else None
 
     def _through(self, x_BND: Tensor, *more: Tensor) -> Tensor:
@@ -41,7 +42,7 @@ class FeedForward(nn.Module):
 
 
 class Join(nn.Module):
-    """Runs of tokens, one after the other: (B, N', D), … -> (B, N, D)."""
+    """Concatenates chunks of tokens: (B, N', D), … -> (B, N, D)."""
 
     def forward(self, *parts_BND: Tensor) -> Tensor:
         return torch.cat(parts_BND, dim=1)

@@ -1,7 +1,7 @@
-"""Module of `layers/moe.py`.
+"""Module of `layers/moe.py`: a mixture of experts.
 
-B batch, N tokens, D width, E experts, A of them per token, G groups, P = B·N·A copies of tokens, S = B·C slots of each
-expert, C of them for a sample.
+B batch, N tokens, D width, E experts, A experts per token, G groups, P = B·N·A copies of tokens, S = B·C slots of each
+expert, C slots per sample.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from xfcost.layers.moe import Groups, Moe
 from xfcost.torch_models.layers.mlp import FeedForward
 from xfcost.torch_models.shared.experts import ExpertLinear, SlotLinear
 from xfcost.torch_models.shared.gated import GatedFeedForward
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
+from xfcost.torch_models.shared.leaves import Add, Linear
 
 
 class MixtureOfExperts(nn.Module):
-    """(B, N, D) -> (B, N, D). Tokens are gathered by expert: none is sent through one that it didn't choose."""
+    """(B, N, D) -> (B, N, D). Each expert computes only the tokens that chose it."""
 
-    def __init__(self, config: Moe, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Moe, place: Place) -> None:
         super().__init__()
         self.router = Linear(place.dim, config.experts, bias=False)
         self.probabilities = nn.Softmax(dim=-1) if config.router == "softmax" else nn.Sigmoid()
@@ -32,7 +32,7 @@ class MixtureOfExperts(nn.Module):
         self.choose = Choose(config.active)
         self.weights = Weights(config.scale, normalize=config.normalize)
         packed = config.capacity is None
-        self.arrange = Pack(config.experts) if packed else Fill(config.experts, config.slots(place.grid.total))
+        self.arrange = PackRows(config.experts) if packed else FillSlots(config.experts, config.slots(place.grid.total))
         self.gather = Gather()
         network = FeedForward if isinstance(config.expert, Mlp) else GatedFeedForward
         maps = ExpertLinear if packed else SlotLinear
@@ -49,39 +49,39 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         probability_BNE = self.probabilities(self.router(x_BND))
-        chosen_BNA = self.choose(self._open(probability_BNE))
+        chosen_BNA = self.choose(self._choice_scores(probability_BNE))
         weight_BNA = self.weights(probability_BNE, chosen_BNA)
-        there: Arrangement = self.arrange(chosen_BNA)
-        answers = self.experts(self.gather(x_BND, there), *there.counts)
-        y_BNAD = self.weigh(self.scatter(answers, there), weight_BNA)
+        arrangement: Arrangement = self.arrange(chosen_BNA)
+        outputs = self.experts(self.gather(x_BND, arrangement), *arrangement.counts)
+        y_BNAD = self.weigh(self.scatter(outputs, arrangement), weight_BNA)
         y_BND = y_BNAD.squeeze(2) if self.sum is None else self.sum(y_BNAD)
         if self.shared is None or self.shared_add is None:
             return y_BND
         return self.shared_add(y_BND, self.shared(x_BND))
 
-    def _open(self, probability_BNE: Tensor) -> Tensor:
-        """By what experts are chosen: probabilities, with a bias, -∞ outside the best groups."""
+    def _choice_scores(self, probability_BNE: Tensor) -> Tensor:
+        """The scores that choose experts: probabilities, plus a bias, -∞ outside the best groups."""
         score_BNE = probability_BNE if self.correction is None else self.correction(probability_BNE)
         return score_BNE if self.choose_groups is None else self.choose_groups(score_BNE)
 
 
 class Arrangement(NamedTuple):
-    """Where tokens stand among their experts': in packed rows, or in slots."""
+    """The positions of tokens among the rows of experts: packed rows, or slots."""
 
     source: Tensor
-    """The token of every row (P,) or slot (E, S)."""
+    """The token of each row (P,) or slot (E, S)."""
     place_BNA: Tensor
-    """The row or slot of every copy of a token."""
+    """The row or slot of each copy of a token."""
     counts: tuple[Tensor, ...] = ()
-    """How many rows each expert has (E,), where they are packed."""
+    """Packed rows: the number of rows of each expert (E,)."""
     filled_ES: Tensor | None = None
-    """Does a token stand in the slot?"""
-    kept_BNA: Tensor | None = None
-    """Did the copy find a slot?"""
+    """Slots: is the slot in use?"""
+    placed_BNA: Tensor | None = None
+    """Slots: has the copy a slot?"""
 
 
 class Correction(nn.Module):
-    """x + b: a bias that no gradient moves, and so a buffer: (B, N, E) -> (B, N, E)."""
+    """x + b. The bias b is a buffer: no gradient updates it. (B, N, E) -> (B, N, E)."""
 
     bias_E: Tensor
 
@@ -94,7 +94,7 @@ class Correction(nn.Module):
 
 
 class ChooseGroups(nn.Module):
-    """-∞ for experts that are in none of a token's best groups: (B, N, E) -> (B, N, E)."""
+    """-∞ at experts outside a token's best groups: (B, N, E) -> (B, N, E)."""
 
     def __init__(self, groups: Groups) -> None:
         super().__init__()
@@ -102,17 +102,17 @@ class ChooseGroups(nn.Module):
 
     def forward(self, score_BNE: Tensor) -> Tensor:
         grouped_BNGK = score_BNE.unflatten(-1, (self.groups.count, -1))
-        two = self.groups.score == "top_two"
-        best_BNG = grouped_BNGK.topk(2, dim=-1).values.sum(-1) if two else grouped_BNGK.amax(-1)
+        top_two = self.groups.score == "top_two"
+        best_BNG = grouped_BNGK.topk(2, dim=-1).values.sum(-1) if top_two else grouped_BNGK.amax(-1)
         chosen_BNA1 = best_BNG.topk(self.groups.active, dim=-1).indices.unsqueeze(-1)
         number_G = torch.arange(self.groups.count, device=score_BNE.device)
         open_BNG = (chosen_BNA1 == number_G).any(-2)
-        shut_BNG1 = open_BNG.logical_not().unsqueeze(-1)
-        return grouped_BNGK.masked_fill(shut_BNG1, float("-inf")).flatten(-2)
+        closed_BNG1 = open_BNG.logical_not().unsqueeze(-1)
+        return grouped_BNGK.masked_fill(closed_BNG1, float("-inf")).flatten(-2)
 
 
 class Choose(nn.Module):
-    """The best A: (B, N, E) -> (B, N, A)."""
+    """The A experts with the highest scores: (B, N, E) -> (B, N, A)."""
 
     def __init__(self, active: int) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Choose(nn.Module):
 
 
 class Weights(nn.Module):
-    """The probabilities of the chosen, made to sum to 1, scaled: (B, N, E), (B, N, A) -> (B, N, A)."""
+    """The probabilities of the chosen experts, normalised and scaled: (B, N, E), (B, N, A) -> (B, N, A)."""
 
     def __init__(self, scale: float | None, *, normalize: bool) -> None:
         super().__init__()
@@ -138,8 +138,8 @@ class Weights(nn.Module):
         return weight_BNA if self.scale is None else weight_BNA * self.scale
 
 
-class Pack(nn.Module):
-    """Rows without gaps, the first expert's before the second's."""
+class PackRows(nn.Module):
+    """Rows sorted by expert, without gaps."""
 
     def __init__(self, experts: int) -> None:
         super().__init__()
@@ -147,18 +147,18 @@ class Pack(nn.Module):
 
     def forward(self, chosen_BNA: Tensor) -> Arrangement:
         chosen_1P = chosen_BNA.reshape(1, -1)
-        upto_EP = _upto(chosen_1P, self.experts)
-        counts_E = upto_EP[:, -1]
+        running_EP = _running_counts(chosen_1P, self.experts)
+        counts_E = running_EP[:, -1]
         before_E = counts_E.cumsum(0) - counts_E
-        place_P = (before_E.unsqueeze(1) + upto_EP - 1).gather(0, chosen_1P).squeeze(0)
+        place_P = (before_E.unsqueeze(1) + running_EP - 1).gather(0, chosen_1P).squeeze(0)
         source_P = torch.zeros_like(place_P).scatter(0, place_P, _tokens(chosen_BNA).flatten())
         return Arrangement(source_P, place_P.reshape(chosen_BNA.shape), (counts_E,))
 
 
-class Fill(nn.Module):
-    """C slots of every expert for every sample; what finds them full is dropped.
+class FillSlots(nn.Module):
+    """C slots of each expert for each sample. Tokens beyond the capacity are dropped.
 
-    First choices come before second ones, and then the tokens in their order (Lepikhin et al. 2021, algorithm 1).
+    All first choices come before second choices, each in token order (Lepikhin et al. 2021, algorithm 1).
     """
 
     def __init__(self, experts: int, slots: int) -> None:
@@ -168,64 +168,64 @@ class Fill(nn.Module):
     def forward(self, chosen_BNA: Tensor) -> Arrangement:
         batch, tokens, active = chosen_BNA.shape
         chosen_B1P = chosen_BNA.transpose(1, 2).reshape(batch, 1, -1)
-        rank_BP = (_upto(chosen_B1P, self.experts).gather(1, chosen_B1P) - 1).squeeze(1)
-        kept_BP = rank_BP < self.slots
+        rank_BP = (_running_counts(chosen_B1P, self.experts).gather(1, chosen_B1P) - 1).squeeze(1)
+        placed_BP = rank_BP < self.slots
         sample_B1 = torch.arange(batch, device=rank_BP.device).unsqueeze(1)
         total = self.experts * batch * self.slots
-        # one slot more than there are, for what is dropped
+        # one more slot, for dropped tokens
         place_BP = (chosen_B1P.squeeze(1) * batch + sample_B1) * self.slots + rank_BP
-        place_BP = torch.where(kept_BP, place_BP, torch.full_like(place_BP, total))
+        place_BP = torch.where(placed_BP, place_BP, torch.full_like(place_BP, total))
         token_BP = _tokens(chosen_BNA).transpose(1, 2).flatten(1)
         none_S = torch.full((total + 1,), -1, dtype=token_BP.dtype, device=token_BP.device)
         source_ES = none_S.scatter(0, place_BP.flatten(), token_BP.flatten())[:-1].unflatten(0, (self.experts, -1))
         filled_ES = source_ES >= 0
-        place_BNA, kept_BNA = (part.unflatten(1, (active, tokens)).transpose(1, 2) for part in (place_BP, kept_BP))
-        place_BNA = place_BNA.masked_fill(kept_BNA.logical_not(), 0)
-        return Arrangement(source_ES.masked_fill(filled_ES.logical_not(), 0), place_BNA, (), filled_ES, kept_BNA)
+        place_BNA, placed_BNA = (part.unflatten(1, (active, tokens)).transpose(1, 2) for part in (place_BP, placed_BP))
+        place_BNA = place_BNA.masked_fill(placed_BNA.logical_not(), 0)
+        return Arrangement(source_ES.masked_fill(filled_ES.logical_not(), 0), place_BNA, (), filled_ES, placed_BNA)
 
 
-def _upto(chosen_X1P: Tensor, experts: int) -> Tensor:
-    """How many copies, up to and with each, go to every expert: (…, 1, P) -> (…, E, P)."""
+def _running_counts(chosen_X1P: Tensor, experts: int) -> Tensor:
+    """The number of copies per expert, up to and including each copy: (…, 1, P) -> (…, E, P)."""
     number_E1 = torch.arange(experts, device=chosen_X1P.device).unsqueeze(1)
     return (chosen_X1P == number_E1).cumsum(-1)
 
 
 def _tokens(chosen_BNA: Tensor) -> Tensor:
-    """The number of every copy's token, through all samples: (B, N, A)."""
+    """The token index of each copy, over all samples: (B, N, A)."""
     batch, tokens, _ = chosen_BNA.shape
     number_BN1 = torch.arange(batch * tokens, device=chosen_BNA.device).reshape(batch, tokens, 1)
     return number_BN1.expand_as(chosen_BNA)
 
 
 class Gather(nn.Module):
-    """(B, N, D) -> (P, D) or (E, S, D), empty slots being zeros."""
+    """(B, N, D) -> (P, D) or (E, S, D), zeros in empty slots."""
 
-    def forward(self, x_BND: Tensor, there: Arrangement) -> Tensor:
-        rows = x_BND.flatten(0, 1)[there.source]
-        if there.filled_ES is None:
+    def forward(self, x_BND: Tensor, arrangement: Arrangement) -> Tensor:
+        rows = x_BND.flatten(0, 1)[arrangement.source]
+        if arrangement.filled_ES is None:
             return rows
-        return rows.masked_fill(there.filled_ES.logical_not().unsqueeze(-1), 0)
+        return rows.masked_fill(arrangement.filled_ES.logical_not().unsqueeze(-1), 0)
 
 
 class Scatter(nn.Module):
-    """(P, D) or (E, S, D) -> (B, N, A, D), zeros for what was dropped."""
+    """(P, D) or (E, S, D) -> (B, N, A, D), zeros for dropped tokens."""
 
-    def forward(self, y: Tensor, there: Arrangement) -> Tensor:
-        copies_BNAD = y.flatten(0, -2)[there.place_BNA]
-        if there.kept_BNA is None:
+    def forward(self, y: Tensor, arrangement: Arrangement) -> Tensor:
+        copies_BNAD = y.flatten(0, -2)[arrangement.place_BNA]
+        if arrangement.placed_BNA is None:
             return copies_BNAD
-        return copies_BNAD.masked_fill(there.kept_BNA.logical_not().unsqueeze(-1), 0)
+        return copies_BNAD.masked_fill(arrangement.placed_BNA.logical_not().unsqueeze(-1), 0)
 
 
 class Weigh(nn.Module):
-    """(B, N, A, D) by (B, N, A) -> (B, N, A, D)."""
+    """(B, N, A, D) times (B, N, A) -> (B, N, A, D)."""
 
     def forward(self, y_BNAD: Tensor, weight_BNA: Tensor) -> Tensor:
         return y_BNAD * weight_BNA.unsqueeze(-1)
 
 
 class Sum(nn.Module):
-    """Over a token's experts: (B, N, A, D) -> (B, N, D)."""
+    """The sum over a token's experts: (B, N, A, D) -> (B, N, D)."""
 
     def forward(self, y_BNAD: Tensor) -> Tensor:
         return y_BNAD.sum(2)

@@ -1,4 +1,7 @@
-"""Module of `layers/norm.py`. B batch, N tokens, D width."""
+"""Module of `layers/norm.py`: a norm as a layer.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.norm import Norm, NormSubLayer
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 from xfcost.torch_models.shared.norms import norm
 
 
 class NormLayer(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Norm | NormSubLayer, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Norm | NormSubLayer, place: Place) -> None:
         super().__init__()
         self.norm = norm(config.norm, place.dim)
 

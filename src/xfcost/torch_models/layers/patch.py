@@ -1,4 +1,7 @@
-"""Module of `layers/patch.py`. B batch, N tokens, D width, C channels, Y and X the grid's sides."""
+"""Module of `layers/patch.py`: a linear map of patches of pixels.
+
+B batch, N tokens, D width, C channels, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,11 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.patch import Patch
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 from xfcost.torch_models.shared.norms import norm
 
 
 class PatchProjection(nn.Conv2d):
-    """nn.Conv2d that leaves `meta` weights as they are, with tokens for output: (B, C, Y, X) -> (B, N, D)."""
+    """nn.Conv2d with tokens as output; it skips the initialisation on `meta`: (B, C, Y, X) -> (B, N, D)."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
@@ -24,7 +26,7 @@ class PatchProjection(nn.Conv2d):
 class PatchEmbedding(nn.Module):
     """(B, C, Y, X) -> (B, N, D)."""
 
-    def __init__(self, config: Patch, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Patch, place: Place) -> None:
         super().__init__()
         self.projection = PatchProjection(place.dim, place.out_dim, config.size, config.size, bias=config.bias)
         self.norm = norm(config.norm, place.out_dim)

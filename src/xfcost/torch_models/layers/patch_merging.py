@@ -1,4 +1,7 @@
-"""Module of `layers/patch_merging.py`. B batch, N tokens, D width, Y and X the grid's sides."""
+"""Module of `layers/patch_merging.py`: merges 2×2 neighbours into one token.
+
+B batch, N tokens, D width, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.layers.patch_merging import PatchMerging
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.norms import LayerNorm
 
 
 class Gather(nn.Module):
-    """2×2 neighbours side by side, odd grids padded: (B, N, D) -> (B, ⌈N/4⌉, 4D)."""
+    """2×2 neighbours concatenated, odd grids padded: (B, N, D) -> (B, ⌈N/4⌉, 4D)."""
 
     def __init__(self, sides: tuple[int, int]) -> None:
         super().__init__()
@@ -30,7 +33,7 @@ class Gather(nn.Module):
 class PatchMergingLayer(nn.Module):
     """(B, N, D) -> (B, ⌈N/4⌉, D')."""
 
-    def __init__(self, config: PatchMerging, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: PatchMerging, place: Place) -> None:
         super().__init__()
         height, width = place.grid.sides
         self.gather = Gather((height, width))

@@ -1,4 +1,7 @@
-"""Module of `layers/pixels.py`. B batch, N tokens, C channels, Y and X the grid's sides."""
+"""Module of `layers/pixels.py`: each pixel is a token.
+
+B batch, N tokens, C channels, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,19 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.pixels import Pixels
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class Flatten(nn.Module):
-    """(B, C, Y, X) -> (B, N, C): a view, in raster order."""
+    """(B, C, Y, X) -> (B, N, C): a view in raster order."""
 
     def forward(self, image_BCYX: Tensor) -> Tensor:
         return image_BCYX.flatten(2).transpose(1, 2)
 
 
 class PixelEmbedding(nn.Module):
-    """(B, C, Y, X), or (B, C, T, Y, X) of a video, -> (B, N, C)."""
+    """(B, C, Y, X) or, for a video, (B, C, T, Y, X) -> (B, N, C)."""
 
-    def __init__(self, config: Pixels, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pixels, place: Place) -> None:
         super().__init__()
         self.flatten = Flatten()
 

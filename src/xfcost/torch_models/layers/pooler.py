@@ -1,4 +1,7 @@
-"""Module of `layers/pooler.py`. B batch, N tokens, D width."""
+"""Module of `layers/pooler.py`: BERT's pooler of the class token.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.pooler import Pooler
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.token_pool import Pool
 
@@ -14,7 +17,7 @@ from xfcost.torch_models.shared.token_pool import Pool
 class PoolerHead(nn.Module):
     """(B, N, D) -> (B, D), or (B, classes)."""
 
-    def __init__(self, config: Pooler, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pooler, place: Place) -> None:
         super().__init__()
         width = config.width or place.dim
         self.norm = norm(config.norm, place.dim)

@@ -1,4 +1,7 @@
-"""Module of `layers/pooling_attention.py`. B batch, N tokens, D width, S learned queries, E their width."""
+"""Module of `layers/pooling_attention.py`: attention of learned queries to all tokens.
+
+B batch, N tokens, D width, S learned queries, E their width.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.pooling_attention import PoolingAttention
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
+from xfcost.torch_models.shared.leaves import Add, Table
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.reading import Reading
 
@@ -14,7 +17,7 @@ from xfcost.torch_models.shared.reading import Reading
 class PoolingByAttention(nn.Module):
     """(B, N, D) -> (B, S, E)."""
 
-    def __init__(self, config: PoolingAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: PoolingAttention, place: Place) -> None:
         super().__init__()
         width, joining = place.out_dim, config.residual
         self.place = None if joining == "none" else joining.place

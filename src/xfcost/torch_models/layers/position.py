@@ -1,4 +1,7 @@
-"""Module of `layers/position.py`. B batch, N tokens, D width."""
+"""Module of `layers/position.py`: learned or sinusoidal absolute positions.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,15 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.layers.position import Position
 from xfcost.torch_models.shared.cache import Positioned
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Table, Tables
+from xfcost.torch_models.shared.leaves import Add, Table
 
 
 class PositionEmbedding(Positioned):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D), which gets the row of its position."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) that adds its position's row."""
 
     sinusoids_ND: Tensor
 
-    def __init__(
-        self, config: Position, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Position, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         tokens = place.grid.total
         self.tokens, self.decodes = tokens, cache_batch is not None
@@ -46,7 +47,7 @@ class PositionEmbedding(Positioned):
 
 
 class SeparateTables(nn.Module):
-    """-> (e+N, D): a row per extra token; then the vector of a time step plus that of a place in it."""
+    """-> (e+N, D): a row per special token; then the vector of each time step plus that of its position."""
 
     def __init__(self, place: Place) -> None:
         super().__init__()
@@ -61,7 +62,7 @@ class SeparateTables(nn.Module):
 
 
 class Spread(nn.Module):
-    """A table (side, width) per axis -> (N, D), the last axis running fastest, an axis's columns beside the others'."""
+    """A table (side, width) per axis -> (N, D) in raster order, the axes' columns concatenated."""
 
     def __init__(self, sides: list[int]) -> None:
         super().__init__()
@@ -77,7 +78,7 @@ class Spread(nn.Module):
 
 
 def sinusoids(tokens: int, width: int) -> Tensor:
-    """sin and cos of pos/10000^(2i/d), even and odd columns (Vaswani et al. 2017, §3.5)."""
+    """sin and cos of pos/10000^(2i/d) in even and odd columns (Vaswani et al. 2017, §3.5)."""
     position_N1 = torch.arange(tokens)[:, None]
     column_D = torch.arange(width)
     angle_ND = position_N1 / 10000 ** (column_D // 2 * 2 / width)

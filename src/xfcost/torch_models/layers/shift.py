@@ -1,22 +1,25 @@
-"""Module of `layers/shift.py`. B batch, N tokens, D width."""
+"""Module of `layers/shift.py`: shifts the tokens by one along an axis.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.axes import Axis, number_of
 from xfcost.formulas.component import Place
+from xfcost.formulas.grid_axes import Axis, axis_index
 from xfcost.layers.shift import Shift
 from xfcost.torch_models.shared.cache import Cache
-from xfcost.torch_models.shared.leaves import NO_TABLES, Table, Tables
+from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.shift import ByOne
 
 
 class ShiftLayer(nn.Module):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> the one before it, (B, 1, D)."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> the previous token (B, 1, D)."""
 
-    def __init__(self, config: Shift, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
+    def __init__(self, config: Shift, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         learned = config.start == "learned"
         if cache_batch is not None:
@@ -29,11 +32,11 @@ class ShiftLayer(nn.Module):
 
 
 class Behind(Table):
-    """A learned start, then all tokens of a line but its last: (B, N, D) -> (B, N, D)."""
+    """A learned start, then all tokens of a line except the last: (B, N, D) -> (B, N, D)."""
 
     def __init__(self, axis: Axis, place: Place) -> None:
         super().__init__(place.dim)
-        self.sides, self.axis = place.grid.sides, 1 + number_of(axis, place.grid)
+        self.sides, self.axis = place.grid.sides, 1 + axis_index(axis, place.grid)
 
     def forward(self, x_BND: Tensor) -> Tensor:  # type: ignore[override]
         x = x_BND.unflatten(1, self.sides)
@@ -42,7 +45,7 @@ class Behind(Table):
 
 
 class TokenBefore(Cache):
-    """The token before, or the start, in place of the new one, which is cached: (B, 1, D) -> (B, 1, D)."""
+    """Caches the new token and returns the previous one, or the start: (B, 1, D) -> (B, 1, D)."""
 
     past_B1D: Tensor
 

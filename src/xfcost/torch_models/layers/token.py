@@ -1,4 +1,7 @@
-"""Module of `layers/token.py`. B batch, N tokens, D width."""
+"""Module of `layers/token.py`: a learned vector per token number.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Module of `layers/token_type.py`. B batch, N tokens, D width."""
+"""Module of `layers/token_type.py`: a learned vector per token type.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.token_type import TokenType
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Lookup, Tables
+from xfcost.torch_models.shared.leaves import Add, Lookup
 
 
 class TokenTypeEmbedding(nn.Module):
-    """(B, N, D) -> (B, N, D), every token being of type 0."""
+    """(B, N, D) -> (B, N, D). All tokens have type 0."""
 
-    def __init__(self, config: TokenType, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: TokenType, place: Place) -> None:
         super().__init__()
         self.lookup = Lookup(config.types, place.dim)
         self.add = Add()

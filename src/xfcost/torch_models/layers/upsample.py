@@ -1,4 +1,7 @@
-"""Module of `layers/upsample.py`. B batch, P tokens that come in, N that go out, D width."""
+"""Module of `layers/upsample.py`: repeats pooled tokens and adds an earlier stage's output.
+
+B batch, P input tokens, N output tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.layers.upsample import Upsample
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.leaves import Add
 
 
 class UpsampleLayer(nn.Module):
     """(B, P, D), the earlier stage's output (B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Upsample, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Upsample, place: Place) -> None:
         super().__init__()
         if place.memory is None:
             raise TypeError("no earlier stage is added here")
@@ -25,7 +28,7 @@ class UpsampleLayer(nn.Module):
 
 
 class Repeat(nn.Module):
-    """(B, P, D) -> (B, N, D), a separate [CLS] once, zeros where tokens are missing at the end."""
+    """(B, P, D) -> (B, N, D). A separate [CLS] is not repeated; missing tokens at the end are zeros."""
 
     def __init__(self, config: Upsample, tokens: int, length: int) -> None:
         super().__init__()

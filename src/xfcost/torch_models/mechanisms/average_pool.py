@@ -1,4 +1,7 @@
-"""Module of `mechanisms/average_pool.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/average_pool.py`: the mean of a window around each token, minus the token.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,12 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.average_pool import AveragePool
 from xfcost.torch_models.shared.convolution import Pooling, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class AveragePooling(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: AveragePool, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: AveragePool, place: Place) -> None:
         super().__init__()
         self.sides = place.grid.sides
         self.pool = Pooling("mean", config.kernel(place.grid), count_padding=False)

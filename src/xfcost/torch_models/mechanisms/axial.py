@@ -1,6 +1,6 @@
-"""Module of `mechanisms/axial.py`.
+"""Module of `mechanisms/axial.py`: attention along each axis of the grid.
 
-B batch, N tokens, D width, G lines beside each other, L tokens of a line, H heads, K head width.
+B batch, N tokens, D width, G lines side by side, L tokens of a line, H heads, K head width.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.axes import Axis, number_of
 from xfcost.formulas.component import Place
+from xfcost.formulas.grid_axes import Axis, axis_index
 from xfcost.mechanisms.axial import Axial
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 
 
 class AxialAttention(nn.Module):
-    """(B, N, D) -> (B, N, D), N in raster order."""
+    """(B, N, D) -> (B, N, D), tokens in raster order. Several axes are summed."""
 
-    def __init__(self, config: Axial, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Axial, place: Place) -> None:
         super().__init__()
         self.names = config.axes(place.grid)
         if len(self.names) == 1:
@@ -37,13 +37,13 @@ class AxialAttention(nn.Module):
 
 
 class Lines(nn.Module):
-    """Attention within every line along one axis: (B, N, D) -> (B, N, D)."""
+    """Attention within each line along one axis: (B, N, D) -> (B, N, D)."""
 
     def __init__(self, axis: Axis, config: Axial, place: Place) -> None:
         super().__init__()
         inner = config.inner(place.dim)
         self.heads, self.sides = config.heads, place.grid.sides
-        self.axis = 1 + number_of(axis, place.grid)
+        self.axis = 1 + axis_index(axis, place.grid)
         self.others = tuple(side for number, side in enumerate(self.sides, 1) if number != self.axis)
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         self.core = Core(inner // config.heads, fused=place.fused, causal=bool(config.causal))
@@ -59,7 +59,7 @@ class Lines(nn.Module):
 
 
 class Sum(nn.Module):
-    """Tensors of one shape, added."""
+    """The sum of tensors of one shape."""
 
     def forward(self, *parts: Tensor) -> Tensor:
         return reduce(torch.add, parts)

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/basic.py`. B batch, N tokens, D width, Y and X the grid's sides."""
+"""Module of `mechanisms/basic.py`: two 3×3 convolutions and a shortcut.
+
+B batch, N tokens, D width, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.basic import Basic
 from xfcost.torch_models.shared.conv_block import shortcut
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.norms import GridNorm
 
 
 class BasicBlock(nn.Module):
     """(B, N, D) -> (B, N', D')."""
 
-    def __init__(self, config: Basic, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Basic, place: Place) -> None:
         super().__init__()
         width = place.out_dim
         first, second = config.kernels(place.grid)

@@ -1,6 +1,6 @@
-"""Module of `mechanisms/block_sparse.py`.
+"""Module of `mechanisms/block_sparse.py`: attention to neighbouring, global and random blocks.
 
-B batch, N tokens, D width, H heads, K head width, U blocks of T tokens, G blocks of queries beside each other, X blocks
+B batch, N tokens, D width, H heads, K head width, U blocks of T tokens, G blocks of queries side by side, X blocks
 of keys that each of them reads, M = X·T keys.
 """
 
@@ -13,13 +13,13 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.block_sparse import BlockSparse
 from xfcost.torch_models.mechanisms.full import FullAttention
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
 
 
 class BlockSparseAttention(nn.Module):
-    """(B, N, D) -> (B, N, D): full attention where there are too few blocks."""
+    """(B, N, D) -> (B, N, D). It is full attention on sequences of few blocks."""
 
-    def __init__(self, config: BlockSparse, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: BlockSparse, place: Place) -> None:
         super().__init__()
         self.inner = FullAttention(config.as_full(), place) if config.is_full(place.grid) else Blocks(config, place)
 
@@ -29,7 +29,7 @@ class BlockSparseAttention(nn.Module):
 
 
 class Blocks(nn.Module):
-    """(B, N, D) -> (B, N, D), in six blocks at least."""
+    """Attention over six or more blocks: (B, N, D) -> (B, N, D)."""
 
     edge_GX: Tensor
     middle_GX: Tensor
@@ -57,35 +57,35 @@ class Blocks(nn.Module):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         qkv = self.qkv(self.pad(x_BND)).chunk(3, dim=-1)
-        # heads before blocks, so that what is gathered already lies as the products want it
+        # heads before blocks, so that gathered blocks are contiguous for the products
         q, k, v = (split_heads(part_BPD, self.heads).unflatten(2, (-1, self.block)) for part_BPD in qkv)
         last = self.last
-        all_keys = (part_BHUTK.flatten(2, 3)[:, :, None] for part_BHUTK in (k, v))
-        of_global = self.core["global"](q[:, :, ::last].flatten(2, 3)[:, :, None], *all_keys)
-        beside = (self.gather(part_BHUTK, self.edge_GX) for part_BHUTK in (k, v))
-        of_edge = self.core["edge"](q[:, :, 1 : last : last - 2], *beside)
-        around = (self.gather(part_BHUTK, self.middle_GX) for part_BHUTK in (k, v))
-        of_middle = self.core["core"](q[:, :, 2 : last - 1], *around)
-        y_BHUTK = self.join(of_global.unflatten(3, (2, -1))[:, :, 0], of_edge, of_middle)
+        all_kv = (part_BHUTK.flatten(2, 3)[:, :, None] for part_BHUTK in (k, v))
+        global_BHUTK = self.core["global"](q[:, :, ::last].flatten(2, 3)[:, :, None], *all_kv)
+        edge_kv = (self.gather(part_BHUTK, self.edge_GX) for part_BHUTK in (k, v))
+        edge_BHUTK = self.core["edge"](q[:, :, 1 : last : last - 2], *edge_kv)
+        middle_kv = (self.gather(part_BHUTK, self.middle_GX) for part_BHUTK in (k, v))
+        middle_BHUTK = self.core["core"](q[:, :, 2 : last - 1], *middle_kv)
+        y_BHUTK = self.join(global_BHUTK.unflatten(3, (2, -1))[:, :, 0], edge_BHUTK, middle_BHUTK)
         return self.out(join_heads(y_BHUTK.flatten(2, 3)))[:, : self.tokens]
 
 
 def keys_of_edge(config: BlockSparse, blocks: int) -> Tensor:
-    """The blocks that the second block reads, and the one before the last: (2, X), in order but for the drawn ones."""
+    """The blocks that the second block and the second-to-last block read: (2, X), sorted except the random ones."""
     last = blocks - 1
     fixed_GX = torch.tensor([[0, 1, 2, last], [0, last - 2, last - 1, last]])
     return torch.cat([fixed_GX, drawn(config, blocks)[[0, -1]]], dim=1)
 
 
 def keys_of_middle(config: BlockSparse, blocks: int) -> Tensor:
-    """The blocks that every block between them reads: (U - 4, X), in order but for the drawn ones."""
+    """The blocks that blocks 2 to U - 3 read: (U - 4, X), sorted except the random ones."""
     own_G1 = torch.arange(2, blocks - 2)[:, None]
     first_G1, last_G1 = torch.zeros_like(own_G1), torch.full_like(own_G1, blocks - 1)
     return torch.cat([first_G1, own_G1 - 1, own_G1, own_G1 + 1, last_G1, drawn(config, blocks)[1:-1]], dim=1)
 
 
 def drawn(config: BlockSparse, blocks: int) -> Tensor:
-    """The random blocks of every block that is not global: (U - 2, r); on `meta`, shapes alone."""
+    """The random blocks of each block that is not global: (U - 2, r); on `meta`, an empty tensor of that shape."""
     if torch.empty(0).is_meta:
         return torch.empty(blocks - 2, config.random_blocks, dtype=torch.long)
     rows = [config.drawn(blocks, block) for block in range(1, blocks - 1)]
@@ -93,14 +93,14 @@ def drawn(config: BlockSparse, blocks: int) -> Tensor:
 
 
 class Gather(nn.Module):
-    """Blocks side by side as they are read: (B, H, U, T, K), (G, X) -> (B, H, G, X·T, K)."""
+    """The blocks that each query block reads, concatenated: (B, H, U, T, K), (G, X) -> (B, H, G, X·T, K)."""
 
     def forward(self, blocks_BHUTK: Tensor, read_GX: Tensor) -> Tensor:
         return blocks_BHUTK.index_select(2, read_GX.flatten()).unflatten(2, read_GX.shape).flatten(3, 4)
 
 
 class PaddingMask(nn.Module):
-    """-∞ where a key is padding: on (…, H, G, n, M). Without scores, the keys that may be read: (G, 1, M)."""
+    """-∞ at padding keys: on (…, H, G, n, M). Without scores, a boolean mask of the other keys: (G, 1, M)."""
 
     padding_GM: Tensor
 
@@ -115,8 +115,8 @@ class PaddingMask(nn.Module):
 
 
 class Join(nn.Module):
-    """Blocks in their order: (B, H, 2, T, K) of the global ones, as many beside them, U - 4 others."""
+    """Blocks in sequence order: global and edge ones (B, H, 2, T, K), U - 4 middle ones -> (B, H, U, T, K)."""
 
-    def forward(self, of_global: Tensor, of_edge: Tensor, of_middle: Tensor) -> Tensor:
-        ends = [of_global[:, :, :1], of_edge[:, :, :1]], [of_edge[:, :, 1:], of_global[:, :, 1:]]
-        return torch.cat([*ends[0], of_middle, *ends[1]], dim=2)
+    def forward(self, global_BHUTK: Tensor, edge_BHUTK: Tensor, middle_BHUTK: Tensor) -> Tensor:
+        ends = [global_BHUTK[:, :, :1], edge_BHUTK[:, :, :1]], [edge_BHUTK[:, :, 1:], global_BHUTK[:, :, 1:]]
+        return torch.cat([*ends[0], middle_BHUTK, *ends[1]], dim=2)

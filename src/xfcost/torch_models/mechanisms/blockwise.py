@@ -1,4 +1,4 @@
-"""Module of `mechanisms/blockwise.py`.
+"""Module of `mechanisms/blockwise.py`: attention of query blocks to overlapping memory blocks.
 
 B batch, N tokens, G blocks of T queries and M memory positions, D width, I = H·K width of all heads, H heads, K head
 width.
@@ -12,13 +12,13 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.blockwise import Blockwise
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.blocks import MemoryBlocks, MergeBlocks, QueryBlocks, block_mask
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, split_groups
+from xfcost.torch_models.shared.leaves import Linear, split_groups
 
 
 class BlockwiseAttention(nn.Module):
-    """(B, N, D) -> (B, N, D), N in raster order."""
+    """(B, N, D) -> (B, N, D), tokens in raster order."""
 
-    def __init__(self, config: Blockwise, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Blockwise, place: Place) -> None:
         super().__init__()
         self.inner, self.heads = config.inner(place.dim), config.heads
         blocks = config.blocks(place.grid)

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/bottleneck.py`. B batch, N tokens, D width, W width inside, Y and X the grid's sides."""
+"""Module of `mechanisms/bottleneck.py`: 1×1, 3×3 and 1×1 convolutions and a shortcut.
+
+B batch, N tokens, D width, W width inside, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Mixer, Place
-from xfcost.formulas.receptive import ones, threes
+from xfcost.formulas.receptive_field import kernel_of_three, pointwise_kernel
 from xfcost.mechanisms.bottleneck import Bottleneck
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.mechanisms.local_relation import LocalRelation
@@ -15,10 +18,10 @@ from xfcost.torch_models.mechanisms.local_attention import LocalSelfAttention
 from xfcost.torch_models.mechanisms.local_relation import LocalRelationLayer
 from xfcost.torch_models.shared.conv_block import shortcut
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.leaves import Add, Multiply
 from xfcost.torch_models.shared.norms import GridNorm
 
-# The modules of what may stand in place of the 3×3 convolution.
+# Modules that may replace the 3×3 convolution.
 SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
     LocalAttention: LocalSelfAttention,
     LocalRelation: LocalRelationLayer,
@@ -28,22 +31,24 @@ SPATIAL: Final[dict[type[Mixer], type[nn.Module]]] = {
 class BottleneckBlock(nn.Module):
     """(B, N, D) -> (B, N', D')."""
 
-    def __init__(self, config: Bottleneck, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Bottleneck, place: Place) -> None:
         super().__init__()
         grid, inside, width = place.grid, config.inside(place), config.inner(place)
         first, second = config.strides
         self.sides, self.out_sides = grid.sides, config.out(place)[0].sides
-        self.conv1 = Convolution(place.dim, width, ones(grid, first), bias=False)
+        self.conv1 = Convolution(place.dim, width, pointwise_kernel(grid, first), bias=False)
         self.norm1 = GridNorm(width)
         self.act1 = nn.ReLU()
-        self.spatial = None if config.spatial is None else spatial(config, inside, tables)
-        self.conv2: Any = None  # where something else stands in its place
+        self.spatial = None if config.spatial is None else spatial(config, inside)
+        self.conv2: Any = None  # if a module replaces it
         if self.spatial is None:
-            self.conv2 = Convolution(width, width, threes(grid, second), groups=config.grouped(place), bias=False)
+            self.conv2 = Convolution(
+                width, width, kernel_of_three(grid, second), groups=config.grouped(place), bias=False
+            )
         self.norm2 = GridNorm(width)
         self.act2 = nn.ReLU()
         self.squeeze = None if config.squeeze is None else SqueezeExcitation(width, config.squeezed(place), place)
-        self.conv3 = Convolution(width, place.out_dim, ones(grid), bias=False)
+        self.conv3 = Convolution(width, place.out_dim, pointwise_kernel(grid), bias=False)
         self.norm3 = GridNorm(place.out_dim)
         self.shortcut = shortcut(config, place)
         self.add = Add()
@@ -60,30 +65,30 @@ class BottleneckBlock(nn.Module):
         return in_rows(self.act3(self.add(y_BDYX, kept_BDYX)))
 
     def _mixed(self, x_BWYX: Tensor) -> Tensor:
-        """The 3×3, or what stands in its place, token by token."""
+        """The 3×3 convolution or its replacement, a module of tokens."""
         if self.spatial is not None:
             return on_grid(self.spatial(in_rows(x_BWYX)), self.out_sides)
         mixed_BWYX: Tensor = self.conv2(x_BWYX)
         return mixed_BWYX
 
 
-def spatial(config: Bottleneck, inside: Place, tables: Tables) -> nn.Module:
-    """The module of what stands in place of the 3×3: (B, N, W) -> (B, N', W)."""
-    mixer = config.instead
+def spatial(config: Bottleneck, inside: Place) -> nn.Module:
+    """The module that replaces the 3×3 convolution: (B, N, W) -> (B, N', W)."""
+    mixer = config.spatial_mixer
     make: Any = SPATIAL[type(mixer)]
-    made: nn.Module = make(mixer, inside, tables)
+    made: nn.Module = make(mixer, inside)
     return made
 
 
 class SqueezeExcitation(nn.Module):
-    """The mean over all positions becomes a gate per channel: (B, W, Y, X) -> (B, W, Y, X)."""
+    """A gate per channel, computed from the mean over all positions: (B, W, Y, X) -> (B, W, Y, X)."""
 
     def __init__(self, width: int, squeezed: int, place: Place) -> None:
         super().__init__()
         self.pool = GridMean()
-        self.conv1 = Convolution(width, squeezed, ones(place.grid))
+        self.conv1 = Convolution(width, squeezed, pointwise_kernel(place.grid))
         self.act = nn.ReLU()
-        self.conv2 = Convolution(squeezed, width, ones(place.grid))
+        self.conv2 = Convolution(squeezed, width, pointwise_kernel(place.grid))
         self.gate = nn.Sigmoid()
         self.scale = Multiply()
 
@@ -97,10 +102,3 @@ class GridMean(nn.Module):
 
     def forward(self, x_BWYX: Tensor) -> Tensor:
         return x_BWYX.mean(tuple(range(2, x_BWYX.dim())), keepdim=True)
-
-
-class Multiply(nn.Module):
-    """x · y, broadcast."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y

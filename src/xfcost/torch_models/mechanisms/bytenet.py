@@ -1,4 +1,7 @@
-"""Module of `mechanisms/bytenet.py`. B batch, N tokens, D width, H half of it."""
+"""Module of `mechanisms/bytenet.py`: a block around one dilated convolution.
+
+B batch, N tokens, D width, H half of it.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,15 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.bytenet import ByteNet
 from xfcost.torch_models.shared.cache import conv_state
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.taps import convolution, padded, zeros_before
 
 
 class ByteNetBlock(nn.Module):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with the inputs of its taps; H, half of D, inside."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) that caches the convolution's inputs."""
 
-    def __init__(
-        self, config: ByteNet, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: ByteNet, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         half, decodes = place.dim // 2, cache_batch is not None
         self.sides = (config.size,) if decodes else place.grid.sides

@@ -1,6 +1,6 @@
-"""Module of `mechanisms/class_attention.py`.
+"""Module of `mechanisms/class_attention.py`: attention of the special tokens to all tokens.
 
-B batch, N tokens, E extra ones among them, D width, H heads, K head width.
+B batch, N tokens, E special tokens among them, D width, H heads, K head width.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.class_attention import ClassAttention
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
 
 
 class ClassTokenAttention(nn.Module):
     """(B, N, D) -> (B, E, D)."""
 
-    def __init__(self, config: ClassAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ClassAttention, place: Place) -> None:
         super().__init__()
         inner = config.inner(place.dim)
         self.heads, self.extra = config.heads, place.grid.extra

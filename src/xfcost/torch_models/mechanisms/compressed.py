@@ -1,4 +1,4 @@
-"""Module of `mechanisms/compressed.py`.
+"""Module of `mechanisms/compressed.py`: causal attention to compressed blocks of keys.
 
 B batch, 2 keys and values, N tokens, P padded tokens, M compressed keys, D width, I inner width, H heads, K head width.
 """
@@ -12,19 +12,19 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.compressed import Compressed
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
 
 
 class CompressedAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Compressed, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Compressed, place: Place) -> None:
         super().__init__()
         inner, grid = config.inner(place.dim), place.grid
         self.heads, self.inner_width = config.heads, inner
         self.qkv = Linear(place.dim, 3 * inner, bias=config.projection_bias)
         padding = config.padding(grid)
-        # What stands before the first token is no maximum, and nothing to a sum.
+        # Padding before the first token: neutral for a maximum or a sum.
         self.pad = Pad(padding, float("-inf") if config.function == "max" else 0.0) if padding else None
         self.compress = Convolution(config, inner) if config.function == "conv" else Pool(config)
         self.null = Null(inner) if config.null_key else None
@@ -54,7 +54,7 @@ class Pad(nn.Module):
 
 
 class Convolution(nn.Conv1d):
-    """A strided convolution along the tokens, the same of keys and of values: (B, 2, P, I) -> (B, 2, M, I)."""
+    """A strided convolution along the tokens, shared by keys and values: (B, 2, P, I) -> (B, 2, M, I)."""
 
     def __init__(self, config: Compressed, inner: int) -> None:
         super().__init__(inner, inner, config.span, config.compression, groups=config.groups)
@@ -68,7 +68,7 @@ class Convolution(nn.Conv1d):
 
 
 class Pool(nn.Module):
-    """The mean or the maximum of κ tokens, every c tokens: (B, 2, P, I) -> (B, 2, M, I)."""
+    """The mean or the maximum of κ tokens, with stride c: (B, 2, P, I) -> (B, 2, M, I)."""
 
     def __init__(self, config: Compressed) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Pool(nn.Module):
 
 
 class Null(nn.Module):
-    """A learned key and value before the others, that there is always one to read: (B, 2, M, I) -> (B, 2, M+1, I)."""
+    """A learned key and value before the others, so that every query can read one: (B, 2, M, I) -> (B, 2, M+1, I)."""
 
     def __init__(self, inner: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Null(nn.Module):
 
 
 class EndedMask(nn.Module):
-    """-∞ where a block ends after the query, the null key standing first and open to all; or what may be read."""
+    """-∞ at blocks that end after the query. Without scores, a boolean mask. All queries read the null key (first)."""
 
     token_N1: Tensor
     end_M: Tensor
@@ -100,7 +100,9 @@ class EndedMask(nn.Module):
         super().__init__()
         tokens = place.grid.total
         token_N = torch.arange(tokens)
-        end_M = torch.arange(config.made(place.grid)) * config.compression + (tokens - 1) % config.compression
+        end_M = (
+            torch.arange(config.compressed_keys(place.grid)) * config.compression + (tokens - 1) % config.compression
+        )
         self.register_buffer("token_N1", token_N.unsqueeze(1), persistent=False)
         self.register_buffer("end_M", F.pad(end_M, (1, 0), value=-1), persistent=False)
 

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/compressive.py`.
+"""Module of `mechanisms/compressive.py`: attention to a segment, its memory and its compressed memory.
 
 B batch, N tokens of the segment, M keys, P positions of the memory, C of the compressed memory, S newly compressed, D
 width.
@@ -18,7 +18,7 @@ from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
 
 
 class Past(NamedTuple):
-    """What a segment finds: the compressed memory, what the segment before evicted, and the memory."""
+    """The state at the start of a segment: compressed memory, tokens evicted by the previous segment, memory."""
 
     compressed_BCD: Tensor
     evicted_BND: Tensor
@@ -26,7 +26,7 @@ class Past(NamedTuple):
 
 
 class CompressiveAttention(RelativeAttention):
-    """(B, N, D) -> (B, N, D), with a past of which zeros stand where none is given."""
+    """(B, N, D) -> (B, N, D). Without a given past, the past is zeros."""
 
     evicted_1ND: Tensor
 
@@ -43,13 +43,13 @@ class CompressiveAttention(RelativeAttention):
         return self.attend(x_BND, *self.compressed(past), *memory)
 
     def standing(self, x_BND: Tensor) -> Past:
-        """Zeros, the past of a text's first segment."""
+        """Zeros: the past of the first segment."""
         zeros = self.memory_1PD.split([self.slots, self.past - self.slots], dim=1)
         parts = (zeros[0], self.evicted_1ND, zeros[1])
         return Past(*(part.expand(x_BND.shape[0], -1, -1) for part in parts))
 
     def compressed(self, past: Past) -> tuple[Tensor, ...]:
-        """The compressed memory as this segment reads it, oldest first: what stays of the old one, and the new."""
+        """The compressed memory that this segment reads, oldest first: retained old entries, then new ones."""
         if not self.made:
             return (past.compressed_BCD.detach(),)
         new_BSD = self.compress(past.evicted_BND.detach())
@@ -57,21 +57,21 @@ class CompressiveAttention(RelativeAttention):
         return *old, new_BSD[:, -self.slots :]
 
     def remember(self, x_BND: Tensor, past: Past) -> Past:
-        """What the next segment finds."""
+        """The past of the next segment."""
         kept_BXD = torch.cat([past.memory_BPD, x_BND], dim=1)
         tokens = x_BND.shape[1]
         return Past(torch.cat(self.compressed(past), dim=1), kept_BXD[:, :tokens], kept_BXD[:, tokens:])
 
 
 def compressor(config: Compressive, made: int, width: int) -> nn.Module:
-    """(B, N, D) -> (B, S, D)."""
+    """The module that compresses evicted tokens: (B, N, D) -> (B, S, D)."""
     if config.function == "conv":
         return ConvCompressor(config.compression, made, width)
     return PoolCompressor(config.compression, made, config.function)
 
 
 class ConvCompressor(Linear):
-    """A convolution whose kernel is its stride: a linear map of c positions side by side."""
+    """A convolution whose stride is its kernel size: a linear map of c adjacent positions."""
 
     def __init__(self, compression: int, made: int, width: int) -> None:
         super().__init__(compression * width, width)
@@ -94,5 +94,5 @@ class PoolCompressor(nn.Module):
 
 
 def grouped(x_BND: Tensor, groups: tuple[int, int]) -> Tensor:
-    """(B, N, D) -> (B, S, c, D), without the rest."""
+    """Groups of c adjacent positions: (B, N, D) -> (B, S, c, D). An incomplete last group is dropped."""
     return x_BND[:, : groups[0] * groups[1]].unflatten(1, groups)

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/conv.py`. B batch, N tokens, D width, E width that leaves."""
+"""Module of `mechanisms/conv.py`: a causal or centred convolution over the tokens.
+
+B batch, N tokens, D width, E output width.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.conv import Conv
 from xfcost.torch_models.shared.cache import conv_state
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Glu, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Glu, Linear
 from xfcost.torch_models.shared.taps import convolution, padded, zeros_before
 
 
 class ConvolutionLayer(nn.Module):
-    """(B, N, D) -> (B, N, E), or one token (B, 1, D) -> (B, 1, E) with the inputs of its taps."""
+    """(B, N, D) -> (B, N, E), or a decode step (B, 1, D) -> (B, 1, E) that caches the convolution's inputs."""
 
-    def __init__(self, config: Conv, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
+    def __init__(self, config: Conv, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         dim, width = place.dim, config.out(place)[1]
         wide = 2 * width if config.act == "glu" else width
@@ -35,7 +38,7 @@ class ConvolutionLayer(nn.Module):
             self.act = ACTIVATIONS[config.act]()
 
     def residual_projection(self) -> nn.Module | None:
-        """What brings the residual to the new width."""
+        """The projection of the residual stream to the new width."""
         return Linear(*self.widths) if self.widths[0] != self.widths[1] else None
 
     def forward(self, x_BND: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/conv_attention.py`.
+"""Module of `mechanisms/conv_attention.py`: attention with convolutional projections of queries, keys and values.
 
 B batch, N tokens (M of keys), D width, I = H·K the width of H heads of K, Y and X the grid's sides.
 """
@@ -13,14 +13,14 @@ from xfcost.formulas.conv_kernel import Kernel
 from xfcost.mechanisms.conv_attention import ConvAttention
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Scale, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, Scale, join_heads, split_heads
 from xfcost.torch_models.shared.norms import BatchNorm
 
 
 class ConvolutionalAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: ConvAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ConvAttention, place: Place) -> None:
         super().__init__()
         inner = config.inner(place.dim)
         self.heads = config.heads
@@ -38,7 +38,7 @@ class ConvolutionalAttention(nn.Module):
 
 
 class ConvolutionalProjection(nn.Module):
-    """The grid's tokens by convolution and norm, the extra ones as they are, all by a linear map: -> (B, M, I)."""
+    """Convolution and norm of the grid tokens, then a linear map of all tokens: (B, N, D) -> (B, M, I)."""
 
     def __init__(self, config: ConvAttention, place: Place, kernel: Kernel) -> None:
         super().__init__()

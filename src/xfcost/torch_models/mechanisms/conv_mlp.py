@@ -1,4 +1,7 @@
-"""Module of `mechanisms/conv_mlp.py`. B batch, N tokens, D width, E hidden units."""
+"""Module of `mechanisms/conv_mlp.py`: a feed-forward network with a depthwise convolution.
+
+B batch, N tokens, D width, E hidden units.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.conv_mlp import ConvMlp
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 
 
 class ConvolutionalFeedForward(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: ConvMlp, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ConvMlp, place: Place) -> None:
         super().__init__()
         hidden = config.inner(place.dim)
         self.sides = place.grid.sides

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/conv_module.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/conv_module.py`: Conformer's gated depthwise convolution.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.conv_module import ConvModule
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Glu, Linear, Tables
+from xfcost.torch_models.shared.leaves import Glu, Linear
 from xfcost.torch_models.shared.norms import BatchNorm
 
 
 class ConvolutionModule(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: ConvModule, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ConvModule, place: Place) -> None:
         super().__init__()
         dim = place.dim
         self.sides, self.tokens = place.grid.sides, place.grid.tokens

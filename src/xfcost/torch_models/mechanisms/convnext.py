@@ -1,4 +1,7 @@
-"""Module of `mechanisms/convnext.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/convnext.py`: a depthwise convolution and a feed-forward network.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.convnext import ConvNext
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear
 from xfcost.torch_models.shared.norms import norm
 
 
 class ConvNextBlock(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: ConvNext, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: ConvNext, place: Place) -> None:
         super().__init__()
         hidden = config.inner(place.dim)
         self.sides = place.grid.sides

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/cross.py`. B batch, N tokens, M tokens of the memory, D width, E the memory's width."""
+"""Module of `mechanisms/cross.py`: attention of a decoder's tokens to the encoder's output.
+
+B batch, N tokens, M tokens of the memory, D width, E the memory's width.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,14 @@ from torch import Tensor
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.cross import Cross
 from xfcost.torch_models.shared.cache import MemoryCache
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables, split_heads
+from xfcost.torch_models.shared.leaves import split_heads
 from xfcost.torch_models.shared.reading import Reading
 
 
 class CrossAttention(Reading):
-    """(B, N, D), memory (B, M, E) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with `keys_and_values` cached."""
+    """(B, N, D), memory (B, M, E) -> (B, N, D). A decode step, (B, 1, D) -> (B, 1, D), reads cached keys and values."""
 
-    def __init__(self, config: Cross, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
+    def __init__(self, config: Cross, place: Place, cache_batch: int | None = None) -> None:
         super().__init__(
             place.dim,
             place.memory_dim,

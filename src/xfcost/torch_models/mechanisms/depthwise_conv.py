@@ -1,4 +1,7 @@
-"""Module of `mechanisms/depthwise_conv.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/depthwise_conv.py`: a convolution of each channel.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,12 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.depthwise_conv import DepthwiseConv
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class DepthwiseConvolution(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: DepthwiseConv, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: DepthwiseConv, place: Place) -> None:
         super().__init__()
         self.sides = place.grid.sides
         self.conv = Convolution(place.dim, place.dim, config.kernel(place.grid), groups=place.dim)

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/full.py`. B batch, N tokens, D width, H heads, K head width, V of values."""
+"""Module of `mechanisms/full.py`: softmax attention to all tokens, or to all earlier tokens.
+
+B batch, N tokens, D width, H heads, K head width, V of values.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from xfcost.torch_models.shared.positions import BucketBias, BucketBiasAtPositio
 
 
 class TalkingHeads(Linear):
-    """The heads of every pair of tokens, mixed, no matrix being copied for it: (B, H, N, M) -> (B, H, N, M)."""
+    """Mixes the heads of each token pair without copying the matrix: (B, H, N, M) -> (B, H, N, M)."""
 
     def forward(self, pairs_BHNM: Tensor) -> Tensor:
         weight_BHH = self.weight.expand(len(pairs_BHNM), -1, -1)
@@ -50,7 +53,7 @@ class TalkingCore(nn.Module):
 
 
 class FullAttention(GroupedHeads):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a KV cache of the N."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) with a KV cache of N tokens."""
 
     alibi_H1N: Tensor
 
@@ -70,8 +73,8 @@ class FullAttention(GroupedHeads):
             self.cache = KeyValueCache(cache_batch, self.heads[1], tokens, self.cached_widths)
         masked, talking = bool(config.causal) and not decodes, config.talking_heads
         self.core = TalkingCore(inner // config.heads, config.heads) if talking else core(config, place, masked=masked)
-        wide = config.value_inner(place.dim)
-        self.out = Linear(wide, place.dim, bias=config.biased_output) if config.output_projection else None
+        values_width = config.value_inner(place.dim)
+        self.out = Linear(values_width, place.dim, bias=config.biased_output) if config.output_projection else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
         q_BHNK, k_BGMK, v_BGMV = self.projected(x_BND)
@@ -82,7 +85,7 @@ class FullAttention(GroupedHeads):
         return y_BND if self.out is None else self.out(y_BND)
 
     def _bias(self) -> Tensor | None:
-        """What is added to the scores, the same for all samples: (H, N, M), N being 1 with a cache."""
+        """The position bias of the scores, the same for all samples: (H, N, M); N is 1 in a decode step."""
         if self.relative_bias is not None:
             bias_HNM: Tensor = self.relative_bias()
             return bias_HNM
@@ -94,7 +97,7 @@ class FullAttention(GroupedHeads):
 
 
 def core(config: Full, place: Place, *, masked: bool) -> Core:
-    """What stands between the projections where no heads talk; `masked`, where later keys are there too."""
+    """The attention core without talking heads. `masked` adds the causal mask."""
     return Core(
         config.inner(place.dim) // config.heads,
         fused=place.fused,

@@ -1,6 +1,6 @@
-"""Module of `mechanisms/funnel.py`.
+"""Module of `mechanisms/funnel.py`: relative attention of pooled queries to all tokens.
 
-B batch, N tokens that come in, P queries, M keys, T encodings of distances, D width, I = H·K the width of H heads of K.
+B batch, N input tokens, P queries, M keys, T encodings of distances, D width, I = H·K the width of H heads of K.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.funnel import Funnel
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, HeadBias, Linear, Scale, Table, Tables, split_heads
+from xfcost.torch_models.shared.leaves import Add, HeadBias, Linear, Scale, Table, split_heads
 from xfcost.torch_models.shared.relative import RelativeCore, RelativeShift, encodings
 
 
 class FunnelAttention(nn.Module):
     """(B, N, D) -> (B, P, D)."""
 
-    def __init__(self, config: Funnel, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Funnel, place: Place) -> None:
         super().__init__()
         inner = config.inner(place.dim)
         self.config, self.pools, self.pool_q_only = config, bool(config.pools(place.grid)), config.pool_q_only
@@ -31,7 +31,7 @@ class FunnelAttention(nn.Module):
         self.out = Linear(inner, place.dim, bias=config.projection_bias)
 
     def residual_pool(self) -> nn.Module | None:
-        """The same pooling, for the residual."""
+        """The pooling of the residual stream."""
         return Pool(self.config, pools=self.pools) if self.config.stride > 1 else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class FunnelAttention(nn.Module):
 
 
 class Pool(nn.Module):
-    """Two neighbours to one, a separate [CLS] to itself: (B, N, D) -> (B, P, D)."""
+    """Pools pairs of neighbours; a separate [CLS] passes unchanged: (B, N, D) -> (B, P, D)."""
 
     def __init__(self, config: Funnel, *, pools: bool) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Pool(nn.Module):
 
 
 class FunnelCore(RelativeCore):
-    """Queries (B, P, I), keys and values (B, M, I) -> (B, P, I): positions, token types, and neither for [CLS]."""
+    """Queries (B, P, I), keys and values (B, M, I) -> (B, P, I). Scores of [CLS] have no position or type term."""
 
     def __init__(self, config: Funnel, place: Place, inner: int) -> None:
         queries, keys = config.queries(place.grid), config.keys(place.grid)
@@ -93,10 +93,10 @@ class FunnelCore(RelativeCore):
 
 
 def distances(config: Funnel, place: Place) -> Tensor:
-    """The sinusoids (1, T, D) of the distances between a query and a key, the farthest back first.
+    """Sinusoids of the distances between queries and keys, the farthest earlier key first: (1, T, D).
 
-    A separate [CLS] stands one token before the block of positions that a pooled token covers, so that pooled queries
-    are a token further back than the keys.
+    A separate [CLS] stands one token before the positions that a pooled token covers, so pooled queries stand one token
+    earlier than the keys.
     """
     grid, own = place.grid, config.spacing
     pooled_keys = config.pools(grid) and not config.pool_q_only
@@ -107,7 +107,7 @@ def distances(config: Funnel, place: Place) -> Tensor:
 
 
 class TypeScores(Table):
-    """Queries against "another type" and "the same type" of every head: (B, P, I) -> (B, P, 2·H)."""
+    """Scores of queries against each head's "other type" and "same type" vectors: (B, P, I) -> (B, P, 2·H)."""
 
     def __init__(self, heads: int, inner: int) -> None:
         super().__init__(2, inner)
@@ -120,9 +120,9 @@ class TypeScores(Table):
 
 
 class TypePick(nn.Module):
-    """For every pair the score of "another" or "the same": (B, P, 2·H) -> (B, H, P, M).
+    """For each pair, the score of its type, "other" or "same": (B, P, 2·H) -> (B, H, P, M).
 
-    All tokens are of one type here, as where the public code is given none; that changes no cost.
+    All tokens have the same type, the default of the public code. Types do not change the cost.
     """
 
     query_types_P: Tensor
@@ -140,7 +140,7 @@ class TypePick(nn.Module):
 
 
 class ClsMask(nn.Module):
-    """Zero where the query or the key is [CLS], the first token: on (B, H, P, M)."""
+    """Zero if the query or the key is [CLS], the first token: on (B, H, P, M)."""
 
     def forward(self, bias_BHPM: Tensor) -> Tensor:
         queries, keys = bias_BHPM.shape[-2:]

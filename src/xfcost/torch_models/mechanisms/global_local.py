@@ -1,7 +1,7 @@
-"""Module of `mechanisms/global_local.py`.
+"""Module of `mechanisms/global_local.py`: full attention of global tokens, sliding attention of the long ones.
 
-B batch, N tokens, of them G global ones before L long ones, P queries of the text with padding, D width, H heads, K
-head width.
+B batch, N tokens: G global ones, then L long ones; P queries of the long tokens with padding, D width, H heads, K head
+width.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.global_local import GlobalLocal
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.band import BandCore, BandMask
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
 
 
 class GlobalLocalAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: GlobalLocal, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: GlobalLocal, place: Place) -> None:
         super().__init__()
         inner, bias, dim = config.inner(place.dim), config.projection_bias, place.dim
         self.heads, self.tokens, self.extra = config.heads, place.grid.tokens, place.grid.extra
@@ -44,42 +44,42 @@ class GlobalLocalAttention(nn.Module):
         self.global_out = Linear(inner, dim, bias=bias) if self.extra and not config.share_output else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        long, beside, of_global = self._projected(x_BND)
-        q, k, v = (part_BHLK[:, :, None] for part_BHLK in (self.pad(long[0]), *long[1:]))  # one row
-        y_BHPK: Tensor = self.core["inner"](q, k, v, *(part_BHGK[:, :, None] for part_BHGK in beside))[:, :, 0]
+        long_qkv, global_kv, global_qkv = self._projected(x_BND)
+        q, k, v = (part_BHLK[:, :, None] for part_BHLK in (self.pad(long_qkv[0]), *long_qkv[1:]))  # one row
+        y_BHPK: Tensor = self.core["inner"](q, k, v, *(part_BHGK[:, :, None] for part_BHGK in global_kv))[:, :, 0]
         y_BLD = join_heads(y_BHPK[:, :, : self.tokens])
         if not self.extra:
             return self.out(y_BLD)
-        y_BGD = join_heads(self.core["global"](*of_global))
+        y_BGD = join_heads(self.core["global"](*global_qkv))
         if self.global_out is None:
             return self.out(self.concat(y_BGD, y_BLD))
         return self.concat(self.global_out(y_BGD), self.out(y_BLD))
 
     def _projected(self, x_BND: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]:
-        """(B, H, …, K): the text's q, k, v; the keys and values of global tokens for it; the global tokens' q, k, v."""
+        """(B, H, …, K): q, k, v of long tokens; the global keys and values that they read; q, k, v of global tokens."""
         g = self.extra
         if not self.separate:
             q, k, v = self._split(self.qkv(x_BND), 3)
             return [part[:, :, g:] for part in (q, k, v)], [k[:, :, :g], v[:, :, :g]], [q[:, :, :g], k, v]
         x_BGD, x_BLD = x_BND[:, :g], x_BND[:, g:]
         q, *own = self.global_qkv(x_BGD).chunk(3, dim=-1)
-        read = [self.global_kv(one, two) for one, two in zip(own, self.g2l_kv(x_BLD).chunk(2, dim=-1), strict=True)]
-        of_global = [split_heads(part_BXD, self.heads) for part_BXD in (q, *read)]
-        return self._split(self.long_qkv(x_BLD), 3), self._split(self.l2g_kv(x_BGD), 2), of_global
+        read = [self.global_kv(*parts) for parts in zip(own, self.g2l_kv(x_BLD).chunk(2, dim=-1), strict=True)]
+        global_qkv = [split_heads(part_BXD, self.heads) for part_BXD in (q, *read)]
+        return self._split(self.long_qkv(x_BLD), 3), self._split(self.l2g_kv(x_BGD), 2), global_qkv
 
     def _split(self, x_BND: Tensor, parts: int) -> list[Tensor]:
         return [split_heads(part_BND, self.heads) for part_BND in x_BND.chunk(parts, dim=-1)]
 
 
 def band(config: GlobalLocal, tokens: int, padded: int, extra: int, head_dim: int) -> BandCore:
-    """Blocks of radius + 1 queries; the keys of the text, padded by a block before them and up to one behind."""
+    """Query blocks of radius + 1 tokens; keys are padded by one block before and at most one after."""
     side = config.block
     mask = BandMask(side, padded // side, range(tokens), (config.radius, config.radius))
     return BandCore(head_dim, side, extra, mask=mask, around=(side, padded - tokens + side))
 
 
 class Concat(nn.Module):
-    """Global tokens before the text: (B, G, D), (B, L, D) -> (B, N, D)."""
+    """Global tokens before the long tokens: (B, G, D), (B, L, D) -> (B, N, D)."""
 
     def forward(self, of_global_BGD: Tensor, of_text_BLD: Tensor) -> Tensor:
         return torch.cat([of_global_BGD, of_text_BLD], dim=1)

@@ -1,13 +1,15 @@
-"""Module of `mechanisms/gmlp.py`. B batch, N tokens, D width, H hidden units, U half of them."""
+"""Module of `mechanisms/gmlp.py`: a feed-forward network gated by a linear map over the tokens.
+
+B batch, N tokens, D width, H hidden units, U half of them.
+"""
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.gmlp import Gmlp
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, Multiply
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.over_tokens import OverTokens
 
@@ -15,7 +17,7 @@ from xfcost.torch_models.shared.over_tokens import OverTokens
 class GmlpBlock(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Gmlp, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Gmlp, place: Place) -> None:
         super().__init__()
         hidden = config.inner(place.dim)
         self.fc1 = Linear(place.dim, hidden)
@@ -43,16 +45,9 @@ class SpatialGate(nn.Module):
 
 
 class Spatial(OverTokens):
-    """W near 0 and b = 1 at first, so that a block starts as a plain feed-forward network (§2.1)."""
+    """W, initialised near 0, with b = 1, so that a block starts as a plain feed-forward network (§2.1)."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
             nn.init.normal_(self.weight, std=1e-6)
             nn.init.ones_(self.bias)
-
-
-class Multiply(nn.Module):
-    """x ⊙ y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return torch.mul(x, y)

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/gru.py`. B batch, N tokens, D width, H hidden units."""
+"""Module of `mechanisms/gru.py`: a gated recurrent unit.
+
+B batch, N tokens, D width, H hidden units.
+"""
 
 from __future__ import annotations
 
@@ -6,4 +9,4 @@ from xfcost.torch_models.shared.recurrent import RecurrentLayer
 
 
 class GruLayer(RecurrentLayer):
-    """(B, N, D) -> (B, N, H), or (B, N, 2·H) where it reads both ways: reset after the map or before it."""
+    """(B, N, D) -> (B, N, H), bidirectional (B, N, 2·H). The reset gate applies after or before the state's map."""

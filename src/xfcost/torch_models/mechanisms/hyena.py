@@ -1,7 +1,7 @@
-"""Module of `mechanisms/hyena.py`.
+"""Module of `mechanisms/hyena.py`: long implicit convolutions between gates.
 
-B batch, N tokens, D width, E all filters' channels, K features of a position, F hidden units, L hidden maps, S = N + 1
-numbers of a spectrum.
+B batch, N tokens, D width, E channels of all filters, K features of a position, F hidden units, L hidden maps, S = N +
+1 frequencies of a spectrum.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_kernel import Kernel
 from xfcost.mechanisms.hyena import Hyena
-from xfcost.torch_models.mechanisms.mamba2 import Multiply
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear, Multiply
 
 
 class HyenaOperator(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Hyena, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Hyena, place: Place) -> None:
         super().__init__()
         dim, self.tokens, self.order = place.dim, place.grid.total, config.order
         wide, filters = (config.order + 1) * dim, (config.order - 1) * dim
@@ -36,8 +35,8 @@ class HyenaOperator(nn.Module):
         self.out_proj = Linear(dim, dim)
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        wide = in_rows(self.short_conv(on_grid(self.in_proj(x_BND), (self.tokens,))))[:, : self.tokens]
-        last, *gates, v_BND = wide.chunk(self.order + 1, dim=-1)
+        columns_BNE = in_rows(self.short_conv(on_grid(self.in_proj(x_BND), (self.tokens,))))[:, : self.tokens]
+        last, *gates, v_BND = columns_BNE.chunk(self.order + 1, dim=-1)
         spectra = self.inner().chunk(self.order - 1, dim=-1)
         for step, (gate_BND, spectrum_SD) in enumerate(zip(reversed(gates), spectra, strict=True)):
             v_BND = self.gate(v_BND, gate_BND)
@@ -46,7 +45,7 @@ class HyenaOperator(nn.Module):
 
 
 class Filter(nn.Module):
-    """The filters' spectra, by a network of the position: -> (S, E)."""
+    """The spectra of the filters, computed from positions by a network: -> (S, E)."""
 
     features_NK: Tensor
 
@@ -75,7 +74,7 @@ class Filter(nn.Module):
 
 
 def features(tokens: int, count: int) -> Tensor:
-    """The time from 0 to 1, and cosines and sines of (K - 1)/2 frequencies up to as many turns: (N, K)."""
+    """Time from 0 to 1, then cosines and sines of (K - 1)/2 frequencies: (N, K)."""
     bands = (count - 1) // 2
     time_N1 = torch.linspace(0, 1, tokens, dtype=torch.float64)[:, None]
     turns_N1 = 2 * math.pi * torch.arange(tokens, dtype=torch.float64)[:, None] / tokens
@@ -84,7 +83,7 @@ def features(tokens: int, count: int) -> Tensor:
 
 
 class Positions(nn.Module):
-    """The features, learned from where they begin: -> (N, K)."""
+    """Learned positions, initialised to `features`: -> (N, K)."""
 
     def __init__(self, features_NK: Tensor) -> None:
         super().__init__()
@@ -95,7 +94,7 @@ class Positions(nn.Module):
 
 
 class Sine(nn.Module):
-    """sin(ω∘x), the same ω wherever it stands: (N, F) -> (N, F)."""
+    """sin(ω∘x), ω shared by all uses: (N, F) -> (N, F)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -106,7 +105,7 @@ class Sine(nn.Module):
 
 
 class Hidden(nn.Module):
-    """The hidden maps, one at a time: (N, F) -> (N, F)."""
+    """The hidden maps, applied in sequence: (N, F) -> (N, F)."""
 
     def __init__(self, layers: int, width: int) -> None:
         super().__init__()
@@ -120,7 +119,7 @@ class Hidden(nn.Module):
 
 
 class Window(nn.Module):
-    """h∘exp(-t·δ), δ such that the slowest channel falls to a hundredth at t = 1.5, the fastest at 0.3."""
+    """h∘exp(-t·δ). At t = 1.5 the slowest channel has decayed to 0.01, at t = 0.3 the fastest."""
 
     time_N1: Tensor
     rate_E: Tensor
@@ -137,16 +136,16 @@ class Window(nn.Module):
 
 
 class Transform(nn.Module):
-    """What goes to spectra and back, filled up with as many zeros, so that what is convolved doesn't come round."""
+    """Fourier transforms, zero-padded to twice the length, so that the convolution does not wrap around."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
         self.tokens = tokens
 
     def spectrum(self, x: Tensor, axis: int) -> Tensor:
-        """N numbers along an axis to N + 1; there are no transforms in half precision."""
-        wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
-        return torch.fft.rfft(wide, n=2 * self.tokens, dim=axis)
+        """N numbers along an axis to N + 1 frequencies. Half precision is converted: torch has no such transform."""
+        converted = x if x.dtype in (torch.float32, torch.float64) else x.float()
+        return torch.fft.rfft(converted, n=2 * self.tokens, dim=axis)
 
 
 class Spectra(Transform):
@@ -160,12 +159,12 @@ class LongConvolution(Transform):
     """h*v, channel by channel: (B, N, D), the spectrum of h (S, D) -> (B, N, D)."""
 
     def forward(self, v_BND: Tensor, spectrum_SD: Tensor) -> Tensor:
-        whole = torch.fft.irfft(self.spectrum(v_BND, 1) * spectrum_SD, n=2 * self.tokens, dim=1)
-        return whole[:, : self.tokens].to(v_BND.dtype)
+        padded = torch.fft.irfft(self.spectrum(v_BND, 1) * spectrum_SD, n=2 * self.tokens, dim=1)
+        return padded[:, : self.tokens].to(v_BND.dtype)
 
 
 class Skip(nn.Module):
-    """y + D∘v, a D for every long convolution: (B, N, D) twice -> (B, N, D)."""
+    """y + D∘v, with one D per long convolution: (B, N, D) twice -> (B, N, D)."""
 
     def __init__(self, steps: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/inducing.py`. B batch, N tokens, S inducing points, D width."""
+"""Module of `mechanisms/inducing.py`: attention through learned inducing points.
+
+B batch, N tokens, S inducing points, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.inducing import Inducing
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Table, Tables
+from xfcost.torch_models.shared.leaves import Add, Linear, Table
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.reading import Reading
 
@@ -24,14 +27,14 @@ def _attention(config: Inducing, place: Place) -> Reading:
 
 
 class Induced(nn.Module):
-    """What the points make of the tokens, MAB(I, X) or MH(I, X, X): (1, S, D), (B, N, D) -> (B, S, D)."""
+    """The points after reading the tokens, MAB(I, X) or MH(I, X, X): (1, S, D), (B, N, D) -> (B, S, D)."""
 
     def __init__(self, config: Inducing, place: Place) -> None:
         super().__init__()
         d = place.dim
         self.inner = _attention(config, place)
-        self.whole = config.induce == "mab"
-        if self.whole:
+        self.mab = config.induce == "mab"
+        if self.mab:
             self.add = Add()
             self.norm = norm(config.norm, d)
             self.rff = Linear(d, d)
@@ -41,7 +44,7 @@ class Induced(nn.Module):
 
     def forward(self, points_1SD: Tensor, x_BND: Tensor) -> Tensor:
         read_BSD: Tensor = self.inner(points_1SD, x_BND)
-        if not self.whole:
+        if not self.mab:
             return read_BSD
         z_BSD = self.add(read_BSD, points_1SD)
         z_BSD = z_BSD if self.norm is None else self.norm(z_BSD)
@@ -50,9 +53,9 @@ class Induced(nn.Module):
 
 
 class InducedAttention(nn.Module):
-    """(B, N, D) -> (B, N, D): every token reads the points, which have read all tokens."""
+    """(B, N, D) -> (B, N, D): the points read all tokens, then each token reads the points."""
 
-    def __init__(self, config: Inducing, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Inducing, place: Place) -> None:
         super().__init__()
         self.points = Table(1, config.points, place.dim)
         self.induced = Induced(config, place)

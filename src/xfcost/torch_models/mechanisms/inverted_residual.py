@@ -1,29 +1,32 @@
-"""Module of `mechanisms/inverted_residual.py`. B batch, N tokens, D width, H hidden units, Y and X the grid's sides."""
+"""Module of `mechanisms/inverted_residual.py`: expansion, depthwise convolution and projection.
+
+B batch, N tokens, D width, H hidden units, Y and X the grid's sides.
+"""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.receptive import ones
+from xfcost.formulas.receptive_field import pointwise_kernel
 from xfcost.mechanisms.inverted_residual import InvertedResidual
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Tables
+from xfcost.torch_models.shared.leaves import Add
 from xfcost.torch_models.shared.norms import GridNorm
 
 
 class InvertedResidualBlock(nn.Module):
     """(B, N, D) -> (B, N', D')."""
 
-    def __init__(self, config: InvertedResidual, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: InvertedResidual, place: Place) -> None:
         super().__init__()
-        hidden, one = config.inner(place.dim), ones(place.grid)
+        hidden, kernel_1x1 = config.inner(place.dim), pointwise_kernel(place.grid)
         self.sides = place.grid.sides
         self.expand = Expansion(place.dim, hidden, place) if config.expands(place) else None
         self.conv = Convolution(hidden, hidden, config.kernel(place.grid), groups=hidden, bias=False)
         self.norm = GridNorm(hidden)
         self.act = nn.SiLU()
-        self.project_conv = Convolution(hidden, place.out_dim, one, bias=False)
+        self.project_conv = Convolution(hidden, place.out_dim, kernel_1x1, bias=False)
         self.project_norm = GridNorm(place.out_dim)
         self.add = Add() if config.adds(place) else None
 
@@ -40,7 +43,7 @@ class Expansion(nn.Module):
 
     def __init__(self, width: int, hidden: int, place: Place) -> None:
         super().__init__()
-        self.conv = Convolution(width, hidden, ones(place.grid), bias=False)
+        self.conv = Convolution(width, hidden, pointwise_kernel(place.grid), bias=False)
         self.norm = GridNorm(hidden)
         self.act = nn.SiLU()
 

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/kernel.py`.
+"""Module of `mechanisms/kernel.py`: linear attention with feature maps of queries and keys.
 
 B batch, H heads, N tokens, G chunks of C tokens, D width, K head width, F features.
 """
@@ -10,17 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.features import RandomFeatures
+from xfcost.formulas.feature_maps import RandomFeatures
 from xfcost.mechanisms.kernel import Kernel
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.features import Project, feature_map, orthogonal_features
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     Add,
     Linear,
     Scale,
     Scores,
-    Tables,
     WeightedSum,
     join_heads,
     split_heads,
@@ -28,11 +26,9 @@ from xfcost.torch_models.shared.leaves import (
 
 
 class KernelAttention(nn.Module):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a state."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) with a recurrent state."""
 
-    def __init__(
-        self, config: Kernel, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Kernel, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
         self.heads, self.tokens = config.heads, place.grid.total
@@ -68,7 +64,7 @@ class KernelAttention(nn.Module):
 
 
 class Pad(nn.Module):
-    """(B, H, N, K) -> (B, H, G, C, K), zeros at the end."""
+    """Zeros after the last token, cut into chunks: (B, H, N, K) -> (B, H, G, C, K)."""
 
     def __init__(self, tokens: int, chunks: tuple[int, int]) -> None:
         super().__init__()
@@ -107,7 +103,7 @@ class Normaliser(nn.Module):
 
 
 class RowSum(nn.Module):
-    """The sum of a query's weights, + ε: (…, N, M) -> (…, N, 1)."""
+    """The sum of a query's weights plus ε: (…, N, M) -> (…, N, 1)."""
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
@@ -126,14 +122,14 @@ class Divide(nn.Module):
 
 
 class LaterMask(nn.Module):
-    """0 where a key comes after its query."""
+    """0 at keys after their query."""
 
     def forward(self, weights: Tensor) -> Tensor:
         return weights.tril()
 
 
 class PrefixSum(nn.Module):
-    """What all earlier chunks add up to: (B, H, G, …) -> (B, H, G, …), zeros first."""
+    """The sum over all earlier chunks: (B, H, G, …) -> (B, H, G, …), zeros for the first."""
 
     def forward(self, states: Tensor) -> Tensor:
         earlier = F.pad(states, (0, 0, 0, 0, 1, -1))
@@ -141,14 +137,14 @@ class PrefixSum(nn.Module):
 
 
 class KeySumUpdate(nn.Module):
-    """Σφ(k) up to every token: (B, H, n, F) -> (B, H, n, F), on top of `before` where n is 1 and there is one."""
+    """Σφ(k) up to each token, added to `before` in a single step: (B, H, n, F) -> (B, H, n, F)."""
 
     def forward(self, before: Tensor | None, k: Tensor) -> Tensor:
         return k.cumsum(2) if before is None else before + k
 
 
 class StateUpdate(nn.Module):
-    """Σφ(k)vᵀ up to every token, likewise: (B, H, n, F), (B, H, n, K) -> (B, H, n, F, K)."""
+    """Σφ(k)vᵀ up to each token, added to the state in a single step: (B, H, n, F), (B, H, n, K) -> (B, H, n, F, K)."""
 
     def forward(self, before: Tensor | None, k: Tensor, v: Tensor) -> Tensor:
         new = k.unsqueeze(-1) @ v.unsqueeze(-2)
@@ -156,13 +152,13 @@ class StateUpdate(nn.Module):
 
 
 class Join(nn.Module):
-    """Tokens side by side again: (B, H, n, K), … -> (B, H, N, K)."""
+    """Concatenates tokens: (B, H, n, K), … -> (B, H, N, K)."""
 
     def forward(self, parts: list[Tensor]) -> Tensor:
         return torch.cat(parts, dim=2)
 
 
-class Whole(nn.Module):
+class NotCausal(nn.Module):
     """Not causal: φ(Q)(φ(K)ᵀV)."""
 
     def __init__(self, epsilon: float) -> None:
@@ -179,7 +175,7 @@ class Whole(nn.Module):
 
 
 class Parallel(nn.Module):
-    """Causal, by the matrix of all products."""
+    """Causal, with the masked matrix of all products."""
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
@@ -195,7 +191,7 @@ class Parallel(nn.Module):
 
 
 class Within(nn.Module):
-    """The masked products inside a chunk: what they give to the sum and to the normaliser."""
+    """The masked products inside a chunk: contributions to the sum and to the normaliser."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +206,7 @@ class Within(nn.Module):
 
 
 class Chunked(nn.Module):
-    """Causal, chunk by chunk: the earlier chunks through the sum of their states, its own by the matrix."""
+    """Causal: a chunk reads earlier chunks through their summed state, and itself through the masked matrix."""
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
@@ -232,7 +228,7 @@ class Chunked(nn.Module):
 
 
 class Recurrence(nn.Module):
-    """Causal, with one state (Katharopoulos et al. 2020, equations 16 to 20): the leaves of a step."""
+    """The leaves of one step of the causal recurrence (Katharopoulos et al. 2020, equations 16 to 20)."""
 
     def __init__(self, epsilon: float) -> None:
         super().__init__()
@@ -245,7 +241,7 @@ class Recurrence(nn.Module):
     def step(
         self, q: Tensor, k: Tensor, v: Tensor, state: Tensor | None = None, key_sum: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(B, H, n, F) twice, (B, H, n, K) -> (B, H, n, K), (B, H, n, 1), and the state and sum that follow."""
+        """φ(q), φ(k) (B, H, n, F), v (B, H, n, K) -> sum (B, H, n, K), normaliser (B, H, n, 1), state, key sum."""
         state, key_sum = self.state(state, k, v), self.key_sum(key_sum, k)
         q_BHn1F = q.unsqueeze(-2)
         y = self.read(q_BHn1F, state).squeeze(-2)
@@ -253,10 +249,10 @@ class Recurrence(nn.Module):
 
 
 class Recurrent(Recurrence):
-    """One token after the other.
+    """Causal, one token after the other.
 
-    While a trace is recorded, all steps stand beside each other in one: the same operations, N times as large, in a
-    graph that doesn't grow with N. They are run one by one everywhere else, `meta` included.
+    A trace records all steps as one step of N tokens: the same operations, N times as large, so the graph does not grow
+    with N. Every other run, `meta` included, walks the steps.
     """
 
     def __init__(self, epsilon: float) -> None:
@@ -278,7 +274,7 @@ class Recurrent(Recurrence):
 
 
 class RecurrentStep(Recurrence):
-    """One token on the state and the sum of the keys in `cache`: φ(q), φ(k) (B, H, 1, F), v (B, H, 1, K) -> as v."""
+    """A decode step on the cached state and key sum: φ(q), φ(k) (B, H, 1, F), v (B, H, 1, K) -> (B, H, 1, K)."""
 
     def __init__(self, epsilon: float, cache: RecurrentState) -> None:
         super().__init__(epsilon)
@@ -290,8 +286,8 @@ class RecurrentStep(Recurrence):
         return self.divide(y_BH1K, weight_BH11)
 
 
-FORMS: dict[str | None, type[Whole | Parallel | Chunked | Recurrent]] = {
-    None: Whole,
+FORMS: dict[str | None, type[NotCausal | Parallel | Chunked | Recurrent]] = {
+    None: NotCausal,
     "parallel": Parallel,
     "chunked": Chunked,
     "recurrent": Recurrent,

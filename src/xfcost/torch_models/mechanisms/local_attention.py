@@ -1,6 +1,6 @@
-"""Module of `mechanisms/local_attention.py`.
+"""Module of `mechanisms/local_attention.py`: attention to the window around each position.
 
-B batch, N positions, D width, H heads, K head width, W places of a window, R axes.
+B batch, N positions, D width, H heads, K head width, W positions of a window, R axes.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.neighbours import Neighbours
+from xfcost.formulas.neighbourhood import Neighbourhood
 from xfcost.ledger.grid import Grid
 from xfcost.mechanisms.local_attention import LocalAttention
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
+from xfcost.torch_models.shared.leaves import Add, Linear
 from xfcost.torch_models.shared.neighbours import Gather
 
 
 class LocalSelfAttention(nn.Module):
-    """(B, N, D) -> (B, N', D), N in raster order."""
+    """(B, N, D) -> (B, N', D), tokens in raster order."""
 
-    def __init__(self, config: LocalAttention, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: LocalAttention, place: Place) -> None:
         super().__init__()
         windows = config.windows(place.grid)
         self.config, self.sides, self.heads = config, place.grid.sides, config.heads
@@ -36,7 +36,7 @@ class LocalSelfAttention(nn.Module):
         self.pool = self.residual_pool()
 
     def residual_pool(self) -> nn.Module | None:
-        """The same means, for the residual."""
+        """The same mean pooling for the residual stream."""
         return CellMean(self.config, self.sides) if self.config.stride > 1 else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -50,9 +50,9 @@ class LocalSelfAttention(nn.Module):
 
 
 class OffsetEmbeddings(nn.Module):
-    """A head's embeddings of an offset's axes beside each other, laid out for the places of a window: -> (H, W, K)."""
+    """Learned embeddings of each window position, the axes' columns concatenated: -> (H, W, K)."""
 
-    def __init__(self, windows: Neighbours, heads: int, head_dim: int) -> None:
+    def __init__(self, windows: Neighbourhood, heads: int, head_dim: int) -> None:
         super().__init__()
         self.size, self.rank = windows.size, windows.rank
         self.weight = nn.Parameter(torch.empty(self.rank, heads, self.size, head_dim // self.rank))
@@ -69,7 +69,7 @@ class OffsetEmbeddings(nn.Module):
 
 
 class CellMean(nn.Module):
-    """Means of s positions along every axis, of fewer at the far border: (B, N, D) -> (B, N', D)."""
+    """Means of cells of s positions per axis, fewer at the far border: (B, N, D) -> (B, N', D)."""
 
     def __init__(self, config: LocalAttention, sides: tuple[int, ...]) -> None:
         super().__init__()

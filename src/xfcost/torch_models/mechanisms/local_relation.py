@@ -1,6 +1,6 @@
-"""Module of `mechanisms/local_relation.py`.
+"""Module of `mechanisms/local_relation.py`: weights from scalar queries and keys and a prior of the offset.
 
-B batch, N positions, P positions that leave, D width, G groups, C channels of a group, W places of a window.
+B batch, N positions, P output positions, D width, G groups, C channels of a group, W positions of a window.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.neighbours import Neighbours
+from xfcost.formulas.neighbourhood import Neighbourhood
 from xfcost.mechanisms.local_relation import LocalRelation
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Softmax, Tables, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Linear, Softmax, WeightedSum
 from xfcost.torch_models.shared.neighbours import Centres, Gather, centres
 
-# What the public kernel takes for the similarity where there is no key.
+# The similarity of a missing key in the public kernel.
 NO_KEY = -100.0
 
 
 class LocalRelationLayer(nn.Module):
-    """(B, N, D) -> (B, P, D), N in raster order."""
+    """(B, N, D) -> (B, P, D), tokens in raster order."""
 
-    def __init__(self, config: LocalRelation, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: LocalRelation, place: Place) -> None:
         super().__init__()
         windows, groups = config.windows(place.grid), config.groups(place.dim)
         self.windows, self.dim = windows, place.dim
@@ -38,7 +38,7 @@ class LocalRelationLayer(nn.Module):
         self.out = Linear(place.dim, place.dim, bias=False)
 
     def residual_pool(self) -> nn.Module | None:
-        """Where outputs stand, of the residual."""
+        """The residual stream at the output positions."""
         return Centres(self.windows) if self.windows.stride > 1 else None
 
     def forward(self, x_BND: Tensor) -> Tensor:
@@ -51,11 +51,11 @@ class LocalRelationLayer(nn.Module):
 
 
 class GeometryPrior(nn.Module):
-    """A two-layer map of the offsets of a window's places, along R axes: -> (G, W)."""
+    """A two-layer network of the offsets in a window, along R axes: -> (G, W)."""
 
     offsets_1WR: Tensor
 
-    def __init__(self, windows: Neighbours, hidden: int, groups: int) -> None:
+    def __init__(self, windows: Neighbourhood, hidden: int, groups: int) -> None:
         super().__init__()
         self.fc1 = Linear(windows.rank, hidden, bias=False)
         self.act = nn.ReLU()
@@ -77,11 +77,11 @@ class Similarities(nn.Module):
 
 
 class BorderMask(nn.Module):
-    """A constant where a window's place is over the border: on (B, P, G, W)."""
+    """A constant score at window positions outside the grid: on (B, P, G, W)."""
 
     over_P1W: Tensor
 
-    def __init__(self, windows: Neighbours) -> None:
+    def __init__(self, windows: Neighbourhood) -> None:
         super().__init__()
         rank, over = windows.rank, torch.zeros([1] * (2 * windows.rank), dtype=torch.bool)
         for axis, (side, out) in enumerate(zip(windows.grid.sides, windows.out.sides, strict=True)):

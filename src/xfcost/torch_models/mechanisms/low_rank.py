@@ -1,4 +1,7 @@
-"""Module of `mechanisms/low_rank.py`. B batch, N tokens, R rows (rank), D width, H heads, K head width."""
+"""Module of `mechanisms/low_rank.py`: attention to keys and values projected along the tokens.
+
+B batch, N tokens, R rows (rank), D width, H heads, K head width.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +42,15 @@ class LowRankAttention(nn.Module):
 
 
 class ProjectTokens(nn.Module):
-    """Eᵀx along the tokens: (B, H, N, K) -> (B, H, R, K). With `shared`, the table is owned elsewhere.
+    """Eᵀx along the tokens: (B, H, N, K) -> (B, H, R, K). `shared` is a shared table.
 
-    The weights are (N, R), or (H, N, R) where every head has its own.
+    The weights are (N, R), or (H, N, R) with one matrix per head.
     """
 
     def __init__(self, shape: tuple[int, ...], shared: Table | None = None) -> None:
         super().__init__()
         self.weight = None if shared else nn.Parameter(torch.empty(shape))
-        self.borrowed = (shared,)  # in a tuple: a module that merely uses a table must not own it
+        self.shared_table = (shared,)  # in a tuple, so that torch does not register it
         if self.weight is not None and not self.weight.is_meta:
             nn.init.normal_(self.weight, std=shape[-1] ** -0.5)  # Wang et al. 2020, theorem 2: N(0, 1/k)
 

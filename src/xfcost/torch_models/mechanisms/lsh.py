@@ -1,7 +1,7 @@
-"""Module of `mechanisms/lsh.py`.
+"""Module of `mechanisms/lsh.py`: attention inside chunks of tokens sorted by hash.
 
-B batch, N tokens, P tokens with padding, R rounds, S = R·P tokens of all rounds, D width, H heads, K head width,
-G = S/C chunks of C tokens beside each other, Q queries and M keys of a chunk.
+B batch, N tokens, P tokens with padding, R rounds, S = R·P tokens of all rounds, D width, H heads, K head width, G =
+S/C chunks of C tokens side by side, Q queries and M keys of a chunk.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.lsh import Lsh
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     Linear,
     Pad,
     Scores,
     Softmax,
-    Tables,
     WeightedSum,
     join_heads,
     split_heads,
 )
 
-# Keys are divided by √(mean(x²) + ε); scores that are masked, and a token's own, which counts where it stands alone.
+# Keys are divided by √(mean(x²) + ε). Scores at masked keys, and at the token itself, which counts only alone.
 EPSILON = 1e-6
 MASKED, ITSELF = -1e9, -1e5
 MASKED_HALF, ITSELF_HALF = -1e4, -1e3
@@ -32,14 +30,14 @@ MASKED_HALF, ITSELF_HALF = -1e4, -1e3
 class LshAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Lsh, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Lsh, place: Place) -> None:
         super().__init__()
         grid, inner = place.grid, config.inner(place.dim)
         self.heads, self.tokens, padded = config.heads, grid.total, config.padded(grid)
         self.pad = Pad(padded - grid.total) if padded != grid.total else None
         self.query_key = Linear(place.dim, inner, bias=config.projection_bias)
         self.value = Linear(place.dim, inner, bias=config.projection_bias)
-        self.whole = config.whole(grid)
+        self.whole = config.fits_one_chunk(grid)
         if not self.whole:
             factors = config.factors(grid)
             self.rotate = Rotate(config.heads, inner // config.heads, config.rounds * sum(factors) // 2)
@@ -75,7 +73,7 @@ class LshAttention(nn.Module):
         q_BHGCK = self.gather(qk_BHPK, order_BHRP)
         k_BHGMK = self.look_back(self.normalise(q_BHGCK))
         scores = self.core.scores(q_BHGCK, k_BHGMK)
-        del q_BHGCK, k_BHGMK  # copies for every round, and done with
+        del q_BHGCK, k_BHGMK  # copies for each round, no longer needed
         weights, logits_BHGC1 = self.core.weights(scores, stands_BHGC, self.look_back(stands_BHGC))
         del scores
         y_BHGCK = self.core.weighted_sum(weights, self.look_back(self.gather(v_BHPK, order_BHRP)))
@@ -83,12 +81,12 @@ class LshAttention(nn.Module):
         if not self.several:
             return y_BHSK
         logits_BHPR = self.undo(logits_BHGC1, undo_BHPR).unflatten(2, (-1, self.rounds)).flatten(3)
-        y_BHPK = y_BHSK.unflatten(2, (-1, self.rounds)).flatten(3)  # a token's answers beside each other: R·K
+        y_BHPK = y_BHSK.unflatten(2, (-1, self.rounds)).flatten(3)  # a token's outputs of all rounds: R·K
         return self.combine(y_BHPK, self.round_weights(logits_BHPR))
 
 
 class Rotate(nn.Module):
-    """x times fixed random columns, those of all rounds beside each other; nothing is learned through it."""
+    """x times fixed random columns of all rounds. No gradient passes."""
 
     columns_HKr: Tensor
 
@@ -101,7 +99,7 @@ class Rotate(nn.Module):
 
 
 class Hash(nn.Module):
-    """argmax([x; -x]) per round and factor, as one number; padding into a bucket after all others: -> (B, H, R, P)."""
+    """argmax([x; -x]) per round and factor, as one bucket number; padding gets the last bucket: -> (B, H, R, P)."""
 
     token_P1: Tensor
 
@@ -116,19 +114,19 @@ class Hash(nn.Module):
         start, times = 0, 1
         for factor in self.factors:
             part = rotated.narrow(-1, start, factor // 2)
-            bucket_BHPR = bucket_BHPR + times * self._nearest(part)
+            bucket_BHPR = bucket_BHPR + times * self._argmax(part)
             start, times = start + factor // 2, times * factor
         bucket_BHPR = torch.where(self.token_P1, bucket_BHPR, times)
         return bucket_BHPR.transpose(-2, -1)
 
-    def _nearest(self, part: Tensor) -> Tensor:
-        """argmax([x; -x]): the largest or the opposite of the smallest, without writing the opposites down."""
+    def _argmax(self, part: Tensor) -> Tensor:
+        """argmax([x; -x]) from the maximum and the minimum, without concatenation."""
         (most, largest), (least, smallest) = part.max(dim=-1), part.min(dim=-1)
         return torch.where(most >= -least, largest, smallest + part.shape[-1])
 
 
 class Sort(nn.Module):
-    """Tokens by bucket, then by place: which token stands where (B, H, R, P), and in which of S places (B, H, P, R)."""
+    """Sorts tokens by bucket, then by position: the order (B, H, R, P), and each token's index among S (B, H, P, R)."""
 
     def forward(self, bucket_BHRP: Tensor) -> tuple[Tensor, Tensor]:
         order_BHRP = bucket_BHRP.argsort(dim=-1, stable=True)
@@ -140,7 +138,7 @@ class Sort(nn.Module):
 
 
 class Gather(nn.Module):
-    """(B, H, P, K) -> (B, H, G, C, K) in the order of every round."""
+    """Tokens in the order of each round, in chunks: (B, H, P, K) -> (B, H, G, C, K)."""
 
     def __init__(self, chunk: int) -> None:
         super().__init__()
@@ -153,14 +151,14 @@ class Gather(nn.Module):
 
 
 class LookBack(nn.Module):
-    """Each chunk after the one before it, the first after the last: (B, H, G, C, …) -> (B, H, G, 2C, …)."""
+    """Each chunk with the chunk before it, the first with the last: (B, H, G, C, …) -> (B, H, G, 2C, …)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([x.roll(1, dims=2), x], dim=3)
 
 
 class Undo(nn.Module):
-    """(B, H, G, C, K) -> (B, H, S, K), token after token, its answers of all rounds beside each other."""
+    """Sorted back by token, the outputs of all rounds adjacent: (B, H, G, C, K) -> (B, H, S, K)."""
 
     def forward(self, x_BHGCK: Tensor, undo_BHPR: Tensor) -> Tensor:
         index_BHS1 = undo_BHPR.flatten(2).unsqueeze(-1)
@@ -168,7 +166,7 @@ class Undo(nn.Module):
 
 
 class Normalise(nn.Module):
-    """Keys of length one."""
+    """Keys scaled to length 1."""
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
@@ -179,7 +177,7 @@ class Normalise(nn.Module):
 
 
 class Core(nn.Module):
-    """The leaves of attention inside chunks; whoever has the tensors runs them, and drops each when it is done with."""
+    """The leaves of attention inside chunks. The caller runs them, and can free each tensor after its last use."""
 
     def __init__(self, tokens: int, *, padded: bool, causal: bool) -> None:
         super().__init__()
@@ -190,9 +188,9 @@ class Core(nn.Module):
         self.weighted_sum = WeightedSum()
 
     def weights(self, scores: Tensor, at_query: Tensor, at_key: Tensor) -> tuple[Tensor, Tensor]:
-        """Softmax (…, Q, M) of what the mask leaves, and the logarithm of what it divided by (…, Q, 1).
+        """The softmax of the masked scores (…, Q, M), and its log-sum-exp (…, Q, 1).
 
-        `at_query` (…, Q) and `at_key` (…, M) are the tokens' places in the sequence.
+        `at_query` (…, Q) and `at_key` (…, M) are positions in the sequence.
         """
         scores = self.mask(scores, at_query, at_key)
         logits = self.logsumexp(scores)
@@ -200,7 +198,7 @@ class Core(nn.Module):
 
 
 class Mask(nn.Module):
-    """Padding and later tokens are out of reach, a token itself counts only where nothing else does; in place."""
+    """A very low score at padding and later tokens, a low one at the token itself. In place."""
 
     def __init__(self, tokens: int | None, *, causal: bool) -> None:
         super().__init__()
@@ -217,21 +215,21 @@ class Mask(nn.Module):
 
 
 class LogSumExp(nn.Module):
-    """Over the keys."""
+    """Log-sum-exp over the keys."""
 
     def forward(self, scores: Tensor) -> Tensor:
         return scores.logsumexp(dim=-1, keepdim=True)
 
 
 class Divide(nn.Module):
-    """softmax(scores), its normaliser being known."""
+    """softmax(scores), from the log-sum-exp."""
 
     def forward(self, scores: Tensor, logits: Tensor) -> Tensor:
         return (scores - logits).exp_()
 
 
 class Combine(nn.Module):
-    """Answers of all rounds (B, H, P, R·K) and their weights (B, H, P, R) -> (B, H, P, K)."""
+    """Outputs of all rounds (B, H, P, R·K), weighted by (B, H, P, R) -> (B, H, P, K)."""
 
     def __init__(self, rounds: int) -> None:
         super().__init__()

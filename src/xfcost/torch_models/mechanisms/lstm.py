@@ -1,4 +1,7 @@
-"""Module of `mechanisms/lstm.py`. B batch, N tokens, D width, H hidden units."""
+"""Module of `mechanisms/lstm.py`: a long short-term memory.
+
+B batch, N tokens, D width, H hidden units.
+"""
 
 from __future__ import annotations
 
@@ -6,4 +9,4 @@ from xfcost.torch_models.shared.recurrent import RecurrentLayer
 
 
 class LstmLayer(RecurrentLayer):
-    """(B, N, D) -> (B, N, H), or (B, N, 2·H) where it reads both ways: the state is h and c."""
+    """(B, N, D) -> (B, N, H), bidirectional (B, N, 2·H). The state is h and c."""

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/mamba.py`. B batch, N tokens, D width, E channels inside, S numbers of state, R rank of Δ."""
+"""Module of `mechanisms/mamba.py`: a selective state-space model.
+
+B batch, N tokens, D width, E inner channels, S state size, R rank of Δ.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.mamba import Mamba
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.scans import selective_step
 
 
 class MambaBlock(nn.Module):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with states of the convolution and of the scan."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) with the convolution's and the scan's states."""
 
-    def __init__(self, config: Mamba, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
+    def __init__(self, config: Mamba, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         inner, rank = config.inner(place.dim), config.step_rank(place.dim)
         self.parts = (rank, config.state, config.state)
@@ -49,7 +52,7 @@ class MambaBlock(nn.Module):
 
 
 class Decay(nn.Module):
-    """A = -exp(A_log): (E, S), A_log being log 1, log 2, … at first, as the authors' code has it."""
+    """A = -exp(A_log): (E, S). A_log starts at log 1, log 2, …, as in the authors' code."""
 
     def __init__(self, inner: int, states: int) -> None:
         super().__init__()
@@ -67,7 +70,7 @@ class SelectiveScan(nn.Module):
 
 
 class SelectiveStep(nn.Module):
-    """State (B, E, S), then one token's as SelectiveScan's -> (B, 1, E), and the state that follows."""
+    """State (B, E, S), then a token's arguments of SelectiveScan -> (B, 1, E), and the next state."""
 
     def forward(self, state_BES: Tensor, u: Tensor, dt: Tensor, a_ES: Tensor, *b_c: Tensor) -> tuple[Tensor, Tensor]:
         dt_BE, entering_BE, b_BS, c_BS = (part.squeeze(1) for part in (dt, dt * u, *b_c))

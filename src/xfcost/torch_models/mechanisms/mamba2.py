@@ -1,7 +1,7 @@
-"""Module of `mechanisms/mamba2.py`.
+"""Module of `mechanisms/mamba2.py`: state-space duality in chunks.
 
-B batch, N tokens, C chunks of Q tokens, D width, E channels inside, H heads of P channels, G groups of heads, S numbers
-of state.
+B batch, N tokens, C chunks of Q tokens, D width, E inner channels, H heads of P channels, G groups of heads, S state
+size.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
 from xfcost.torch_models.shared.cache import RecurrentState, conv_state
 from xfcost.torch_models.shared.convolution import causal_depthwise, convolved
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Pad, Scores, Tables, WeightedSum
+from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Pad, Scores, WeightedSum
 
 
 class Mamba2Block(nn.Module):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D), a chunk of one, with states."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D): a chunk of one token, with states."""
 
-    def __init__(
-        self, config: Mamba2, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Mamba2, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         inner, heads, channels = config.inner(place.dim), config.head_count(place.dim), config.convolved(place.dim)
         mixed = config.groups * config.state
@@ -57,7 +55,7 @@ class Mamba2Block(nn.Module):
         return self.out_proj(self.norm(self.gate(self.skip(y_BNE, u_BNE), z_BNE)))
 
     def _padded(self, x: Tensor) -> Tensor:
-        """Zeros up to whole chunks: (B, N, X) -> (B, C·Q, X)."""
+        """Zero-padded to full chunks: (B, N, X) -> (B, C·Q, X)."""
         return x if self.pad is None else self.pad(x)
 
     def _chunked(self, x: Tensor, heads: int) -> Tensor:
@@ -65,14 +63,17 @@ class Mamba2Block(nn.Module):
         return x.unflatten(-1, (heads, -1)).unflatten(1, self.chunks).permute(0, 3, 1, 2, 4)
 
     def _shared(self, x: Tensor) -> Tensor:
-        """B or C of every group, read by each of its heads: (B, C·Q, G·S) -> (B, H, C, Q, S)."""
+        """B or C of each group, repeated for its heads: (B, C·Q, G·S) -> (B, H, C, Q, S)."""
         x_BGCQS = self._chunked(x, self.groups)
         shared = self.heads // self.groups
         return x_BGCQS.unsqueeze(2).expand(-1, -1, shared, -1, -1, -1).flatten(1, 2)
 
 
 class Duality(nn.Module):
-    """The state space in chunks: u (B, H, C, Q, P), Δ (B, H, C, Q, 1), A (H,), B, C (B, H, C, Q, S) -> as u."""
+    """The state-space model in chunks.
+
+    u (B, H, C, Q, P), Δ (B, H, C, Q, 1), A (H,), B and C (B, H, C, Q, S) -> (B, H, C, Q, P).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +99,7 @@ class Duality(nn.Module):
 
 
 class RecurrentStep(nn.Module):
-    """One token on a state: as Duality, for C = Q = 1."""
+    """One token on a state: Duality for C = Q = 1."""
 
     def __init__(self, batch: int, config: Mamba2, heads: int) -> None:
         super().__init__()
@@ -117,7 +118,7 @@ class RecurrentStep(nn.Module):
 
 
 class Update(nn.Module):
-    """exp(ΔA)·h + what the token adds: (B, H, 1, S, P), (B, H, 1, 1, 1), (B, H, 1, S, P) -> (B, H, 1, S, P)."""
+    """exp(ΔA)·h + the token's contribution: (B, H, 1, S, P), (B, H, 1, 1, 1), (B, H, 1, S, P) -> (B, H, 1, S, P)."""
 
     def forward(self, state: Tensor, rate: Tensor, added: Tensor) -> Tensor:
         return state * rate.exp() + added
@@ -138,7 +139,7 @@ class Inside(nn.Module):
 
 
 class Step(nn.Module):
-    """Δ = softplus(Δ + b), steps of 0.001 to 0.1 at first: (B, N, H) -> (B, N, H)."""
+    """Δ = softplus(Δ + b), initialised between 0.001 and 0.1: (B, N, H) -> (B, N, H)."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -149,7 +150,7 @@ class Step(nn.Module):
 
 
 class Decay(nn.Module):
-    """A = -exp(A_log): (H,), A being -1, -2, … at first."""
+    """A = -exp(A_log): (H,), initialised to -1, -2, …."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -157,13 +158,6 @@ class Decay(nn.Module):
 
     def forward(self) -> Tensor:
         return -self.log.exp()
-
-
-class Multiply(nn.Module):
-    """x∘y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y
 
 
 class Rates(nn.Module):
@@ -174,41 +168,41 @@ class Rates(nn.Module):
 
 
 class Sums(nn.Module):
-    """Of a chunk's exponents up to every token: (B, H, C, Q, 1) -> (B, H, C, Q, 1)."""
+    """Cumulative sums of a chunk's exponents: (B, H, C, Q, 1) -> (B, H, C, Q, 1)."""
 
     def forward(self, rates_BHCQ1: Tensor) -> Tensor:
         return rates_BHCQ1.cumsum(-2)
 
 
 def _decayed(sums: Tensor) -> Tensor:
-    """exp(sum to i - sum to j), 0 where j comes after i: (…, T) -> (…, T, T)."""
+    """exp(sum to i - sum to j), 0 if j comes after i: (…, T) -> (…, T, T)."""
     later = torch.ones(sums.shape[-1], sums.shape[-1], dtype=torch.bool, device=sums.device).triu(1)
     return (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(later, -torch.inf).exp()
 
 
 class Decays(nn.Module):
-    """From every token of a chunk to every later one: (B, H, C, Q, 1) -> (B, H, C, Q, Q)."""
+    """Decays from each token of a chunk to each later one: (B, H, C, Q, 1) -> (B, H, C, Q, Q)."""
 
     def forward(self, sums_BHCQ1: Tensor) -> Tensor:
         return _decayed(sums_BHCQ1.squeeze(-1))
 
 
 class Fade(nn.Module):
-    """B by the decay from its token to the chunk's end: (B, H, C, Q, S), (B, H, C, Q, 1) -> (B, H, C, Q, S)."""
+    """B times the decay from its token to the chunk's end: (B, H, C, Q, S), (B, H, C, Q, 1) -> (B, H, C, Q, S)."""
 
     def forward(self, b: Tensor, sums: Tensor) -> Tensor:
         return b * (sums[..., -1:, :] - sums).exp()
 
 
 class Spans(nn.Module):
-    """Decays from before every chunk to before every later one: (B, H, C) -> (B, H, C + 1, C + 1)."""
+    """Decays between chunk starts: (B, H, C) -> (B, H, C + 1, C + 1)."""
 
     def forward(self, whole_BHC: Tensor) -> Tensor:
         return _decayed(F.pad(whole_BHC, (1, 0)).cumsum(-1))
 
 
 class Carry(nn.Module):
-    """The states before the chunks, zeros first: (B, H, C + 1, C + 1), (B, H, C, S, P) -> (B, H, C, S, P)."""
+    """The states at the chunk starts, the first zero: (B, H, C + 1, C + 1), (B, H, C, S, P) -> (B, H, C, S, P)."""
 
     def forward(self, spans: Tensor, added: Tensor) -> Tensor:
         first_last = F.pad(added, (0, 0, 0, 0, 1, 0))
@@ -216,7 +210,7 @@ class Carry(nn.Module):
 
 
 class Reach(nn.Module):
-    """What is read of the state before a chunk, by the decay since: (B, H, C, Q, P), (B, H, C, Q, 1)."""
+    """The read-out of the state at the chunk's start, times the decay since: (B, H, C, Q, P), (B, H, C, Q, 1)."""
 
     def forward(self, y: Tensor, sums: Tensor) -> Tensor:
         return y * sums.exp()
@@ -235,7 +229,7 @@ class Skip(nn.Module):
 
 
 class GroupedRms(nn.Module):
-    """x over its root mean square, group by group of channels, by a gain: (B, N, E) -> (B, N, E)."""
+    """RMS norm of each group of channels, with a gain: (B, N, E) -> (B, N, E)."""
 
     def __init__(self, width: int, groups: int) -> None:
         super().__init__()

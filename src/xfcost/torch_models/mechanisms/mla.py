@@ -1,7 +1,7 @@
-"""Module of `mechanisms/mla.py`.
+"""Module of `mechanisms/mla.py`: attention to keys and values expanded from a latent.
 
-B batch, N tokens, M tokens that a decoded one reads, D width, H heads, C the latent's width, R rotated columns, K and V
-a head's columns of content and of values.
+B batch, N tokens, M tokens that a decode step reads, D width, H heads, C width of the latent, R rotary columns, K and V
+content and value columns of a head.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.mla import Mla
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.cache import Cache
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
 from xfcost.torch_models.shared.norms import RmsNorm
 from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 
 
 class LatentAttention(nn.Module):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a cache of the N latents.
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) with a cache of N latents.
 
-    With the cache, the maps out of the latent are absorbed into queries and answers (DeepSeek-V2 2024, §2.1.2): all
-    heads then read the latents themselves.
+    With the cache, the maps out of the latent are absorbed into queries and outputs (DeepSeek-V2 2024, §2.1.2): all
+    heads read the latents.
     """
 
-    def __init__(self, config: Mla, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None) -> None:
+    def __init__(self, config: Mla, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         decodes = cache_batch is not None
         width, bias, self.heads = place.dim, config.projection_bias, config.heads
@@ -64,7 +64,7 @@ class LatentAttention(nn.Module):
         return self.out(join_heads(self.core(q, k, v_BHNV)))
 
     def _absorbed(self, q_BH1K: Tensor, q_BH1R: Tensor, latents_B1MX: Tensor) -> Tensor:
-        """All heads read the same latents and rotated keys, X = C + R columns: -> (B, 1, D)."""
+        """All heads read the same latents and rotary keys, X = C + R columns: -> (B, 1, D)."""
         q_BH1X = self.join(self.kv_up(q_BH1K), self.rotary(q_BH1R))
         read_BH1C = self.core(q_BH1X, latents_B1MX, latents_B1MX[..., : self.latent_parts[0]])
         return self.out(join_heads(self.kv_up(read_BH1C, values=True)))
@@ -76,21 +76,21 @@ class LatentAttention(nn.Module):
 
 
 def core(config: Mla, place: Place, *, decodes: bool) -> Core:
-    """Attention with the scale of a head's keys; decoding, of one query to latents that all heads share."""
+    """The attention core with the scale of a head's keys. In a decode step all heads share the latents."""
     width, fused = config.key_dim(place.dim), place.fused
     if not decodes:
         return Core(width, fused=fused, causal=bool(config.causal))
     shared = Core(width, fused=fused, shared=config.heads)
-    if fused:  # else the kernel scales by the latents' width
+    if fused:  # otherwise the kernel scales by the latents' width
         shared.attention.scale = width**-0.5
     return shared
 
 
 class Absorbed(Linear):
-    """The maps out of the latent, applied to what meets keys and values instead of to the latents.
+    """The maps out of the latent, applied to queries and outputs instead of to the latents.
 
-    Queries by the map to keys, (B, H, 1, K) -> (B, H, 1, C); with `values`, what they read by the map to values,
-    (B, H, 1, C) -> (B, H, 1, V).
+    Queries by the map to keys, (B, H, 1, K) -> (B, H, 1, C); with `values`, outputs by the map to values, (B, H, 1, C)
+    -> (B, H, 1, V).
     """
 
     def __init__(self, rank: int, heads: int, parts: tuple[int, int]) -> None:
@@ -103,7 +103,7 @@ class Absorbed(Linear):
 
 
 class LatentCache(Cache):
-    """A token's latent (B, 1, C) and rotated key (B, 1, 1, R) -> those of all M tokens it reads: (B, 1, M, C + R)."""
+    """Stores a token's latent (B, 1, C) and rotary key (B, 1, 1, R) -> those of M tokens, (B, 1, M, C + R)."""
 
     latents_BNX: Tensor
 
@@ -120,7 +120,7 @@ class LatentCache(Cache):
 
 
 class Join(nn.Module):
-    """Columns of content, then rotated ones: (B, H, N, K), (B, H, N, R) -> (B, H, N, K + R)."""
+    """Content columns, then rotary columns: (B, H, N, K), (B, H, N, R) -> (B, H, N, K + R)."""
 
     def forward(self, x_BHNK: Tensor, x_BHNR: Tensor) -> Tensor:
         return torch.cat([x_BHNK, x_BHNR], dim=-1)

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/non_local.py`. B batch, N positions, M (pooled) positions, D width, I inner width."""
+"""Module of `mechanisms/non_local.py`: attention of grid positions with 1×1 convolutions.
+
+B batch, N positions, M (pooled) positions, D width, I inner width.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.non_local import NonLocal
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.norms import norm
 from xfcost.torch_models.shared.pooled_keys import KeyPooling
 
 
 class NonLocalBlock(nn.Module):
-    """(B, N, D) -> (B, N, D), N in raster order."""
+    """(B, N, D) -> (B, N, D), tokens in raster order."""
 
-    def __init__(self, config: NonLocal, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: NonLocal, place: Place) -> None:
         super().__init__()
         inner, keys = config.inner(place.dim), config.keys(place.grid)
         self.theta = Linear(place.dim, inner, bias=config.projection_bias)

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/nystrom.py`. B batch, N tokens, M landmarks, D width, H heads, K head width."""
+"""Module of `mechanisms/nystrom.py`: attention approximated through landmarks.
+
+B batch, N tokens, M landmarks, D width, H heads, K head width.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,11 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.nystrom import Nystrom
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     Add,
     Linear,
     Scale,
     Scores,
     Softmax,
-    Tables,
     WeightedSum,
     join_heads,
     split_heads,
@@ -26,7 +27,7 @@ from xfcost.torch_models.shared.leaves import (
 class NystromAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Nystrom, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Nystrom, place: Place) -> None:
         super().__init__()
         inner, head_dim = config.inner(place.dim), config.inner(place.dim) // config.heads
         self.heads, self.more = config.heads, config.padded(place.grid) - place.grid.total
@@ -82,7 +83,7 @@ class Landmarks(nn.Module):
 
 
 class SegmentMeans(nn.Module):
-    """(B, H, N, K) -> (B, H, M, K): the means of M segments."""
+    """The means of M segments: (B, H, N, K) -> (B, H, M, K)."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -116,7 +117,7 @@ class KeyWeights(Weights):
 
 
 class PseudoInverse(nn.Module):
-    """A⁺ of a softmax matrix A, iterated (Xiong et al. 2021, equation 11): (B, H, M, M) -> (B, H, M, M)."""
+    """Iterative A⁺ of a softmax matrix A (Xiong et al. 2021, equation 11): (B, H, M, M) -> (B, H, M, M)."""
 
     multiples_3MM: Tensor
 
@@ -136,7 +137,7 @@ class PseudoInverse(nn.Module):
 
 
 class ValueConvolution(nn.Conv2d):
-    """Every head's values mixed along the tokens by its own weights: (B, H, N, K) -> (B, H, N, K)."""
+    """A convolution of each head's values along the tokens: (B, H, N, K) -> (B, H, N, K)."""
 
     def __init__(self, heads: int, size: int) -> None:
         super().__init__(heads, heads, (size, 1), padding=(size // 2, 0), groups=heads, bias=False)

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/pooling.py`.
+"""Module of `mechanisms/pooling.py`: attention with pooled queries, keys and values.
 
 B batch, N tokens, P queries, M keys, D width, H heads, K head width.
 """
@@ -17,14 +17,14 @@ from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
 from xfcost.torch_models.shared.convolution import Pooling as PoolOfGrid
 from xfcost.torch_models.shared.decomposed import DecomposedPositions
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Add, Linear, join_heads, split_heads
 from xfcost.torch_models.shared.norms import norm
 
 
 class PoolingAttention(nn.Module):
     """(B, N, D) -> (B, P, D')."""
 
-    def __init__(self, config: Pooling, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Pooling, place: Place) -> None:
         super().__init__()
         self.config, self.place = config, place
         grid, width = place.grid, config.width(place)
@@ -56,7 +56,7 @@ class PoolingAttention(nn.Module):
         return self.out(join_heads(y_BHPK))
 
     def attend(self, q_BHPK: Tensor, k_BHMK: Tensor, v_BHMK: Tensor) -> Tensor:
-        """Every query to every key: (B, H, P, K)."""
+        """Attention of each query to each key: (B, H, P, K)."""
         y_BHPK: Tensor = self.core(q_BHPK, k_BHMK, v_BHMK)
         return y_BHPK
 
@@ -66,23 +66,23 @@ class PoolingAttention(nn.Module):
         return x_BHNK if normed is None else normed(x_BHNK)
 
     def residual_projection(self) -> nn.Module | None:
-        """What brings the residual to the new width."""
+        """The projection of the residual stream to the new width."""
         width = self.config.width(self.place)
         return Linear(self.place.dim, width) if width != self.place.dim else None
 
     def residual_pool(self) -> nn.Module | None:
-        """The residual's maximum."""
+        """The max pooling of the residual stream."""
         kernel = self.config.skip(self.place.grid)
         return None if kernel is None else ResidualPool("max", kernel, self.place)
 
 
 def adds(config: Pooling) -> bool:
-    """Are the queries added to what they read?"""
+    """Does the module add the queries to the attention output?"""
     return config.residual_pooling != "none"
 
 
 class CoreWithPositions(nn.Module):
-    """The core, its bias made of the queries where there are positions: as `Core`."""
+    """`Core` with a position bias computed from the queries."""
 
     def __init__(self, inner: DecomposedPositions | None, core: Core) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class CoreWithPositions(nn.Module):
 
 
 def head_pool(config: Pooling, kernel: Kernel | None, place: Place, head_dim: int) -> nn.Module | None:
-    """The pool of every head, None where there is none."""
+    """The pooling of each head, or None."""
     if kernel is None:
         return None
     if config.function == "conv":
@@ -102,7 +102,7 @@ def head_pool(config: Pooling, kernel: Kernel | None, place: Place, head_dim: in
 
 
 def over_grid(x_BHNK: Tensor, place: Place, pool: Callable[[Tensor], Tensor]) -> Tensor:
-    """`pool` on the grid of every head, extra tokens left as they are: (B, H, e+N, K) -> (B, H, e+P, K)."""
+    """Applies `pool` to each head's grid; special tokens pass unchanged: (B, H, e+N, K) -> (B, H, e+P, K)."""
     heads, extra = x_BHNK.shape[1], place.grid.extra
     grid_BNK = x_BHNK[:, :, extra:].flatten(0, 1)
     pooled_BHPK = in_rows(pool(on_grid(grid_BNK, place.grid.sides))).unflatten(0, (-1, heads))
@@ -110,7 +110,7 @@ def over_grid(x_BHNK: Tensor, place: Place, pool: Callable[[Tensor], Tensor]) ->
 
 
 class HeadConvolution(Convolution):
-    """Depthwise, one for all heads: (B, H, N, K) -> (B, H, P, K)."""
+    """A depthwise convolution shared by all heads: (B, H, N, K) -> (B, H, P, K)."""
 
     def __init__(self, head_dim: int, kernel: Kernel, place: Place) -> None:
         super().__init__(head_dim, head_dim, kernel, groups=head_dim, bias=False)
@@ -121,7 +121,7 @@ class HeadConvolution(Convolution):
 
 
 class HeadPool(PoolOfGrid):
-    """A maximum or a mean: (B, H, N, K) -> (B, H, P, K)."""
+    """Max or mean pooling of each head: (B, H, N, K) -> (B, H, P, K)."""
 
     def __init__(self, form: str, kernel: Kernel, place: Place) -> None:
         super().__init__(form, kernel)
@@ -132,14 +132,14 @@ class HeadPool(PoolOfGrid):
 
 
 class ResidualPool(HeadPool):
-    """The same on the stream: (B, N, D) -> (B, P, D)."""
+    """Max pooling of the residual stream: (B, N, D) -> (B, P, D)."""
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return super().forward(x_BND.unsqueeze(1)).squeeze(1)
 
 
 class AddQueries(Add):
-    """y + q, the first `apart` tokens left as they are: (B, H, P, K)."""
+    """y + q, except for the first `apart` tokens: (B, H, P, K)."""
 
     def __init__(self, apart: int) -> None:
         super().__init__()

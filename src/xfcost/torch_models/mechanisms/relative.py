@@ -1,4 +1,4 @@
-"""Module of `mechanisms/relative.py`.
+"""Module of `mechanisms/relative.py`: Transformer-XL's attention, with a memory and relative positions.
 
 B batch, N query tokens, M keys (the memory's and the segment's), T encodings of distances, D width, I = H·K the width
 of H heads of K.
@@ -21,7 +21,7 @@ from xfcost.torch_models.shared.relative import RelativeCore, RelativeShift, enc
 
 
 class RelativeAttention(nn.Module):
-    """(B, N, D) -> (B, N, D), with a memory (B, P, D) of which zeros stand where none is given."""
+    """(B, N, D) -> (B, N, D), with a memory (B, P, D); without a given memory, zeros."""
 
     memory_1PD: Tensor
 
@@ -49,7 +49,7 @@ class RelativeAttention(nn.Module):
         return self.attend(x_BND, memory.detach())
 
     def attend(self, x_BND: Tensor, *remembered_BPD: Tensor) -> Tensor:
-        """The segment over what is remembered and itself."""
+        """Attention of the segment to the memory and itself."""
         all_BMD = x_BND if self.recall is None else self.recall(x_BND, *remembered_BPD)
         q_BNI = self.q(all_BMD)[:, self.past :] if self.memory_queries else self.q(x_BND)
         k_BMI, v_BMI = self.kv(all_BMD).chunk(2, dim=-1)
@@ -57,7 +57,7 @@ class RelativeAttention(nn.Module):
 
 
 class Recall(nn.Module):
-    """What is remembered (one for all samples, or one each), oldest first, before the segment: -> (B, M, D)."""
+    """The memory, oldest first, before the segment: -> (B, M, D). One memory serves all samples, or each has one."""
 
     def forward(self, x_BND: Tensor, *remembered_BPD: Tensor) -> Tensor:
         return torch.cat([*(part.expand(x_BND.shape[0], -1, -1) for part in remembered_BPD), x_BND], dim=1)

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/retention.py`.
+"""Module of `mechanisms/retention.py`: linear attention with a decay, in parallel, chunks or recurrently.
 
 B batch, N tokens, C chunks of T tokens, D width, H heads, K width of a head's keys, V of its values.
 """
@@ -15,16 +15,14 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.retention import Retention
 from xfcost.torch_models.mechanisms.kernel import State
 from xfcost.torch_models.mechanisms.mamba import Gate
-from xfcost.torch_models.mechanisms.mamba2 import Multiply
 from xfcost.torch_models.shared.cache import RecurrentState
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     Add,
     Linear,
+    Multiply,
     Pad,
     Scale,
     Scores,
-    Tables,
     WeightedSum,
     join_heads,
     split_heads,
@@ -32,16 +30,14 @@ from xfcost.torch_models.shared.leaves import (
 from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 from xfcost.torch_models.shared.scans import retention_step
 
-# Of the angles by which queries and keys turn.
+# The base of the rotary angles.
 ROTARY_BASE: Final = 10000.0
 
 
 class MultiScaleRetention(nn.Module):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a state."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) with a recurrent state."""
 
-    def __init__(
-        self, config: Retention, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Retention, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         dim, values, self.heads = place.dim, config.values(place.dim), config.heads
         self.parts = (dim, dim, values)
@@ -72,12 +68,12 @@ def _core(config: Retention, place: Place) -> nn.Module:
 
 
 def decay(heads: int) -> Tensor:
-    """γ of every head, 1 - 2^(-5-i), without rounding: (H,)."""
+    """γ of each head, exactly 1 - 2^(-5-i): (H,)."""
     return 1 - 2.0 ** (-5 - torch.arange(heads))
 
 
 class HeadNorm(nn.Module):
-    """The columns of every head of a token by themselves, without weights: (B, N, H, V) -> (B, N, H, V)."""
+    """The norm of each head's columns, without weights: (B, N, H, V) -> (B, N, H, V)."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -89,7 +85,7 @@ class HeadNorm(nn.Module):
 
 
 class Decays(nn.Module):
-    """D of N tokens, γ^(n-m) and 0 for later ones: -> (H, N, N)."""
+    """D for N tokens: γ^(n-m), 0 for later ones: -> (H, N, N)."""
 
     decay_H: Tensor
 
@@ -104,7 +100,7 @@ class Decays(nn.Module):
 
 
 class ChunkDecays(Decays):
-    """D of a chunk's tokens, (H, 1, T, T), and the decays since before the chunk, γ^1 to γ^T: (H, T)."""
+    """D for the tokens of a chunk, (H, 1, T, T), and the decays since its start, γ^1 to γ^T: (H, T)."""
 
     def forward(self, tokens: int) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         decays_HTT = super().forward(tokens)
@@ -113,7 +109,7 @@ class ChunkDecays(Decays):
 
 
 class ByDecay(nn.Module):
-    """y by a decay for every head and place in a chunk: (B, H, C, T, V), (H, T) -> (B, H, C, T, V)."""
+    """y times a decay per head and position in the chunk: (B, H, C, T, V), (H, T) -> (B, H, C, T, V)."""
 
     def forward(self, y: Tensor, decay_HT: Tensor) -> Tensor:
         return y * decay_HT.unsqueeze(1).unsqueeze(-1)
@@ -133,7 +129,7 @@ class Within(nn.Module):
 
 
 class Parallel(Within):
-    """All products: (B, H, N, K) twice, (B, H, N, V) -> (B, H, N, V)."""
+    """The masked matrix of all products: (B, H, N, K) twice, (B, H, N, V) -> (B, H, N, V)."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -144,7 +140,7 @@ class Parallel(Within):
 
 
 class Chunkwise(nn.Module):
-    """The products of a chunk, and what all earlier ones left in a state: as Parallel."""
+    """The products inside a chunk, and a state of all earlier chunks. Shapes as in Parallel."""
 
     def __init__(self, config: Retention, place: Place) -> None:
         super().__init__()
@@ -170,7 +166,7 @@ class Chunkwise(nn.Module):
 
 
 class Carry(nn.Module):
-    """The states before the chunks: (B, H, C, K, V), γ^T (H,) -> (B, H, C, K, V)."""
+    """The states at the chunk starts: (B, H, C, K, V), γ^T (H,) -> (B, H, C, K, V)."""
 
     def forward(self, added: Tensor, decay_H: Tensor) -> Tensor:
         added_BCHKV = added.transpose(1, 2)
@@ -179,7 +175,7 @@ class Carry(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """One token after the other: as Parallel."""
+    """One token after the other. Shapes as in Parallel."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -191,7 +187,7 @@ class Recurrent(nn.Module):
 
 
 class Scan(nn.Module):
-    """Heads beside each other, (B, N, D) twice, (B, N, E) -> (B, N, E)."""
+    """The scan over tokens; heads share an axis with their columns: (B, N, D) twice, (B, N, E) -> (B, N, E)."""
 
     decay_H: Tensor
 
@@ -218,7 +214,7 @@ class RecurrentStep(nn.Module):
 
 
 class ScanStep(Scan):
-    """State (B, H, K, V), then as RecurrentStep -> (B, H, 1, V), and the state that follows."""
+    """State (B, H, K, V), then the arguments of RecurrentStep -> (B, H, 1, V), and the next state."""
 
     def forward(self, state_BHKV: Tensor, *parts: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         q_BHK, k_BHK, v_BHV = (part.squeeze(2) for part in parts)

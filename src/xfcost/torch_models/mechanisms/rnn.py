@@ -1,4 +1,7 @@
-"""Module of `mechanisms/rnn.py`. B batch, N tokens, D width, H hidden units."""
+"""Module of `mechanisms/rnn.py`: a recurrent network without gates.
+
+B batch, N tokens, D width, H hidden units.
+"""
 
 from __future__ import annotations
 
@@ -6,4 +9,4 @@ from xfcost.torch_models.shared.recurrent import RecurrentLayer
 
 
 class RnnLayer(RecurrentLayer):
-    """(B, N, D) -> (B, N, H), or (B, N, 2·H) where it reads both ways: h = act(x + U h + b')."""
+    """(B, N, D) -> (B, N, H), bidirectional (B, N, 2·H): h = act(x + U h + b')."""

@@ -1,7 +1,7 @@
-"""Module of `mechanisms/routing.py`.
+"""Module of `mechanisms/routing.py`: attention inside clusters of tokens, chosen by k-means.
 
 B batch, N tokens, D width, H heads, K head width, C clusters of W queries and M keys (memory keys included), P = C·W
-places in clusters. Local heads: G blocks of T tokens, each reading R keys, blocks beside it included.
+positions in clusters. Local heads: G blocks of T tokens, each reading R keys of its own and neighbouring blocks.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.routing import Routing
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, UnitLength, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, UnitLength, join_heads, split_heads
 
-# How much of a centroid stays at every step of training.
+# The weight of a centroid in its moving average.
 DECAY: Final = 0.999
 
 
 class RoutingAttention(nn.Module):
-    """(B, N, D) -> (B, N, D). In training its centroids move; in evaluation they stay."""
+    """(B, N, D) -> (B, N, D). Training moves the centroids; evaluation does not."""
 
-    def __init__(self, config: Routing, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Routing, place: Place) -> None:
         super().__init__()
         width, bias = config.head_width(place.dim), config.projection_bias
         self.config, self.heads = config, config.heads - config.local_heads
@@ -61,7 +61,7 @@ class RoutingAttention(nn.Module):
         return self.out(join_heads(y_BHNK))
 
     def _routed(self, sides: list[Tensor], v_BHNK: Tensor) -> Tensor:
-        """`sides` are queries and keys, or queries alone, which then are the keys, too."""
+        """`sides` are queries and keys, or shared queries that serve as keys."""
         units = [self.normalize(x_BHNK) for x_BHNK in sides]
         near = [self.distances(x_BHNK) for x_BHNK in units]
         if self.training:
@@ -72,7 +72,7 @@ class RoutingAttention(nn.Module):
         return self._attend(sides[0], sides[1], v_BHNK, at_q_BHCW, self.choose_keys(near[1]))
 
     def _attend(self, q_BHNK: Tensor, k_BHNK: Tensor, v_BHNK: Tensor, at_q: Tensor, at_k: Tensor) -> Tensor:
-        """`at_q` and `at_k`, (B, H, C, W), say which token stands at every place of every cluster."""
+        """`at_q` and `at_k`, (B, H, C, W), are the token indices of each cluster."""
         q_BHCWK = self.gather(q_BHNK, at_q)
         k_BHCMK, v_BHCMK = self.gather(k_BHNK, at_k), self.gather(v_BHNK, at_k)
         if self.memory_keys is not None and self.memory_values is not None:
@@ -81,9 +81,9 @@ class RoutingAttention(nn.Module):
 
 
 class Distances(nn.Module):
-    """Cosines to the centroids: (B, H, N, K) -> (B, H, N, C). No gradient passes: they choose, and choose alone.
+    """Cosine similarities to the centroids: (B, H, N, K) -> (B, H, N, C). They only choose tokens: no gradient passes.
 
-    They lie in memory a list per centroid, as they are then searched: a copy turned round costs more than the search.
+    Similarities to one centroid are contiguous in memory, for the search: transposing them later would cost more.
     """
 
     centroids_HCK: Tensor
@@ -97,9 +97,9 @@ class Distances(nn.Module):
 
     @torch.no_grad()
     def update(self, *sides: tuple[Tensor, Tensor]) -> None:
-        """A step of online k-means (Roy et al. 2021, algorithm 1): every centroid moves towards its members' mean.
+        """A step of online k-means (Roy et al. 2021, algorithm 1): each centroid moves towards its members' mean.
 
-        `sides` are (vectors, their distances), of queries and of keys; a centroid that is nearest to none stays.
+        `sides` are (vectors, similarities) of queries and of keys. A centroid without members stays.
         """
         total_HCK, members_HC1 = torch.zeros_like(self.centroids_HCK), torch.zeros_like(self.centroids_HCK[..., :1])
         for x_BHNK, near_BHNC in sides:
@@ -112,7 +112,7 @@ class Distances(nn.Module):
 
 
 class Choose(nn.Module):
-    """The tokens nearest to every centroid: (B, H, N, C) -> (B, H, C, W)."""
+    """The tokens nearest to each centroid: (B, H, N, C) -> (B, H, C, W)."""
 
     def __init__(self, window: int) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Choose(nn.Module):
 
 
 class Gather(nn.Module):
-    """(B, H, N, K) -> (B, H, C, W, K)."""
+    """The tokens of each cluster: (B, H, N, K) -> (B, H, C, W, K)."""
 
     def forward(self, x_BHNK: Tensor, chosen_BHCW: Tensor) -> Tensor:
         index_BHP1 = chosen_BHCW.flatten(2).unsqueeze(-1)
@@ -132,7 +132,7 @@ class Gather(nn.Module):
 
 
 class Memory(nn.Module):
-    """Learned keys (or values) of every cluster, before those of its tokens: (B, H, C, W, K) -> (B, H, C, M, K)."""
+    """Learned keys (or values) of each cluster, before those of its tokens: (B, H, C, W, K) -> (B, H, C, M, K)."""
 
     def __init__(self, heads: int, count: int, memories: int, width: int) -> None:
         super().__init__()
@@ -145,9 +145,9 @@ class Memory(nn.Module):
 
 
 class ClusterMask(nn.Module):
-    """-∞ where a key comes later (causal), or is the query itself (shared) and not all there is to read.
+    """-∞ at later keys (causal), and at the query itself (shared) unless it is the only key.
 
-    On scores (B, H, C, W, M); with no scores, what may be read, as booleans.
+    On scores (B, H, C, W, M). Without scores, a boolean mask of the keys that may be read.
     """
 
     def __init__(self, memories: int, *, causal: bool, shared: bool) -> None:
@@ -168,7 +168,7 @@ class ClusterMask(nn.Module):
 
 
 class ClusterCore(Core):
-    """Attention inside clusters, which stand beside heads, for every head has its own: (B, H, C, W, K) -> the same."""
+    """Attention inside clusters: (B, H, C, W, K) -> (B, H, C, W, K)."""
 
     def __init__(self, width: int, *, fused: bool, mask: ClusterMask | None) -> None:
         super().__init__(width, fused=fused)
@@ -188,7 +188,7 @@ class ClusterCore(Core):
 
 
 class Average(nn.Module):
-    """Every token's mean over the places where it stands, zero where it stands nowhere: -> (B, H, N, K)."""
+    """Each token's mean over the clusters that it is in, zero if in none: -> (B, H, N, K)."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__()
@@ -205,14 +205,14 @@ class Average(nn.Module):
 
 
 class Join(nn.Module):
-    """Local heads, then routed ones: (B, H, N, K)."""
+    """Concatenates local heads and routed heads: (B, H, N, K)."""
 
     def forward(self, local_BHNK: Tensor, routed_BHNK: Tensor) -> Tensor:
         return torch.cat([local_BHNK, routed_BHNK], dim=1)
 
 
 class Local(nn.Module):
-    """Attention of every block over itself and its neighbours: (B, N, 3·H·K) -> (B, H, N, K)."""
+    """Attention of each block to itself and its neighbours: (B, N, 3·H·K) -> (B, H, N, K)."""
 
     def __init__(self, config: Routing, place: Place, width: int) -> None:
         super().__init__()
@@ -230,9 +230,9 @@ class Local(nn.Module):
 
 
 class Cut(nn.Module):
-    """Blocks with `before` and `after` of their neighbours, a view of padded tokens: (B, H, N, K) -> (B, G, H, R, K).
+    """Blocks with `before` and `after` neighbours, a view of padded tokens: (B, H, N, K) -> (B, G, H, R, K).
 
-    `more` tokens of padding make the blocks whole.
+    `more` padding tokens fill the last block.
     """
 
     def __init__(self, block: int, before: int, more: int, after: int) -> None:
@@ -246,7 +246,7 @@ class Cut(nn.Module):
 
 
 class LocalMask(nn.Module):
-    """-∞ on padding and, causal, on later tokens: on (B, G, H, T, R); with no scores, what may be read, as booleans."""
+    """-∞ at padding and, if causal, at later tokens: on (B, G, H, T, R). Without scores, a boolean mask."""
 
     shut_G1TR: Tensor
 

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/rwkv_channel.py`. B batch, N tokens, D width, H hidden units."""
+"""Module of `mechanisms/rwkv_channel.py`: a gated feed-forward network over each token and the one before.
+
+B batch, N tokens, D width, H hidden units.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,14 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.rwkv_channel import RwkvChannel
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.token_shift import Gate, Mixtures, mixed, token_shift
 
 
 class ChannelMixing(nn.Module):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with the token before it."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) that caches the previous token."""
 
-    def __init__(
-        self, config: RwkvChannel, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: RwkvChannel, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         dim, hidden = place.dim, config.inner(place.dim)
         self.shift = token_shift(cache_batch, dim)

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/rwkv_time.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/rwkv_time.py`: RWKV's weighted average of all earlier values.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,15 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.rwkv_time import RwkvTime
 from xfcost.torch_models.shared.cache import RecurrentState
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.scans import NOTHING_SEEN, wkv_step
 from xfcost.torch_models.shared.token_shift import Gate, Mixtures, mixed, token_shift
 
 
 class TimeMixing(nn.Module):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a state and the token before it."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) with a state and the previous token."""
 
-    def __init__(
-        self, config: RwkvTime, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: RwkvTime, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         dim = place.dim
         self.shift = token_shift(cache_batch, dim)
@@ -55,7 +56,7 @@ class Decay(nn.Module):
 
 
 class Wkv(nn.Module):
-    """Keys, values (B, N, D) and decays (D,) -> (B, N, D); u is learned, a token's own weight."""
+    """Keys, values (B, N, D), decays (D,) -> (B, N, D). The learned u weights the token itself."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -66,7 +67,7 @@ class Wkv(nn.Module):
 
 
 class WkvStep(Wkv):
-    """One token's keys, values (B, 1, D), decays (D,), and three (B, D) of state -> (B, 1, D), and the state's next."""
+    """One token's keys and values (B, 1, D), decays (D,), three states (B, D) -> (B, 1, D), and the next states."""
 
     def forward(self, k_B1D: Tensor, v_B1D: Tensor, w_D: Tensor, *state: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         y_BD, state = wkv_step(state, k_B1D.squeeze(1), v_B1D.squeeze(1), w_D, self.first)

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/sagan.py`. B batch, N positions, M (pooled) positions, D width, K key width, V value width."""
+"""Module of `mechanisms/sagan.py`: attention of grid positions with narrow keys.
+
+B batch, N positions, M (pooled) positions, D width, K key width, V value width.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sagan import Sagan
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 from xfcost.torch_models.shared.pooled_keys import KeyPooling
 
 
 class SaganAttention(nn.Module):
-    """(B, N, D) -> (B, N, D), N in raster order."""
+    """(B, N, D) -> (B, N, D), tokens in raster order."""
 
-    def __init__(self, config: Sagan, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Sagan, place: Place) -> None:
         super().__init__()
         dim, keys = place.dim, config.keys(place.grid)
         inner, values = dim // config.reduction, dim // config.value_reduction
@@ -37,7 +40,7 @@ class SaganAttention(nn.Module):
 
 
 class Gamma(nn.Module):
-    """γ·x, γ one learned number."""
+    """γ·x with one learned γ."""
 
     def __init__(self) -> None:
         super().__init__()

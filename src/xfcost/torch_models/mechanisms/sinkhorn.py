@@ -1,7 +1,7 @@
-"""Module of `mechanisms/sinkhorn.py`.
+"""Module of `mechanisms/sinkhorn.py`: attention to each block and to a block that a soft permutation puts beside it.
 
-B batch, N tokens, P tokens with padding, D width, H heads, K head width, U blocks of T tokens (V of them to be sorted:
-U, and a null block where it is causal), I = H·K.
+B batch, N tokens, P tokens with padding, D width, H heads, K head width, U blocks of T tokens, V blocks that are sorted
+(U, plus a null block if causal), I = H·K.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch.nn import functional as F
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.sinkhorn import Sinkhorn
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Scores, Softmax, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, Pad, Scores, Softmax, join_heads, split_heads
 
-# What is added to a score before its logarithm is taken.
+# Added to a score before its logarithm.
 EPSILON: Final = 1e-6
 
 
 class SinkhornAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Sinkhorn, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Sinkhorn, place: Place) -> None:
         super().__init__()
         inner, self.tokens, self.block = config.inner(place.dim), place.grid.total, config.block
         self.heads, self.blocks, width = config.heads, config.blocks(place.grid), inner // config.heads
@@ -61,14 +61,14 @@ class SinkhornAttention(nn.Module):
 
 
 class Pool(nn.Module):
-    """The mean of every block: (B, H, U, T, K) -> (B, H, U, K)."""
+    """The mean of each block: (B, H, U, T, K) -> (B, H, U, K)."""
 
     def forward(self, x_BHUTK: Tensor) -> Tensor:
         return x_BHUTK.mean(dim=3)
 
 
 class PoolQueries(nn.Module):
-    """The mean of all tokens up to the first one of every block, so that none learns of later ones: the same shapes."""
+    """The mean of all tokens up to the first of each block, for causality: (B, H, U, T, K) -> (B, H, U, K)."""
 
     count_U1: Tensor
 
@@ -83,7 +83,7 @@ class PoolQueries(nn.Module):
 
 
 class Null(nn.Module):
-    """A learned block, one vector in all its places, before the others: (B, H, U, T, K) -> (B, H, V, T, K)."""
+    """A learned block, one vector for all its tokens, before the others: (B, H, U, T, K) -> (B, H, V, T, K)."""
 
     def __init__(self, heads: int, width: int, block: int) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Logits(nn.Module):
 
 
 class CausalLogits(nn.Module):
-    """(B, H, U, U) -> (B, H, U, V): the null block scores 0, a block itself and those after it -∞."""
+    """(B, H, U, U) -> (B, H, U, V): the null block scores 0; the block itself and later ones -∞."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class CausalLogits(nn.Module):
 
 
 class Balance(nn.Module):
-    """Rows sum to 1, then columns, again and again (Sinkhorn 1964, in logarithms): logits -> a soft permutation."""
+    """Alternately normalises rows and columns (Sinkhorn 1964, in logarithms): logits -> a soft permutation."""
 
     def __init__(self, iterations: int) -> None:
         super().__init__()
@@ -140,28 +140,28 @@ class Balance(nn.Module):
 
 
 class Reorder(nn.Module):
-    """Blocks in their soft order, the first `kept` of them: (B, H, U, V) and (B, H, V, T, K) -> (B, H, U, T, K)."""
+    """Blocks in soft order, only the first `limit`: (B, H, U, V), (B, H, V, T, K) -> (B, H, U, T, K)."""
 
-    def __init__(self, kept: int | None) -> None:
+    def __init__(self, limit: int | None) -> None:
         super().__init__()
-        self.kept = kept
+        self.limit = limit
 
     def forward(self, order_BHUV: Tensor, x_BHVTK: Tensor) -> Tensor:
-        order_BHUV = order_BHUV if self.kept is None else order_BHUV.narrow(2, 0, self.kept)
+        order_BHUV = order_BHUV if self.limit is None else order_BHUV.narrow(2, 0, self.limit)
         return (order_BHUV @ x_BHVTK.flatten(3)).unflatten(3, x_BHVTK.shape[3:])
 
 
 class Beside(nn.Module):
-    """Sorted blocks, then their own: (B, H, U, 2T, K)."""
+    """Concatenates sorted blocks and original blocks: (B, H, U, 2T, K)."""
 
     def forward(self, sorted_BHUTK: Tensor, own_BHUTK: Tensor) -> Tensor:
         return torch.cat([sorted_BHUTK, own_BHUTK], dim=3)
 
 
 class BesideMask(nn.Module):
-    """-∞ in the own block: on padding, or (causal) on later tokens, padding among them: on (B, H, U, T, 2T).
+    """-∞ in the original block at padding or, if causal, at later tokens: on (B, H, U, T, 2T).
 
-    With no scores, what may be read, as booleans.
+    Without scores, a boolean mask of the keys that may be read.
     """
 
     shut: Tensor

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/sliding.py`.
+"""Module of `mechanisms/sliding.py`: attention inside a sliding window, and global tokens.
 
 B batch, N tokens, P tokens with padding, D width, H heads, K head width, G global tokens, R residue classes (the
 dilation), T = P/R tokens of a class.
@@ -17,21 +17,19 @@ from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.band import BandCore, BandMask, ChunkScores
 from xfcost.torch_models.shared.cache import KeyValueCache
 from xfcost.torch_models.shared.grouped import GroupedHeads
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Pad, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, Pad, join_heads, split_heads
 
 
 class SlidingAttention(GroupedHeads):
-    """(B, N, D) -> (B, N, D), or one token (B, 1, D) -> (B, 1, D) with a KV cache of its window."""
+    """(B, N, D) -> (B, N, D), or a decode step (B, 1, D) -> (B, 1, D) with a KV cache of its window."""
 
-    def __init__(
-        self, config: Sliding, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Sliding, place: Place, cache_batch: int | None = None) -> None:
         inner, bias, decodes = config.inner(place.dim), config.projection_bias, cache_batch is not None
         padded = place.grid.total if decodes else config.padded(place.grid)
         super().__init__(config, place.dim, padded, decodes=decodes)
         self.config, self.tokens = config, place.grid.total
         self.pad = None if decodes else Pad(padded - self.tokens)
-        if config.own_projections:  # of global tokens, which are never causal: with a cache they are not used
+        if config.own_projections:  # of global tokens, which are never causal: unused with a cache
             self.global_q = Linear(place.dim, inner, bias=bias)
             self.global_kv = Linear(place.dim, 2 * inner, bias=bias)
         self.cache: KeyValueCache | None = None
@@ -54,16 +52,16 @@ class SlidingAttention(GroupedHeads):
         return self.out(y_BPD)[:, : self.tokens]
 
     def _local(self, q_BHPK: Tensor, k_BHPK: Tensor, v_BHPK: Tensor) -> Tensor:
-        """Every token's own row: its band of three half windows, and the global tokens: -> (B, H, P, K)."""
+        """The band of each token, three half windows, and the global keys: -> (B, H, P, K)."""
         classes, g = self.config.dilation, self.config.global_tokens
-        # token p = t·R + r stands in class r at t
+        # token p = t·R + r is token t of class r
         parts = (part.unflatten(2, (-1, classes)).transpose(2, 3) for part in (q_BHPK, k_BHPK, v_BHPK))
-        of_global = (part[:, :, None, :g] for part in (k_BHPK, v_BHPK))  # (B, H, 1, G, K), none with fewer heads
-        y_BHRTK: Tensor = self.core["inner"](*parts, *of_global)
+        global_kv = (part[:, :, None, :g] for part in (k_BHPK, v_BHPK))  # (B, H, 1, G, K), none with fewer heads
+        y_BHRTK: Tensor = self.core["inner"](*parts, *global_kv)
         return y_BHRTK.transpose(2, 3).flatten(2, 3)
 
     def _global(self, x_BPD: Tensor, q_BHPK: Tensor, k_BHPK: Tensor, v_BHPK: Tensor) -> Tensor:
-        """The global tokens' rows: -> (B, H, G, K)."""
+        """The rows of the global tokens: -> (B, H, G, K)."""
         g, heads = self.config.global_tokens, self.config.heads
         q_BHGK = q_BHPK[:, :, :g]
         if self.config.own_projections:
@@ -74,7 +72,7 @@ class SlidingAttention(GroupedHeads):
 
 
 def cores(config: Sliding, place: Place) -> nn.ModuleDict:
-    """Of every token's band, and of the global tokens' rows."""
+    """The attention cores of all tokens' bands and of the global tokens' rows."""
     tokens, padded, head_dim = place.grid.total, config.padded(place.grid), config.inner(place.dim) // config.heads
     parts: dict[str, nn.Module] = {"inner": band(config, tokens, padded, head_dim)}
     if config.global_tokens:
@@ -83,7 +81,7 @@ def cores(config: Sliding, place: Place) -> nn.ModuleDict:
 
 
 def band(config: Sliding, tokens: int, padded: int, head_dim: int) -> BandCore:
-    """Half a window is a block: causal, of blocks before the query's; else of one on each side, in chunks."""
+    """Blocks of half a window. A causal query reads earlier blocks, another one block on each side, in chunks."""
     side, classes, causal = config.half, config.dilation, bool(config.causal)
     reach = (config.window - 1, 0) if causal else (side, side)
     blocks, among, shared = padded // classes // side, range(config.global_tokens, tokens), config.shared
@@ -112,7 +110,7 @@ class PaddingMask(nn.Module):
 
 
 class Overwrite(nn.Module):
-    """The global tokens' rows in place of the first ones: (B, G, D), (B, P, D) -> (B, P, D)."""
+    """Replaces the first rows with those of the global tokens: (B, G, D), (B, P, D) -> (B, P, D)."""
 
     def forward(self, rows_BGD: Tensor, y_BPD: Tensor) -> Tensor:
         return torch.cat([rows_BGD, y_BPD[:, rows_BGD.shape[1] :]], dim=1)

@@ -1,7 +1,7 @@
-"""Module of `mechanisms/sparse.py`: factors, each of which cuts queries and keys in its own way.
+"""Module of `mechanisms/sparse.py`: factorized sparse attention, each factor with its own layout.
 
-B batch, N tokens, P tokens with their padding, U blocks of L (the stride), D width, I width of all heads, Q and S width
-of one factor's queries and values, H heads, K head width; G groups of T queries and M keys; X several of them.
+B batch, N tokens, P tokens with padding, U blocks of L (the stride), D width, I width of all heads, Q and S width of
+one factor's queries and values, H heads, K head width; G groups of T queries and M keys; X several of them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from xfcost.mechanisms.sparse import Sparse
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.blocks import MemoryBlocks
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     Add,
     Linear,
     Pad,
     Scale,
     Scores,
     Softmax,
-    Tables,
     WeightedSum,
     split_groups,
 )
@@ -29,9 +27,9 @@ from xfcost.torch_models.shared.sparse_masks import Rows, join_groups, local_mas
 
 
 class SparseAttention(nn.Module):
-    """(B, N, D) -> (B, N, D). Projections stand factor after factor: Q, K, V of the first, then of the second."""
+    """(B, N, D) -> (B, N, D). The projection holds Q, K, V of the first factor, then of the second."""
 
-    def __init__(self, config: Sparse, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Sparse, place: Place) -> None:
         super().__init__()
         inner, keys, self.tokens = config.inner(place.dim), config.key_inner(place.dim), place.grid.total
         self.qkv = Linear(place.dim, 2 * keys + inner, bias=config.projection_bias)
@@ -58,7 +56,7 @@ class JoinHeads(nn.Module):
 
 
 class LocalFactor(nn.Module):
-    """A⁽¹⁾: blocks of queries against themselves and, strided, their neighbours. (B, P, Q + Q + S) -> (B, P, S)."""
+    """A⁽¹⁾: each block reads itself and, if strided, its neighbours. (B, P, Q + Q + S) -> (B, P, S)."""
 
     def __init__(self, config: Sparse, place: Place, heads: int) -> None:
         super().__init__()
@@ -76,7 +74,7 @@ class LocalFactor(nn.Module):
 
 
 class LongFactor(nn.Module):
-    """A⁽²⁾: columns of the sequence laid out in rows of l, or its summary cells. (B, P, Q + Q + S) -> (B, P, S)."""
+    """A⁽²⁾: columns of the sequence in rows of l tokens, or its summary cells. (B, P, Q + Q + S) -> (B, P, S)."""
 
     def __init__(self, config: Sparse, place: Place, heads: int) -> None:
         super().__init__()
@@ -94,13 +92,13 @@ class LongFactor(nn.Module):
 
 
 def widths(config: Sparse, place: Place, heads: int) -> list[int]:
-    """Q, Q, S: of queries, keys and values of so many heads."""
+    """Q, Q, S: the widths of queries, keys and values."""
     keys, values = (inner(place.dim) // config.heads * heads for inner in (config.key_inner, config.inner))
     return [keys, keys, values]
 
 
 class Silence(nn.Module):
-    """Zeros where nothing may be read: (B, P, S) -> (B, P, S)."""
+    """Zeros at queries without keys: (B, P, S) -> (B, P, S)."""
 
     lonely_P: Tensor
 
@@ -113,9 +111,9 @@ class Silence(nn.Module):
 
 
 class MergedFactors(nn.Module):
-    """One softmax over the keys of both: (B, P, Q + Q + S) -> (B, P, S).
+    """One softmax over the keys of both factors: (B, P, Q + Q + S) -> (B, P, S).
 
-    Scores of the long factor come out in its own layout, and are viewed block by block to stand beside the local ones.
+    Scores of the long factor are computed in its own layout, then viewed block by block beside the local ones.
     """
 
     def __init__(self, config: Sparse, place: Place, heads: int) -> None:

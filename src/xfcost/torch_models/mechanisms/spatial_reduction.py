@@ -1,6 +1,7 @@
-"""Module of `mechanisms/spatial_reduction.py`.
+"""Module of `mechanisms/spatial_reduction.py`: attention to keys and values on a coarser grid.
 
-B batch, N tokens, M reduced ones, D width, H heads, K head width, Y and X the grid's sides, P the pooled grid's.
+B batch, N tokens, M reduced tokens, D width, H heads, K head width, Y and X the grid's sides, P side of the pooled
+grid.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.spatial_reduction import SpatialReduction
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.convolution import Convolution, in_rows, on_grid
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, join_heads, split_heads
+from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
 from xfcost.torch_models.shared.norms import LayerNorm
 
 
 class SpatialReductionAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: SpatialReduction, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: SpatialReduction, place: Place) -> None:
         super().__init__()
         inner, width = config.inner(place.dim), place.dim
         self.heads, self.sides = config.heads, place.grid.sides
@@ -51,7 +52,7 @@ class SpatialReductionAttention(nn.Module):
 
 
 class AdaptivePool(nn.Module):
-    """Means of as many tokens as it takes: (B, D, Y, X) -> (B, D, P, P)."""
+    """Mean pooling to a P×P grid: (B, D, Y, X) -> (B, D, P, P)."""
 
     def __init__(self, sides: tuple[int, ...]) -> None:
         super().__init__()

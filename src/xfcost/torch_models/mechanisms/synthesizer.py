@@ -1,4 +1,7 @@
-"""Module of `mechanisms/synthesizer.py`. B batch, N tokens, D width, H heads, K head width, R rank, P and Q factors."""
+"""Module of `mechanisms/synthesizer.py`: mixing weights computed without keys.
+
+B batch, N tokens, D width, H heads, K head width, R rank, P and Q factors.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,10 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.synthesizer import RANK, Synthesizer
 from xfcost.torch_models.shared.leaves import (
-    NO_TABLES,
     CausalMask,
     Linear,
     Softmax,
     Table,
-    Tables,
     WeightedSum,
     join_heads,
     split_heads,
@@ -23,7 +24,7 @@ from xfcost.torch_models.shared.leaves import (
 class SynthesizerAttention(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: Synthesizer, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Synthesizer, place: Place) -> None:
         super().__init__()
         inner = config.inner(place.dim)
         self.heads = config.heads
@@ -43,7 +44,7 @@ class SynthesizerAttention(nn.Module):
 
 
 class DenseLogits(nn.Module):
-    """Out of every token alone: (B, N, D) -> (B, H, N, N)."""
+    """Logits from each token alone: (B, N, D) -> (B, H, N, N)."""
 
     def __init__(self, config: Synthesizer, place: Place) -> None:
         super().__init__()
@@ -69,7 +70,7 @@ class DenseLogits(nn.Module):
 
 
 class PerHead(nn.Module):
-    """A linear map of every head's own: (B, H, N, K) -> (B, H, N, M)."""
+    """A linear map per head: (B, H, N, K) -> (B, H, N, M)."""
 
     def __init__(self, heads: int, inputs: int, outputs: int, *, bias: bool) -> None:
         super().__init__()
@@ -85,14 +86,14 @@ class PerHead(nn.Module):
 
 
 class Products(nn.Module):
-    """Every first factor by every second one: (B, H, N, P), (B, H, N, Q) -> (B, H, N, P·Q)."""
+    """Each first factor times each second factor: (B, H, N, P), (B, H, N, Q) -> (B, H, N, P·Q)."""
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         return (a.unsqueeze(-1) * b.unsqueeze(-2)).flatten(-2)
 
 
 class TableLogits(nn.Module):
-    """Learned or drawn, whatever the input: -> (H, N, N)."""
+    """Learned or random logits, independent of the input: -> (H, N, N)."""
 
     def __init__(self, config: Synthesizer, place: Place) -> None:
         super().__init__()
@@ -107,7 +108,7 @@ class TableLogits(nn.Module):
 
 
 class Drawn(nn.Module):
-    """A table that is drawn once and not learned: a buffer."""
+    """A random table that is not learned: a buffer."""
 
     weight: Tensor
 

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/token_linear.py`. B batch, N tokens, D width."""
+"""Module of `mechanisms/token_linear.py`: a linear map over the tokens.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,13 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.token_linear import TokenLinear
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 from xfcost.torch_models.shared.over_tokens import OverTokens
 
 
 class TokenMixingLinear(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: TokenLinear, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: TokenLinear, place: Place) -> None:
         super().__init__()
         self.linear = OverTokens(place.grid.total, place.grid.total, bias=config.bias)
 

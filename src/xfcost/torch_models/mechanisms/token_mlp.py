@@ -1,4 +1,7 @@
-"""Module of `mechanisms/token_mlp.py`. B batch, N tokens, D width, K hidden units."""
+"""Module of `mechanisms/token_mlp.py`: a two-layer network over the tokens.
+
+B batch, N tokens, D width, K hidden units.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,14 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.token_mlp import TokenMlp
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Tables
+from xfcost.torch_models.shared.leaves import ACTIVATIONS
 from xfcost.torch_models.shared.over_tokens import OverTokens
 
 
 class TokenMixingMlp(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: TokenMlp, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: TokenMlp, place: Place) -> None:
         super().__init__()
         tokens = place.grid.total
         self.fc1 = OverTokens(tokens, config.hidden, bias=config.bias)

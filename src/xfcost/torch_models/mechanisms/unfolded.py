@@ -1,6 +1,6 @@
-"""Module of `mechanisms/unfolded.py`.
+"""Module of `mechanisms/unfolded.py`: attention between tokens at the same position of each patch.
 
-B batch, N tokens, D width, G groups (places of a patch), T tokens of a group, H heads, K head width.
+B batch, N tokens, D width, G groups (positions in a patch), T tokens of a group, H heads, K head width.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.unfolded import Unfolded
 from xfcost.torch_models.shared.attention import Core
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables
+from xfcost.torch_models.shared.leaves import Linear
 
 
 class UnfoldedAttention(nn.Module):
-    """(B, N, D) -> (B, N, D), N in raster order."""
+    """(B, N, D) -> (B, N, D), tokens in raster order."""
 
-    def __init__(self, config: Unfolded, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Unfolded, place: Place) -> None:
         super().__init__()
         inner, patch = config.inner(place.dim), config.patch
         self.heads, self.rank = config.heads, len(place.grid.sides)
@@ -33,12 +33,12 @@ class UnfoldedAttention(nn.Module):
         return self.fold(self.out(self.core(q_BGHTK, k_BGHTK, v_BGHTK).transpose(2, 3).flatten(3)))
 
     def unfold(self, x_BND: Tensor) -> Tensor:
-        """(B, N, D) -> (B, G, T, D): rows and columns are each patches times places, and places come first."""
+        """Groups tokens by their position in the patch: (B, N, D) -> (B, G, T, D)."""
         cut = [side for pair in zip(self.patches, self.places, strict=True) for side in pair]
         x = x_BND.unflatten(1, cut).movedim([2 + 2 * axis for axis in range(self.rank)], [*range(1, 1 + self.rank)])
         return x.flatten(1 + self.rank, -2).flatten(1, self.rank)
 
     def fold(self, x_BGTD: Tensor) -> Tensor:
-        """The way back."""
+        """The inverse of `unfold`."""
         x = x_BGTD.unflatten(2, self.patches).unflatten(1, self.places)
         return x.movedim([*range(1, 1 + self.rank)], [2 + 2 * axis for axis in range(self.rank)]).flatten(1, -2)

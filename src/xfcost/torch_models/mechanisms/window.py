@@ -1,4 +1,7 @@
-"""Module of `mechanisms/window.py`. B batch, N tokens, G windows of T tokens, D width, H heads, K head width."""
+"""Module of `mechanisms/window.py`: attention inside windows of the grid, shifted or not.
+
+B batch, N tokens, G windows of T tokens, D width, H heads, K head width.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.window import Window
 from xfcost.torch_models.shared.attention import Core
 from xfcost.torch_models.shared.cosine import ScaledCosine
-from xfcost.torch_models.shared.leaves import NO_TABLES, Linear, Tables, split_groups
+from xfcost.torch_models.shared.leaves import Linear, split_groups
 from xfcost.torch_models.shared.position_bias import LogCpb, RelativeBias
 
 
 class WindowAttention(nn.Module):
-    """(B, N, D) -> (B, N, D), N in raster order."""
+    """(B, N, D) -> (B, N, D), tokens in raster order."""
 
-    def __init__(self, config: Window, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: Window, place: Place) -> None:
         super().__init__()
         sides, window = place.grid.sides, config.window(place.grid)
         padded, shifts = config.padded(place.grid).sides, config.shifts(place.grid)
@@ -49,7 +52,7 @@ class WindowAttention(nn.Module):
         return self.merge(self.out(y_BGTD))
 
     def _projected(self, x_BGTD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (B, G, H, T, K) each."""
+        """Queries, keys and values: (B, G, H, T, K) each."""
         if self.qkv is not None:
             q, k, v = self.qkv(x_BGTD).chunk(3, dim=-1)
         else:
@@ -58,13 +61,13 @@ class WindowAttention(nn.Module):
         return q_BGHTK, k_BGHTK, v_BGHTK
 
     def _bias(self) -> Tensor | None:
-        """What is added to every window's scores, (H, T, T)."""
+        """The bias of every window's scores: (H, T, T)."""
         network = self.relative_bias or self.cpb
         return None if network is None else network()
 
 
 class Partition(nn.Module):
-    """Pad to whole windows, roll back by the shift, cut: (B, N, D) -> (B, G, T, D)."""
+    """Pads to full windows, rolls back by the shift, and cuts: (B, N, D) -> (B, G, T, D)."""
 
     def __init__(
         self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]
@@ -86,7 +89,7 @@ class Partition(nn.Module):
 
 
 class Merge(nn.Module):
-    """The way back: (B, G, T, D) -> (B, N, D)."""
+    """The inverse of `Partition`: (B, G, T, D) -> (B, N, D)."""
 
     def __init__(
         self, sides: tuple[int, ...], padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]
@@ -110,7 +113,7 @@ class Merge(nn.Module):
 
 
 class ShiftMask(nn.Module):
-    """-∞ where the roll brought tokens together that were not neighbours: on (…, G, H, T, T)."""
+    """-∞ for pairs of tokens that were not neighbours before the roll: on (…, G, H, T, T)."""
 
     apart_GTT: Tensor
 
@@ -130,7 +133,7 @@ class ShiftMask(nn.Module):
 
 
 def cut_windows(x: Tensor, cut: list[int]) -> Tensor:
-    """(B, side, …, D) -> (B, G, T, D); `cut` holds (windows, window) for every side."""
+    """(B, side, …, D) -> (B, G, T, D); `cut` holds (windows, window) for each side."""
     rank = len(cut) // 2
     for side in reversed(range(rank)):
         x = x.unflatten(1 + side, (cut[2 * side], cut[2 * side + 1]))
@@ -140,7 +143,7 @@ def cut_windows(x: Tensor, cut: list[int]) -> Tensor:
 
 
 def shifted_apart(padded: tuple[int, ...], window: tuple[int, ...], shifts: tuple[int, ...]) -> Tensor:
-    """True where two tokens of a rolled window lie in different regions of the grid: (G, T, T), on the CPU."""
+    """True for tokens of a rolled window from different regions of the grid: (G, T, T), on the CPU."""
     with torch.device("cpu"):
         region = torch.zeros(1, *padded, 1, dtype=torch.long)
         for axis, (side, w, shift) in enumerate(zip(padded, window, shifts, strict=True)):

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/window_pooling.py`.
+"""Module of `mechanisms/window_pooling.py`: pooling attention inside windows.
 
 B batch, P queries, M keys, H heads, K head width, G windows of T tokens.
 """
@@ -13,14 +13,13 @@ from xfcost.formulas.component import Place
 from xfcost.mechanisms.window_pooling import WindowPooling
 from xfcost.torch_models.mechanisms.pooling import PoolingAttention
 from xfcost.torch_models.mechanisms.window import Merge, Partition
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class WindowPoolingAttention(PoolingAttention):
     """(B, N, D) -> (B, P, D')."""
 
-    def __init__(self, config: WindowPooling, place: Place, tables: Tables = NO_TABLES) -> None:
-        super().__init__(config, place, tables)
+    def __init__(self, config: WindowPooling, place: Place) -> None:
+        super().__init__(config, place)
         grid, still = place.grid, (0,) * len(place.grid.sides)
         mine, theirs, counts = config.windows(grid)
         self.windows = prod(counts)
@@ -32,7 +31,7 @@ class WindowPoolingAttention(PoolingAttention):
         self.merge = HeadMerge(*queries)
 
     def attend(self, q_BHPK: Tensor, k_BHMK: Tensor, v_BHMK: Tensor) -> Tensor:
-        """Every query to the keys of its window, windows standing beside samples."""
+        """Attention of queries to the keys of their window; windows join the batch axis."""
         parts = (self.partition_q(q_BHPK), self.partition_k(k_BHMK), self.partition_v(v_BHMK))
         y_BGHTK = self.core(*(part_BGHTK.flatten(0, 1) for part_BGHTK in parts)).unflatten(0, (-1, self.windows))
         y_BHPK: Tensor = self.merge(y_BGHTK)
@@ -48,7 +47,7 @@ class HeadPartition(Partition):
 
 
 class HeadMerge(Merge):
-    """The way back: (B, G, H, T, K) -> (B, H, P, K)."""
+    """The inverse of `HeadPartition`: (B, G, H, T, K) -> (B, H, P, K)."""
 
     def forward(self, x_BGHTK: Tensor) -> Tensor:
         heads = x_BGHTK.shape[2]

@@ -1,12 +1,12 @@
-"""The heap of the C library as the CPU's tensors use it, simulated: what stays resident beside what is alive.
+"""Simulates the C library's heap under the CPU's tensors: memory that stays resident after tensors are freed.
 
-glibc 2.26 and later (malloc/malloc.c). A block from the mmap threshold up is a mapping of its own and goes back to the
-system when it is freed; every such free raises the threshold to the block's size, up to 32 MiB. Smaller blocks share
-one heap: the smallest hole that is large enough serves a block, else the heap grows; it shrinks at its end alone.
+glibc 2.26 and later (malloc/malloc.c). A block of at least the mmap threshold is a separate mapping, returned to the
+system when freed; each such free raises the threshold to the block's size, up to 32 MiB. Smaller blocks share one heap:
+the smallest hole that fits serves a block, otherwise the heap grows. The heap shrinks only at its end.
 
-torch asks for blocks at multiples of 64 bytes. `posix_memalign` looks for more than the block and frees what is left at
-its edges, and the thread's cache of small blocks holds such edges for a while. A hole whose edge is held is a little
-too small for the next block of the same size, so that the heap grows though enough of it is free.
+torch asks for blocks aligned to 64 bytes. `posix_memalign` takes more than the block and frees the edges, and the
+thread's cache of small blocks holds such edges for a while. A hole with a held edge is slightly too small for the next
+block of the same size, so that the heap grows although enough of it is free.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 _PAGE: Final = 4096
 _GRAIN: Final = 16
-# What posix_memalign adds to a block: its header, the alignment and the smallest block.
+# posix_memalign adds this to a block: its header, the alignment and the smallest block.
 _EDGE: Final = 16 + 64 + 32
 _FIRST_THRESHOLD: Final = 128 * 1024
 _LAST_THRESHOLD: Final = 32 * 2**20
@@ -25,9 +25,9 @@ _TOP_PAD: Final = 128 * 1024
 
 
 class Heap:
-    """Takes blocks and gives them back; `resident` bytes now and their `peak`.
+    """Takes and frees blocks; `resident` bytes now and their `peak`.
 
-    `held_edges`: how many edges of freed blocks the thread's cache holds at a time; 0 is a heap that joins all holes.
+    `held_edges`: the number of edges of freed blocks in the thread's cache at a time; 0 joins all holes.
     """
 
     def __init__(self, held_edges: int = 0) -> None:
@@ -35,7 +35,7 @@ class Heap:
         self.peak = 0
         self._threshold = _FIRST_THRESHOLD
         self._mapped = 0
-        self._top = 0  # from here to the end nothing of the heap is in use
+        self._top = 0  # the heap is free from this address to its end
         self._end = 0
         self._holes: list[tuple[int, int]] = []  # (size, start), sorted
         self._size_at: dict[int, int] = {}
@@ -44,12 +44,12 @@ class Heap:
 
     @property
     def resident(self) -> int:
-        """Bytes of mappings and of the heap up to its end."""
+        """Bytes of mappings, and of the heap up to its end."""
         return self._mapped + self._end
 
-    def take(self, asked: int) -> tuple[int, int]:
-        """A block of `asked` bytes: its start (-1 where it is a mapping) and its size, as `give` wants them."""
-        size = _rounded(asked + _EDGE, _GRAIN)
+    def take(self, requested: int) -> tuple[int, int]:
+        """Take a block of `requested` bytes: returns its start (-1 for a mapping) and its full size, for `give`."""
+        size = _rounded(requested + _EDGE, _GRAIN)
         found = bisect_left(self._holes, (size, 0))
         if found < len(self._holes):
             hole, start = self._holes[found]
@@ -68,7 +68,7 @@ class Heap:
         return start, size
 
     def give(self, block: tuple[int, int]) -> None:
-        """A block back: to the system, or to the heap."""
+        """Free a block: a mapping goes to the system, other blocks to the heap."""
         start, size = block
         if start < 0:
             self._mapped -= size
@@ -83,7 +83,7 @@ class Heap:
                 self._join(self._edges.popleft(), _EDGE)
 
     def _join(self, start: int, size: int) -> None:
-        """A hole, joined with those beside it; at the heap's end it is no hole, and a large end is given back."""
+        """Join a hole with its neighbours. A hole at the end of the heap is removed, and a large end returned."""
         if start in self._start_before:
             before = self._start_before[start]
             size += self._fill(before)

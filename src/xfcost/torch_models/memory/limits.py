@@ -1,4 +1,4 @@
-"""How many bytes a process may still take, and what says so: free memory, cgroups (v1 and v2), the address space."""
+"""The memory that a process may still take: free memory, cgroups (v1 and v2), the address space."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Final, NamedTuple
 
 import psutil
 
-# A cgroup of version 1 without a limit has one of nearly 2⁶³ bytes, down to a config.
+# A cgroup of version 1 without a limit reports nearly 2⁶³ bytes, rounded to a memory page.
 _NO_LIMIT: Final = 2**62
 
 Read = Callable[[str], str | None]
 
 
 class Limit(NamedTuple):
-    """Bytes that are left under a limit, and what it is."""
+    """The bytes that are left under a limit, and the limit's name."""
 
     left: int
     name: str
 
 
 class _Files(NamedTuple):
-    """Where a version of cgroups keeps its numbers."""
+    """The files of a cgroup version."""
 
     limit: str
     usage: str
@@ -36,7 +36,7 @@ _VERSION_2: Final = _Files("memory.max", "memory.current", "inactive_file")
 
 
 def read_text(path: str) -> str | None:
-    """A file's text, None where it can't be read."""
+    """A file's text, or None if it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -54,52 +54,52 @@ def _available() -> int:
 
 
 def address_space_left() -> Limit | None:
-    """What RLIMIT_AS (`ulimit -v`) leaves; None where there is no such limit."""
+    """The bytes that RLIMIT_AS (`ulimit -v`) leaves, or None without such a limit."""
     if sys.platform == "win32":
         return None
     import resource
 
-    most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if most == resource.RLIM_INFINITY:
+    maximum, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if maximum == resource.RLIM_INFINITY:
         return None
     used = int(psutil.Process().memory_info().vms)
-    return Limit(max(most - used, 0), f"the limit of the address space (ulimit -v, {most:,} bytes)")
+    return Limit(max(maximum - used, 0), f"the limit of the address space (ulimit -v, {maximum:,} bytes)")
 
 
 def cgroup_limits(read: Read) -> Iterator[Limit]:
-    """What the memory limits of this process's cgroup and of its ancestors leave; `read` gives a file's text or None.
+    """The bytes left by the memory limits of this process's cgroup and its ancestors.
 
-    Component cache that nothing uses counts as free, as the kernel drops it before it refuses.
-    Kernel documentation: admin-guide/cgroup-v2 (memory.max, memory.current) and cgroup-v1/memory.
+    `read` returns a file's text or None. Unused page cache counts as free, because the kernel drops it before it
+    refuses. Kernel documentation: admin-guide/cgroup-v2 (memory.max, memory.current) and cgroup-v1/memory.
     """
     mounts = [line.split() for line in (read("/proc/self/mounts") or "").splitlines()]
     for line in (read("/proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            at = [mount[1] for mount in mounts if mount[2] == "cgroup2"]
+            folders = [mount[1] for mount in mounts if mount[2] == "cgroup2"]
             files = _VERSION_2
         elif "memory" in controllers.split(","):
-            at = [mount[1] for mount in mounts if mount[2] == "cgroup" and "memory" in mount[3].split(",")]
+            folders = [mount[1] for mount in mounts if mount[2] == "cgroup" and "memory" in mount[3].split(",")]
             files = _VERSION_1
         else:
             continue
-        for mount in at:
-            yield from _along(read, mount, path, files)
+        for mount in folders:
+            yield from _limits_along(read, mount, path, files)
 
 
-def _along(read: Read, mount: str, path: str, files: _Files) -> Iterator[Limit]:
-    """Of a cgroup and its ancestors up to the mount; inside a container some of them can't be seen."""
+def _limits_along(read: Read, mount: str, path: str, files: _Files) -> Iterator[Limit]:
+    """The limits of a cgroup and its ancestors up to the mount; a container may not see all of them."""
     own = PurePosixPath(path)
     for group in (own, *own.parents):
         folder = f"{mount}{group}".rstrip("/")
-        most, used = _number(read(f"{folder}/{files.limit}")), _number(read(f"{folder}/{files.usage}"))
-        if most is None or used is None or most >= _NO_LIMIT:
+        maximum, used = _number(read(f"{folder}/{files.limit}")), _number(read(f"{folder}/{files.usage}"))
+        if maximum is None or used is None or maximum >= _NO_LIMIT:
             continue
         cache = dict(line.split() for line in (read(f"{folder}/memory.stat") or "").splitlines())
-        left = most - used + int(cache.get(files.reclaimable, 0))
-        yield Limit(max(left, 0), f"the memory limit of the cgroup {group} ({most:,} bytes)")
+        left = maximum - used + int(cache.get(files.reclaimable, 0))
+        yield Limit(max(left, 0), f"the memory limit of the cgroup {group} ({maximum:,} bytes)")
 
 
 def _number(text: str | None) -> int | None:
-    """`max` and what isn't there are no number."""
+    """The number in a file; None for `max` and for a missing file."""
     return int(text) if text is not None and text.strip().isdigit() else None

@@ -1,4 +1,4 @@
-"""Peak memory of a forward pass: walked on `meta` before anything runs, or measured while it runs."""
+"""Peak memory of a forward pass: predicted on `meta` before the run, or measured in a run."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.units import size
 from xfcost.torch_models.memory.limits import Limit, tightest
 
-# Of an accelerator's free memory; the rest is its allocator's rounding. On the CPU the prediction holds the heap's.
+# The usable share of an accelerator's free memory; the rest is allocator rounding. On the CPU the heap is predicted.
 _SHARE_OF_DEVICE: Final = 0.9
 _MOST_BYTES: Final = 2**63
 
 
 class FusedOnMeta(TorchFunctionMode):
-    """On `meta`, fused attention and batch norm as the kernels do them, which keep less than torch does there.
+    """Fused attention and batch norm on `meta` allocate as the kernels do, less than torch's own `meta` versions.
 
     Fused attention: the output and one log-sum-exp per query, no matrix; torch decomposes it into the plain formula.
-    Batch norm of running statistics: the output alone; torch makes room for a batch's statistics too.
+    Batch norm with running statistics: the output only; torch also allocates a batch's statistics.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        if func is F.batch_norm and args[0].is_meta and not given["training"]:
+        options = kwargs or {}
+        if func is F.batch_norm and args[0].is_meta and not options["training"]:
             return torch.empty_like(args[0])
-        if func is not F.scaled_dot_product_attention or not args[0].is_meta or given.get("attn_mask") is not None:
-            return func(*args, **given)  # with a mask, kernels differ: the plain formula is the worse case
+        if func is not F.scaled_dot_product_attention or not args[0].is_meta or options.get("attn_mask") is not None:
+            return func(*args, **options)  # kernels differ for masks: torch's plain formula is the worst case
         q, _, v = args[:3]
         statistics = q.new_empty(q.shape[:-1], dtype=torch.float32)
         output = q.new_empty(*q.shape[:-1], v.shape[-1])
@@ -45,7 +45,7 @@ class FusedOnMeta(TorchFunctionMode):
 
 
 class LiveBytes(TorchDispatchMode):
-    """Bytes of tensor storage that are alive, and their peak: an exact walk on `meta`, a measurement on a device."""
+    """Bytes of live tensor storage, and their peak: exact on `meta`, measured on a device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class LiveBytes(TorchDispatchMode):
         self._seen: dict[int, int] = {}
 
     def see(self, tensor: Tensor) -> None:
-        """Count a tensor's storage, once, until it dies."""
+        """Count a tensor's storage once, until it is freed."""
         storage = tensor.untyped_storage()
         key, held = storage._cdata, storage.nbytes()  # noqa: SLF001 - the storage's identity
         if key in self._seen:
@@ -77,7 +77,7 @@ class LiveBytes(TorchDispatchMode):
 
 @contextmanager
 def watched(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[LiveBytes]:
-    """LiveBytes with the model's parameters, buffers and inputs counted already."""
+    """LiveBytes that already include the model's parameters, buffers and inputs."""
     live = LiveBytes()
     for tensor in (*model.parameters(), *model.buffers(), *inputs):
         live.see(tensor)
@@ -86,35 +86,17 @@ def watched(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[LiveBytes]
 
 
 def peak_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
-    """Peak bytes of tensors alive during one forward, parameters, buffers and inputs included.
+    """Peak bytes of live tensors in one forward, parameters, buffers and inputs included.
 
-    On `meta` nothing is allocated, and fused attention is walked as the kernel that keeps no matrix of scores.
+    Nothing is allocated on `meta`, and fused attention keeps no score matrix.
     """
     with watched(model, inputs) as live, FusedOnMeta(), torch.no_grad():
         model(*inputs)
     return live.peak
 
 
-def kept_bytes(model: nn.Module, inputs: tuple[Tensor, ...]) -> int:
-    """Bytes of activations that one forward keeps for the backward pass: what autograd saves, parameters left out."""
-    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}  # noqa: SLF001
-    kept: dict[int, int] = {}
-    saved = []  # alive until all are counted: a storage's identity is free again when it dies
-
-    def see(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in own:  # noqa: SLF001
-            kept[storage._cdata] = storage.nbytes()  # noqa: SLF001
-            saved.append(storage)
-        return tensor
-
-    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(see, lambda tensor: tensor):
-        model(*inputs)
-    return sum(kept.values())
-
-
 def check_addressable(ledger: Ledger) -> None:
-    """Refuse tensors whose bytes torch can't number, on any device.
+    """Refuse tensors that torch cannot address, on any device.
 
     Raises:
         DeviceError: one of them has 2⁶³ bytes or more.
@@ -131,12 +113,12 @@ def check_addressable(ledger: Ledger) -> None:
 
 
 def check_room(needed: int, device: str, name: str, what: str = "one forward") -> None:
-    """Refuse what can't fit, before it is built; `what` it is that needs so much.
+    """Refuse a run that does not fit, before it allocates; `what` names the run.
 
     Raises:
         DeviceError: `needed` bytes are more than the tightest limit leaves, which is named.
     """
-    limit = limit_of(device)
+    limit = limit_on(device)
     if needed > limit.left:
         raise DeviceError(
             f"{name} needs {needed:,} bytes ({size(needed)}) for {what} on {device}, and {limit.name} leaves "
@@ -146,12 +128,12 @@ def check_room(needed: int, device: str, name: str, what: str = "one forward") -
 
 
 def on_cpu(device: str) -> bool:
-    """Are its tensors in the process's own memory, on the C library's heap?"""
+    """Are the device's tensors in the process's own memory?"""
     return device.partition(":")[0] == "cpu"
 
 
-def limit_of(device: str) -> Limit:
-    """What limits a run on `device` now; memory that host and device share is the host's."""
+def limit_on(device: str) -> Limit:
+    """The tightest limit for a run on `device`. A device that shares memory with the host has the host's limits."""
     if device.startswith("cuda"):
         free = int(torch.cuda.mem_get_info(device)[0] * _SHARE_OF_DEVICE)
         return Limit(free, f"free memory of {device}")

@@ -1,8 +1,8 @@
-"""What a process grows by on the CPU while a model is built and run: walked on `meta` before anything is allocated.
+"""The memory growth of a process that builds and runs a model on the CPU, predicted on `meta`.
 
-Three causes are added up. Tensors that are alive, the construction's and the optimizer's temporaries among them.
-Workspace: copies of a convolution's operands in oneDNN's own layout, while it runs. And what the C library's heap
-doesn't give back (`heap.py`). Not part of it: torch itself and its libraries, which are there before.
+The sum of three parts. Live tensors, temporaries of the construction and the optimizer included. Workspace: copies of a
+convolution's operands in oneDNN's own layout. Heap memory that the C library does not return (`heap.py`). Torch itself
+and its libraries are not part of it: they are loaded before.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from xfcost.torch_models.memory.peak import FusedOnMeta
 from xfcost.torch_models.memory.training_step import Stepping
 from xfcost.torch_models.tracing.kernels import KernelOnMeta, NumbersOnMeta
 
-# Passes after which the heap hardly grows.
+# The heap hardly grows after this number of passes.
 _PASSES: Final = 4
-# Edges of freed blocks that the thread's cache holds, usually and at worst: an empirical allowance (glibc 2.36, torch
-# 2.13, benchmarks/memory.py). A training step makes more small objects, the nodes of autograd, which take such edges.
+# Edges of freed blocks in the thread's cache, usual and maximal: measured (glibc 2.36, torch
+# 2.13, benchmarks/memory.py). A training step creates more small objects (autograd nodes), which use such edges.
 _EDGES_FORWARD: Final = (8, 32)
 _EDGES_TRAINING: Final = (20, 320)
-# Code of kernels and buffers of MKL and oneDNN that are first touched by the run itself: 14 to 20 MB were measured.
+# Kernel code and buffers of MKL and oneDNN that the first run loads: 14 to 20 MB measured.
 _FIRST_USE: Final = 32 * 2**20
 
 
 class HeapBytes(TorchDispatchMode):
-    """Storage of tensors as it comes and goes, taken from simulated heaps; bytes now, and with workspace their peak."""
+    """Takes the storage of live tensors from simulated heaps; current bytes, and their peak with workspace."""
 
     def __init__(self, *heaps: Heap) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class HeapBytes(TorchDispatchMode):
             heap.give(block)
 
     def _pass_through(self, held: int) -> None:
-        """A block that is taken and given back within one kernel."""
+        """A block that is taken and freed within one kernel."""
         if not held:
             return
         self.peak = max(self.peak, self.live + held)
@@ -79,11 +79,11 @@ class HeapBytes(TorchDispatchMode):
 
 
 def workspace_bytes(operator: str, args: Any, result: Any) -> int:
-    """Bytes of the copies that oneDNN makes of a convolution's operands in blocks of channels; 0 for other operators.
+    """Bytes of oneDNN's copies of a convolution's operands in blocks of channels; 0 for other operations.
 
-    Measured on a processor with AVX-512, one operator at a time. Forwards, x * w -> y: y's and w's. Backwards: x's and
-    y's, or w's where that is more; in groups y's. A kernel of one position works in the layout that it finds. Products,
-    norms, softmax and activations took nothing beside their tensors.
+    Measured on a processor with AVX-512, one operation at a time. Forward, x * w -> y: copies of y and w. Backward: of
+    x and y, or of w if that is more; with groups, of y. A kernel of one position needs no copies. Products, norms,
+    softmax and activations used no memory besides their tensors.
     """
     if operator == "aten::convolution":
         weight, made = args[1], result.nbytes + args[1].nbytes
@@ -96,8 +96,8 @@ def workspace_bytes(operator: str, args: Any, result: Any) -> int:
     return int(made) if prod(weight.shape[2:]) > 1 else 0
 
 
-def of_forward(architecture: Architecture) -> ProcessMemory:
-    """Of building the model and of calls of it without gradients."""
+def forward_memory(architecture: Architecture) -> ProcessMemory:
+    """Memory of building the model and of calls without gradients."""
 
     def run(live: Live) -> None:
         with FusedOnMeta(), torch.no_grad():
@@ -107,8 +107,8 @@ def of_forward(architecture: Architecture) -> ProcessMemory:
     return _walked(architecture, run, _EDGES_FORWARD)
 
 
-def of_training(architecture: Architecture, optimizer: str) -> ProcessMemory:
-    """Of building the model and of steps of training, updates by torch's `optimizer`, one parameter after the other."""
+def training_memory(architecture: Architecture, optimizer: str) -> ProcessMemory:
+    """Memory of building the model and of training steps with torch's `optimizer`, one parameter at a time."""
 
     def run(live: Live) -> None:
         stepping = Stepping(live, optimizer, lists=False)

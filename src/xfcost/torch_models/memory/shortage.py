@@ -1,4 +1,4 @@
-"""Memory that runs out, while torch is loaded or while a model is traced or run, as one error with bytes."""
+"""Turns a lack of memory, when torch loads or a model runs, into one error with the bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEND: Final = (
     "raise that limit, take a smaller --N, --batch or --dtype, or leave --device out and take --no-trace, "
     "which counts without torch"
 )
-# What torch, its libraries and the system say where memory or threads can't be had.
+# Error texts of torch, its libraries and the system for missing memory or threads.
 _SIGNS: Final = (
     "can't allocate memory",
     "Cannot allocate memory",
@@ -30,10 +30,10 @@ _SIGNS: Final = (
     "can't start new thread",
     "Resource temporarily unavailable",
 )
-# oneDNN gives no reason; where the address space is limited, code that it generates has no room.
+# oneDNN gives no reason. Under an address space limit its generated code does not fit.
 _SIGNS_IN_A_LIMITED_SPACE: Final = ("could not create a primitive", "could not create a memory")
-_ASKED: Final = re.compile(r"(?:allocate|alloc) (\d+) bytes")
-# A process that loads torch under the limit that is left here, and starts its threads.
+_REQUEST: Final = re.compile(r"(?:allocate|alloc) (\d+) bytes")
+# A process that loads torch and starts its threads under the remaining limit.
 _REHEARSAL: Final = """
 import os, resource, sys
 mechanisms = int(open("/proc/self/statm").read().split()[0]) if os.path.exists("/proc/self/statm") else 0
@@ -48,7 +48,7 @@ torch.ones(1 << 20).add_(1)
 
 @contextmanager
 def memory_may_run_out(name: str, doing: str) -> Iterator[None]:
-    """What fails for want of memory while `doing` something with `name` is said in one line.
+    """Report a lack of memory while `doing` something with `name` in one line.
 
     Raises:
         DeviceError: memory or threads could not be had; other errors pass.
@@ -62,7 +62,7 @@ def memory_may_run_out(name: str, doing: str) -> Iterator[None]:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Is it memory, or a thread, that could not be had?"""
+    """Is the error a lack of memory or of threads?"""
     if isinstance(error, MemoryError):
         return True
     text = str(error)
@@ -71,10 +71,10 @@ def is_shortage(error: BaseException) -> bool:
 
 
 def shortage_text(name: str, doing: str, error: BaseException) -> str:
-    """What was done, what was asked for, what is left under which limit, how to mend it."""
-    asked = _ASKED.search(str(error))
-    if asked:
-        needed = int(asked[1])
+    """What was done, the bytes that it needed, the tightest limit, and a remedy."""
+    request = _REQUEST.search(str(error))
+    if request:
+        needed = int(request[1])
         what = f"{needed:,} bytes ({size(needed)}) could not be had"
     else:
         what = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -83,9 +83,9 @@ def shortage_text(name: str, doing: str, error: BaseException) -> str:
 
 
 def check_torch_loads() -> None:
-    """Refuse where torch can't be loaded in what is left of a limited address space.
+    """Refuse to load torch if the limited address space is too small.
 
-    Libraries that torch loads end the process there, and can't be caught: another process tries it first. Without a
+    torch's libraries end the process in that case, which cannot be caught, so another process tries first. Without a
     limit nothing is tried.
 
     Raises:
@@ -94,14 +94,14 @@ def check_torch_loads() -> None:
     left = address_space_left()
     if left is None or "torch" in sys.modules:
         return
-    tried = subprocess.run(  # noqa: S603 - this Python, and a text of ours
+    attempt = subprocess.run(  # noqa: S603 - this Python, and a text of ours
         [sys.executable, "-c", _REHEARSAL, str(left.left)], capture_output=True, text=True, check=False
     )
-    if tried.returncode == 0:
+    if attempt.returncode == 0:
         return
-    said = [line for line in tried.stderr.splitlines() if line.strip()]
+    lines = [line for line in attempt.stderr.splitlines() if line.strip()]
     used = int(psutil.Process().memory_info().vms)
     raise DeviceError(
         f"torch can't be loaded: {left.name} leaves {left.left:,} bytes ({size(left.left)}) beside the {used:,} in use"
-        f" ({said[-1].strip() if said else f'exit code {tried.returncode}'}); {_MEND}"
+        f" ({lines[-1].strip() if lines else f'exit code {attempt.returncode}'}); {_MEND}"
     )

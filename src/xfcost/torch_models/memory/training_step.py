@@ -1,4 +1,4 @@
-"""One step of training of a real model, forward, backward and update: timed, its memory predicted on `meta`."""
+"""One training step of a torch model, forward, backward and update: timed, or its memory predicted on `meta`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from xfcost.torch_models.build import Live
 from xfcost.torch_models.memory.peak import watched
 from xfcost.torch_models.tracing.kernels import KernelOnMeta, NumbersOnMeta
 
-# The rate at which the timed steps learn: as much work as any other, and weights stay finite.
+# A small learning rate keeps the weights finite. It does not change the work.
 _RATE: Final = 1e-9
 
 
 class Lion(torch.optim.Optimizer):
-    """Sign of a mean of gradients (Chen et al. 2023, algorithm 2), which torch.optim has not."""
+    """The sign of an average of gradients (Chen et al. 2023, algorithm 2). torch.optim does not have it."""
 
     def __init__(
         self,
@@ -32,18 +32,18 @@ class Lion(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update of every parameter that has a gradient."""
+        """One update of each parameter that has a gradient."""
         for group in self.param_groups:
-            of_sign, of_mean = group["betas"]
+            sign_beta, mean_beta = group["betas"]
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
                 state = self.state[parameter]
                 if not state:
                     state["mean"] = torch.zeros_like(parameter)
-                direction = state["mean"].lerp(parameter.grad, 1 - of_sign).sign_()
+                direction = state["mean"].lerp(parameter.grad, 1 - sign_beta).sign_()
                 parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(direction, alpha=-group["lr"])
-                state["mean"].lerp_(parameter.grad, 1 - of_mean)
+                state["mean"].lerp_(parameter.grad, 1 - mean_beta)
 
 
 _MADE: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
@@ -55,14 +55,14 @@ _MADE: Final[dict[str, Callable[..., torch.optim.Optimizer]]] = {
 
 
 def optimizer(name: str, model: nn.Module, *, lists: bool) -> torch.optim.Optimizer:
-    """torch's own optimizer; `lists`: all parameters in one kernel where that can be, as torch does on CUDA."""
+    """torch's own optimizer; `lists`: one kernel for all parameters if possible, as torch does on CUDA."""
     if name == "lion":
         return Lion(model.parameters(), lr=_RATE)
     return _MADE[name](model.parameters(), lr=_RATE, foreach=lists)
 
 
 class Stepping:
-    """Steps of training of a model, on one batch again and again; the loss is the sum of its answers."""
+    """Training steps on one repeated batch; the loss is the sum of the outputs."""
 
     def __init__(self, live: Live, name: str, *, lists: bool) -> None:
         self.model, self.inputs = live.model.train().requires_grad_(), live.inputs
@@ -79,7 +79,7 @@ class Stepping:
 
 
 def peak_of_steps(live: Live, name: str, *, lists: bool) -> int:
-    """Peak bytes of tensors alive in two steps, the second with the optimizer's states there; walked on `meta`, too."""
+    """Peak bytes of live tensors in two steps, the second with optimizer states. Works on `meta` too."""
     stepping = Stepping(live, name, lists=lists)
     with watched(live.model, live.inputs) as alive, KernelOnMeta(products=False), NumbersOnMeta():
         stepping()

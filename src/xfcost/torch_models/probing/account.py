@@ -1,4 +1,4 @@
-"""Architecture -> Probe: every part made small, built, run in float64, its leaves perturbed."""
+"""The probed account of an architecture: each part is made small, built in float64, and its leaves are perturbed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from torch import nn
 
 from xfcost.formulas.component import Component, SubLayer
 from xfcost.formulas.layer import Embed, Enter, Head
-from xfcost.formulas.residual import wrapped
+from xfcost.formulas.residual import residual_rows
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.probe import Mixes, Probe, ProbedRow
 from xfcost.spec.architecture import Architecture, Part
-from xfcost.torch_models.build import Modules, SubLayerModel
+from xfcost.torch_models.modules import ModuleMaker
 from xfcost.torch_models.probing.compare import Readings, compared, example, readings
 from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.probing.reading import Reading
 from xfcost.torch_models.probing.small import Small, made_small
 from xfcost.torch_models.shared.leaves import Table
 from xfcost.torch_models.shared.recurrent import RecurrentLayer
+from xfcost.torch_models.sublayer import SubLayerModel
 
 _STEM = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
 _STREAMS = "it joins the two streams of a reversible stage, and the probe follows one"
@@ -30,12 +31,12 @@ _TWO_INPUTS = "it reads an earlier stage's output too, of another grid"
 
 
 def probed(architecture: Architecture, ledger: Ledger, say: Callable[[str], None]) -> Ledger:
-    """`ledger` with what its model was seen to read. Repeated blocks, and parts that are alike, are probed once."""
+    """`ledger` with the tokens that each operation of its running model reads. Equal parts are probed once."""
     rows: list[ProbedRow] = []
     sizes: dict[str, str] = {}
-    known: dict[str, list[ProbedRow]] = {}
+    probed_parts: dict[str, list[ProbedRow]] = {}
     for part, *_ in architecture.parts():
-        found, size = probed_part(part, known, say)
+        found, size = probed_part(part, probed_parts, say)
         rows += [msgspec.structs.replace(row, path=f"{part.path}.{row.path}") for row in found]
         sizes |= {part.path: size} if size else {}
     rows += [_left_out(row, "a table, which reads no token") for row in ledger.rows if row.path.startswith("shared.")]
@@ -43,9 +44,9 @@ def probed(architecture: Architecture, ledger: Ledger, say: Callable[[str], None
 
 
 def probed_part(
-    part: Part, known: dict[str, list[ProbedRow]], say: Callable[[str], None]
+    part: Part, probed_parts: dict[str, list[ProbedRow]], say: Callable[[str], None]
 ) -> tuple[list[ProbedRow], str]:
-    """The rows of a part, by their own names, and how it was made small; with the reason where it can't be probed."""
+    """The rows of a part by their own names, and its small size; or rows with the reason why it is not probed."""
     component = part.component
     reason = _reason(component)
     if reason is None:
@@ -54,16 +55,16 @@ def probed_part(
         except ComponentError as error:
             reason = f"{error.field}: {error.message}"
         else:
-            alike = repr((small.component, small.places, part.residual))
-            if alike not in known:
+            key = repr((small.component, small.places, part.residual))
+            if key not in probed_parts:
                 say(f"probing {part.path} …")
-                known[alike] = list(_rows(part, small))
-            return known[alike], small.text
+                probed_parts[key] = list(_rows(part, small))
+            return probed_parts[key], small.text
     return [_left_out(row, reason) for row in _operations(part)], ""
 
 
 def _reason(component: Component) -> str | None:
-    """Why a component can't be probed by itself; None where it can."""
+    """Why a component cannot be probed alone, or None."""
     if isinstance(component, Embed) and (component.takes != ("embedded",)):
         return _STEM
     if isinstance(component, Enter) and component.reads_stage:
@@ -83,7 +84,7 @@ def _left_out(row: Operation, reason: str) -> ProbedRow:
 def _operations(part: Part) -> list[Operation]:
     rows = part.component.operations(part.place)
     return list(
-        wrapped(part.component, part.residual, part.place, rows) if isinstance(part.component, SubLayer) else rows
+        residual_rows(part.component, part.residual, part.place, rows) if isinstance(part.component, SubLayer) else rows
     )
 
 
@@ -95,22 +96,24 @@ def _rows(part: Part, small: Small) -> Iterator[ProbedRow]:
 
 
 def _readings(part: Part) -> dict[str, Reading]:
-    """What the leaves of a part read: of its own module, and of the residual around it."""
+    """The readings of the leaves of a part: those of its module, and those of the residual connection."""
     component, place = part.component, part.place
     torch.manual_seed(0)
     tables = {
         name: Table(*shape).double().requires_grad_(requires_grad=False)
         for name, shape in component.tables(place).items()
     }
-    make = Modules(tables)
+    maker = ModuleMaker(tables)
     reads_memory = isinstance(component, SubLayer) and component.reads_memory
     inputs = example(place)[: 2 if reads_memory else 1]
-    found = readings(_alone(make.of(part)), (*inputs, *hints_for(component).past(component, place)), component, place)
-    if isinstance(component, SubLayer) and (part.residual != "none" or component.extra_alone):
-        model = SubLayerModel(part, make)
+    found = readings(
+        _alone(maker.module(part)), (*inputs, *hints_for(component).past(component, place)), component, place
+    )
+    if isinstance(component, SubLayer) and (part.residual != "none" or component.special_tokens_only):
+        model = SubLayerModel(part, maker)
         grid, width = component.out(place)
-        if grid == place.grid and not component.extra_alone:
-            model.inner, model.crosses, inputs = nn.Linear(place.dim, width), False, inputs[:1]
+        if grid == place.grid and not component.special_tokens_only:
+            model.inner, model.reads_memory, inputs = nn.Linear(place.dim, width), False, inputs[:1]
         around = readings(model, inputs, component, place)
         found |= {row: reading for row, reading in around.items() if row.startswith("residual_")}
     return found

@@ -1,4 +1,4 @@
-"""One operation called again with its own inputs changed: which of its outputs change, and by how much."""
+"""Repeats one operation with changed inputs: which outputs change, and by how much."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-# Numbers of changed inputs and their outputs that are held at once.
+# The most numbers of changed inputs and outputs in memory at a time.
 MOST_NUMBERS: Final = 2**22
 # A maximum changes only where a number passes all others: several changes, each of other numbers, see to that.
 CHANGES: Final = 3
 # Of the responses to one change at two samples: above it they differ, below it they round differently.
 TOLERANCE: Final = 1e-7
-# How large the change is: small beside the numbers, so that an iteration that converges still does.
+# The size of the change, small enough that a convergent iteration still converges.
 STEP: Final = 1e-3
 
 
@@ -32,28 +32,30 @@ class Call(NamedTuple):
 
     @property
     def floats(self) -> list[int]:
-        """Which of the arguments are tensors of floats."""
-        return [at for at, value in enumerate(self.values) if isinstance(value, Tensor) and value.is_floating_point()]
+        """The indices of the arguments that are tensors of floats."""
+        return [
+            index for index, value in enumerate(self.values) if isinstance(value, Tensor) and value.is_floating_point()
+        ]
 
     def run(self, replaced: dict[int, Tensor]) -> list[Tensor]:
-        """The outputs with some of the arguments replaced."""
-        values = [replaced.get(at, value) for at, value in enumerate(self.values)]
+        """The outputs with some arguments replaced."""
+        values = [replaced.get(index, value) for index, value in enumerate(self.values)]
         values = [value.clone() if isinstance(value, Tensor) else value for value in values]  # some write in place
         args, kwargs = tree_unflatten(values, self.spec)
         return tensors(self.leaf(*args, **kwargs))
 
 
 def tensors(answer: Any) -> list[Tensor]:
-    """All tensors in an answer, nested ones too."""
+    """All tensors in a nested output."""
     return [value for value in tree_flatten(answer)[0] if isinstance(value, Tensor)]
 
 
 def changes(call: Call, which: int, groups: Tensor, noise: torch.Generator, rounding: float) -> list[Tensor]:
-    """(groups, output numbers) for every output: does it differ where that group of numbers of an argument changes?
+    """For each output, (groups, output elements): does the element change if that group of input elements changes?
 
-    `groups` (G, numbers of the argument) says which numbers change together. Every number is multiplied by noise, so
-    that zeros and infinities (paddings, masks) stay what they are. Changed and unchanged inputs stand at the same
-    places of two batches, where equal numbers take equal paths: they are compared bit by bit.
+    `groups` (G, input elements) says which elements change together. Each is multiplied by noise, so that zeros and
+    infinities (padding, masks) stay. Changed and unchanged inputs are at the same positions of two batches, where equal
+    numbers are computed equally, so they are compared bit by bit.
     """
     x = call.values[which]
     size = max(1, MOST_NUMBERS // max(x.numel() + sum(out.numel() for out in call.outputs), 1))
@@ -65,14 +67,14 @@ def changes(call: Call, which: int, groups: Tensor, noise: torch.Generator, roun
         for _ in range(CHANGES):
             factors = torch.randn(x.shape, generator=noise, dtype=x.dtype) * 4
             after = _batched(call, which, torch.where(chunk.reshape(plain.shape), x * factors, x))
-            for at, (one, other) in enumerate(zip(after, before, strict=True)):
-                seen[at] |= _differs(one, other, rounding).flatten(1)
+            for index, (one, other) in enumerate(zip(after, before, strict=True)):
+                seen[index] |= _differs(one, other, rounding).flatten(1)
         found.append(seen)
     return [torch.cat(parts) for parts in zip(*found, strict=True)]
 
 
 def _batched(call: Call, which: int, stacked: Tensor) -> list[Tensor]:
-    """The outputs for every entry of `stacked` in place of one argument: at once where the operation lets that be."""
+    """The outputs for each entry of `stacked` as one argument, in one batch if the operation can."""
     try:
         with sdpa_kernel(SDPBackend.MATH):  # the one that can be run for a batch of batches
             return list(torch.func.vmap(lambda x: tuple(call.run({which: x})))(stacked))
@@ -89,36 +91,38 @@ def _differs(one: Tensor, other: Tensor, rounding: float) -> Tensor:
 
 
 def weights_change(call: Call, other: Call, which: list[int], noise: torch.Generator) -> bool:
-    """Is the response to a change of the arguments `which` another one where another sample stood there?
+    """Does the response to a change of the arguments `which` depend on the sample?
 
-    An affine map answers equally at both: its weights are fixed. A product of two arguments, a softmax or a maximum
-    doesn't.
+    The response of an affine map is the same for both samples: its weights are fixed. That of a product of two
+    arguments, a softmax or a maximum is not.
     """
-    kept = {at: (call.values[at] != 0) & (other.values[at] != 0) & call.values[at].isfinite() for at in which}
-    kept = {at: here & other.values[at].isfinite() for at, here in kept.items()}
+    changeable = {
+        index: (call.values[index] != 0) & (other.values[index] != 0) & call.values[index].isfinite() for index in which
+    }
+    changeable = {index: mask & other.values[index].isfinite() for index, mask in changeable.items()}
     change = {
-        at: torch.where(here, STEP * torch.randn(here.shape, generator=noise, dtype=torch.float64), 0)
-        for at, here in kept.items()
+        index: torch.where(mask, STEP * torch.randn(mask.shape, generator=noise, dtype=torch.float64), 0)
+        for index, mask in changeable.items()
     }
     responses = [list(_responses(call, one, change)) for one in (call, other)]
     for first, second in zip(*responses, strict=True):
-        both = first.isfinite() & second.isfinite()
-        largest = max(first[both].abs().max().item(), second[both].abs().max().item()) if both.any() else 0.0
-        if largest and ((first - second)[both].abs() > TOLERANCE * largest).any():
+        finite = first.isfinite() & second.isfinite()
+        largest = max(first[finite].abs().max().item(), second[finite].abs().max().item()) if finite.any() else 0.0
+        if largest and ((first - second)[finite].abs() > TOLERANCE * largest).any():
             return True
     return False
 
 
 def _responses(call: Call, sample: Call, change: dict[int, Tensor]) -> Iterator[Tensor]:
-    """By how much the floats of the output change with `change` where `sample`'s arguments stand."""
-    before = call.run({at: sample.values[at] for at in change})
-    after = call.run({at: sample.values[at] + more for at, more in change.items()})
+    """The change of the float outputs for `change` at the arguments of `sample`."""
+    before = call.run({index: sample.values[index] for index in change})
+    after = call.run({index: sample.values[index] + more for index, more in change.items()})
     for one, other in zip(after, before, strict=True):
         if one.is_floating_point():
             yield one - other
 
 
 def follows(call: Call, other: Call, which: list[int]) -> bool:
-    """Does the output change where another sample's arguments `which` are given?"""
-    given = call.run({at: other.values[at] for at in which})
+    """Does the output change with another sample's arguments `which`?"""
+    given = call.run({index: other.values[index] for index in which})
     return any(not torch.equal(one, before) for one, before in zip(given, call.run({}), strict=True))

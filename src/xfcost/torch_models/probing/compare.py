@@ -1,4 +1,4 @@
-"""A component's rows at a small and at a larger place, held against what the leaves of its modules read there."""
+"""Compares a component's rows at a small and a larger place with the readings of its leaves."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _CUT_OFF: Final = "no grid that is small enough has room for the component's pat
 
 
 class Readings(NamedTuple):
-    """What every leaf reads, by its row's own name, at the small and at the larger place."""
+    """The reading of each leaf by row name, at the small and at the larger place."""
 
     small: Mapping[str, Reading]
     large: Mapping[str, Reading]
 
 
 def example(place: Place) -> tuple[Tensor, ...]:
-    """x, and the memory where there is one."""
+    """Inputs of zeros: x, and the memory if there is one."""
     shapes = [(1, place.grid.total, place.dim)]
     if place.memory:
         shapes.append((1, place.memory.total, place.memory_dim))
@@ -37,7 +37,7 @@ def example(place: Place) -> tuple[Tensor, ...]:
 
 
 def readings(module: nn.Module, inputs: tuple[Any, ...], component: Component, place: Place) -> dict[str, Reading]:
-    """What the leaves of a component's module read, by the row's own name."""
+    """The readings of the leaves of a component's module, by row name."""
     hints = hints_for(component)
     names = {name: row_path(f"it.{name}", {"it": "it"}) for name, _ in module.named_modules() if name}
     own = {name: path.removeprefix("it.") for name, path in names.items() if path}
@@ -80,12 +80,12 @@ def compared(
             )
             yield ProbedRow(path=small.path, title=small.title, declared=declared, tokens=tokens, reason=reason)
             continue
-        declared, found = _beside(component, hints, (small, large), seen, places)
+        declared, found = _declared_and_found(component, hints, (small, large), seen, places)
         yield ProbedRow(path=small.path, title=small.title, declared=declared, found=found, tokens=tokens)
 
 
 def _reason(component: Component, hints: Hints, small: Operation, large: Operation, seen: Readings) -> str | None:
-    """Why a row can't be held against its leaf; None where it can."""
+    """Why a row cannot be compared with its leaf, or None."""
     left_out = hints.left_out(component)
     if small.path in left_out:
         return left_out[small.path]
@@ -96,10 +96,10 @@ def _reason(component: Component, hints: Hints, small: Operation, large: Operati
     return None
 
 
-def _beside(
+def _declared_and_found(
     component: Component, hints: Hints, rows: tuple[Operation, Operation], seen: Readings, places: Pair
 ) -> tuple[Mixes, Mixes]:
-    """What a row declares, and what was found, as far as the two can be compared."""
+    """The declared and the found values of a row, as far as they are comparable."""
     row = rows[0]
     leaves = (seen.small[row.path], seen.large[row.path])
     kind = kind_of_rows(*leaves)
@@ -112,7 +112,7 @@ def _beside(
     numbers: list[tuple[int | None, int | None]] = [(None, None)]
     if row.path not in hints.uncounted:
         numbers = [_numbers(component, hints, *each) for each in zip(rows, leaves, places, strict=True)]
-    # one of the two sizes that differs tells of the row
+    # report the size at which they differ, if any
     expected, found = next((pair for pair in numbers if pair[0] != pair[1]), numbers[-1])
     return (
         Mixes(mixing=row.mixing, reads_tokens=expected, content_dependent=row.content_dependent),
@@ -121,14 +121,14 @@ def _beside(
 
 
 def _makes_new_tokens(component: Component, leaves: tuple[Reading, Reading]) -> bool:
-    """Does a stage's entry or a head make new tokens of disjoint groups, so that no token learns of another?"""
+    """Does a stage entry or a head make new tokens of disjoint groups, so that no token reads another?"""
     return isinstance(component, Embed | Enter | Head) and all(leaf.disjoint for leaf in leaves)
 
 
 def _numbers(
     component: Component, hints: Hints, row: Operation, leaf: Reading, place: Place
 ) -> tuple[int | None, int | None]:
-    """The tokens that the row declares, masks and borders taken off, and those that its leaf reads."""
+    """The declared number of tokens without masked and border tokens, and the number that the leaf reads."""
     fewer, more = (table[row.path](component, place) if row.path in table else 0 for table in (hints.fewer, hints.more))
     expected = (row.reads_tokens or 0) - fewer + more
     found = leaf.tokens if row.path in hints.in_tokens else leaf.number

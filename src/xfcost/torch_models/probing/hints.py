@@ -1,8 +1,8 @@
-"""What the leaves of a mechanism don't show by themselves of what they read.
+"""What a probe cannot see in the leaves of a mechanism.
 
-A probe sees which numbers change an output. It doesn't see which tokens the entries of a bias by position are for, that
-a computed score is masked afterwards, or that a block's summary stands for several tokens. Nothing here comes from a
-component's rows: the tests hold every hint against all examples of its mechanism.
+A probe sees which inputs change an output. It does not see which tokens the entries of a position bias belong to, that
+a computed score is masked afterwards, or that a block's summary represents several tokens. No hint is taken from a
+component's rows; tests check each hint against all examples of its mechanism.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ Names = frozenset[str]
 
 
 class Hints(NamedTuple):
-    """Of one kind; rows by their own names."""
+    """The hints of one kind; rows by their own names."""
 
     past: Callable[[Any, Place], tuple[Any, ...]] = lambda component, place: ()
-    """Further inputs that the module takes: what an earlier segment left, as shapes."""
+    """More inputs of the module: the past of earlier segments, as zeros."""
     apart: int = 0
-    """Axes after the batch that number heads and lists of keys, where each chooses its tokens: counted for itself."""
+    """The number of axes after the batch that index heads and lists of keys; each is counted separately."""
     positional: Callable[[Any], Names] = lambda component: frozenset()
-    """Rows that give weights of keys which they don't read: a bias by position, weights out of the query alone."""
+    """Rows that output weights of keys without reading them: position biases, weights from the query alone."""
     masks: Names = frozenset()
-    """Rows that do so where attention is fused, and mask scores where it isn't."""
+    """Masks: positional with fused attention; otherwise they mask scores."""
     states: Names = frozenset()
-    """Rows that give states of the chunks before, one for all tokens of a chunk to read."""
+    """Rows that output the state of earlier chunks, one for all tokens of a chunk."""
     uncounted: Names = frozenset()
-    """Those of which the last axis numbers something else than keys: distances along one axis of the grid."""
+    """Rows whose last axis does not index keys, but distances along one axis of the grid."""
     in_tokens: Names = frozenset()
-    """Rows that read summaries (blocks, states of chunks) and say of how many tokens."""
+    """Rows that read summaries (blocks, states of chunks) and declare the tokens that these represent."""
     fewer: dict[str, Tokens] = {}  # noqa: RUF012 - never written to
-    """Rows that say how many tokens are computed -> how many of these masks and borders always leave away."""
+    """Rows that declare computed tokens -> the number that masks and borders always remove."""
     at_most: Names = frozenset()
-    """Rows that say how many tokens are computed, of which masks and borders leave more or less away."""
+    """Rows that declare computed tokens, of which masks and borders remove a varying number."""
     more: dict[str, Tokens] = {}  # noqa: RUF012 - never written to
-    """Rows that say how many tokens the pattern has -> how many more are computed, and masked afterwards."""
+    """Rows that declare the pattern's tokens -> the number of tokens computed in addition and masked later."""
     left_out: Callable[[Any], dict[str, str]] = lambda component: {}
     """Rows that can't be held against their leaf, each with the reason."""
     paired: bool = False
@@ -51,17 +51,17 @@ class Hints(NamedTuple):
     whole: Callable[[Any], int] = lambda component: 1
     """Sides of a grid that are multiples of it are not padded."""
     fresh_weights: bool = True
-    """False where the weights are part of a choice that noise would spoil."""
+    """False if the weights take part in a choice that noise would change."""
     rounding: float = 0.0
     """Part of the largest number up to which a difference is rounding (an FFT's over all tokens), and no reading."""
 
     def given_by_position(self, component: Component, place: Place) -> Names:
-        """The rows of which no reading can be seen, only the weights that they give."""
+        """The rows whose readings are invisible; only their weights are known."""
         return self.positional(component) | (self.masks if place.fused else frozenset())
 
 
 def hints_for(component: Component) -> Hints:
-    """Those of its kind; none where its leaves show everything."""
+    """The hints of the component's kind; empty by default."""
     return HINTS.get(tag_of(type(component)), Hints())
 
 
@@ -74,22 +74,22 @@ def _always(*names: str) -> Callable[[Any], Names]:
 
 
 def _own_chunk(component: Any, place: Place) -> int:
-    """Tokens of the last chunk, which a state of the chunks before it doesn't hold."""
+    """The tokens of the last chunk, which the state of earlier chunks does not include."""
     return component.chunk if component.chunk and component.causal else 0
 
 
 def _null_key(component: Any, place: Place) -> int:
-    """1 where a learned key stands before the others."""
+    """1 if a learned key precedes the others."""
     return 1 if component.null_key else 0
 
 
 def _memory_keys(component: Any) -> int:
-    """Learned keys of a cluster: one at least where a query may find nothing before it."""
+    """Learned keys of a cluster: at least one if a query may have no earlier key."""
     return max(component.memory_keys, 1 if component.causal and not component.shared_qk else 0)
 
 
 def _other_rounds(component: Any, place: Place) -> int:
-    """Tokens of two buckets in every round of hashing but one: rounds are counted apart."""
+    """The tokens of two buckets in all hashing rounds but one, because rounds are counted separately."""
     return int(2 * component.bucket * (component.rounds - 1))
 
 
@@ -98,18 +98,18 @@ def _relative_past(component: Any, place: Place) -> tuple[Any, ...]:
 
 
 def _compressive_past(component: Any, place: Place) -> tuple[Any, ...]:
-    """The compressed memory, what the segment before evicted, and the memory."""
+    """The compressed memory, the tokens evicted by the previous segment, and the memory."""
     lengths = (component.compressed_memory, place.grid.total, component.past - component.compressed_memory)
     return (Past(*(torch.zeros(1, length, place.dim) for length in lengths)),)
 
 
 def _beyond_the_query(component: Any, place: Place) -> int:
-    """Distances to later tokens, which a causal mechanism doesn't have."""
+    """Distances to later tokens; a causal mechanism has none."""
     return 0 if component.causal else place.grid.total - 1
 
 
 def _dropped_by_stride(component: Any, place: Place) -> int:
-    """What is pooled is counted in tokens that leave, and stands for s² of those that came."""
+    """Tokens that a stride drops: pooling counts output tokens, each of which represents s² input tokens."""
     return place.grid.total - prod(-(-side // component.stride) for side in place.grid.sides)
 
 
@@ -183,7 +183,7 @@ HINTS: Final[dict[str, Hints]] = {
         uncounted=_names("read"),  # of some heads, the first chunks have decayed to nothing
         states=_names("carry"),
         in_tokens=_names("carry", "spans"),
-        # the states before the last chunk don't hold it; a chunk's sum stands at its last token
+        # the state before the last chunk excludes that chunk; a chunk's sum is at its last token
         fewer={
             "carry": lambda component, place: component.chunk,
             "read": lambda component, place: component.chunk,
@@ -202,7 +202,7 @@ HINTS: Final[dict[str, Hints]] = {
     "retention": Hints(
         states=_names("carry"),
         in_tokens=_names("carry"),
-        # the states before the last chunk don't hold it
+        # the state before the last chunk excludes that chunk
         fewer=dict.fromkeys(("carry", "read"), lambda component, place: component.chunk or 0),
     ),
     "rnn": _READER,

@@ -1,7 +1,7 @@
-"""What every number of a running module stands for, followed from one operation to the next by its value.
+"""Labels each number of a running module, and follows it by its value from operation to operation.
 
-Between two operations numbers are only moved (viewed, transposed, gathered), so that equal values are the same number:
-random float64 values are all different. So no layout of windows, heads or chunks needs to be known.
+Between operations numbers are only moved (viewed, transposed, gathered). Random float64 values all differ, so an equal
+value is the same number. The layout of windows, heads or chunks need not be known.
 """
 
 from __future__ import annotations
@@ -11,84 +11,84 @@ from typing import Final, NamedTuple
 import numpy as np
 from torch import Tensor
 
-# The label of numbers that no place stands behind: parameters, paddings, masks.
+# The label of numbers without a place: parameters, padding, masks.
 UNKNOWN: Final = -1
 # The place of such numbers.
 NO_PLACE: Final = -1
 
 
 class Label(NamedTuple):
-    """What a number stands for. Places are tokens, or summaries of them: landmarks, pooled keys, states."""
+    """The meaning of a number. Places are tokens, or summaries of them: landmarks, pooled keys, states."""
 
     home: int
-    """The place whose vector, or whose row of weights, it is part of."""
+    """The place of its vector, or of its row of weights."""
     content: int
-    """The place that it tells of: `home` itself in a vector, the key in a row of weights."""
+    """The place of its content: `home` itself in a vector, the key in a row of weights."""
     position: bool = False
-    """Is it a weight that is there for a key by its position, and tells nothing of it?"""
+    """Is it a weight by position, independent of the key's content?"""
 
 
 class Places:
-    """All places of one run, and the tokens that each stands for. The first ones are the tokens themselves."""
+    """All places of one run, and the tokens that each represents. The first places are the tokens themselves."""
 
     def __init__(self, tokens: int) -> None:
         self.tokens = [frozenset((token,)) for token in range(tokens)]
 
     def add(self, tokens: frozenset[int]) -> int:
-        """A new place that stands for `tokens`."""
+        """A new place that represents `tokens`."""
         self.tokens.append(tokens)
         return len(self.tokens) - 1
 
     def grow(self, place: int, tokens: frozenset[int]) -> None:
-        """From now on, a summary stands for `tokens` too."""
+        """Add `tokens` to those of a summary."""
         self.tokens[place] |= tokens
 
-    def told(self, places: frozenset[int]) -> frozenset[int]:
-        """The tokens that `places` stand for."""
+    def represented(self, places: frozenset[int]) -> frozenset[int]:
+        """The tokens that `places` represent."""
         return frozenset[int]().union(*(self.tokens[place] for place in places))
 
 
-class _Made(NamedTuple):
+class _Stored(NamedTuple):
     maker: str
     values: np.ndarray
     """In ascending order."""
     labels: np.ndarray
 
 
-class Known:
-    """All labelled numbers of one run, found by their value."""
+class LabelledValues:
+    """All labelled numbers of one run, indexed by value."""
 
     def __init__(self) -> None:
         self.labels: list[Label] = []
         self._numbers: dict[Label, int] = {}
-        self._made: list[_Made] = []
+        self._stored: list[_Stored] = []
 
     def number(self, label: Label) -> int:
-        """The number by which `label` is written down."""
+        """The index of `label`."""
         if label not in self._numbers:
             self._numbers[label] = len(self.labels)
             self.labels.append(label)
         return self._numbers[label]
 
     def remember(self, maker: str, values: Tensor, labels: np.ndarray) -> None:
-        """`values` were made by the operation `maker`; `labels`, of the same shape, say what they stand for."""
+        """Store that the operation `maker` made `values`, with `labels` of the same shape."""
         flat = values.detach().flatten().numpy()
         order = np.argsort(flat, kind="stable")
-        self._made.append(_Made(maker, flat[order], labels.ravel()[order]))
+        self._stored.append(_Stored(maker, flat[order], labels.ravel()[order]))
 
     def look_up(self, values: Tensor) -> tuple[np.ndarray, frozenset[str]]:
-        """The labels of `values`, in their shape, UNKNOWN where there is none; and who made them."""
+        """The labels of `values`, in their shape, UNKNOWN by default; and the operations that made them."""
         flat = values.detach().contiguous().flatten().numpy()
         found = np.full(flat.shape, UNKNOWN)
         makers = set()
         wanted = np.flatnonzero(np.isfinite(flat) & (flat != 0))
-        for made in reversed(self._made):
+        for made in reversed(self._stored):
             if not wanted.size:
                 break
-            at = np.searchsorted(made.values, flat[wanted])
-            hit = made.values[np.minimum(at, made.values.size - 1)] == flat[wanted] if made.values.size else at < 0
+            slot = np.searchsorted(made.values, flat[wanted])
+            hit = made.values[np.minimum(slot, made.values.size - 1)] == flat[wanted] if made.values.size else slot < 0
             if hit.any():
-                found[wanted[hit]] = made.labels[at[hit]]
+                found[wanted[hit]] = made.labels[slot[hit]]
                 makers.add(made.maker)
             wanted = wanted[~hit]
         return found.reshape(values.shape), frozenset(makers)

@@ -1,4 +1,4 @@
-"""What every number of an operation's output was seen to read, and to which place it belongs."""
+"""For each number of an operation's output: the places that it reads, and the place that it belongs to."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ CROPPED = 2 / 3
 
 
 class Operand(NamedTuple):
-    """An argument some of whose numbers are labelled, and which outputs change where these are changed."""
+    """An argument with labelled numbers, and the outputs that change with each of its places."""
 
     labels: np.ndarray
     """In the argument's shape."""
     homes: np.ndarray
     contents: np.ndarray
     own: bool
-    """Did the operation make it itself before: is it a state that walks along?"""
+    """Did the operation itself make it in an earlier call: is it a recurrent state?"""
     by_home: Changed
     by_content: Changed
 
     @property
     def holds_weights(self) -> bool:
-        """Are its numbers weights of keys, and no vectors?"""
+        """Are its numbers weights of keys, not vectors?"""
         return bool(((self.homes != self.contents) & (self.contents != NO_PLACE)).any())
 
     @property
     def holds_vectors(self) -> bool:
-        """Does any number tell of a place?"""
+        """Does any number have content from a place?"""
         return bool((self.contents != NO_PLACE).any())
 
 
 class Changed(NamedTuple):
-    """Which output numbers change where everything of one place is changed."""
+    """The output numbers that change with all numbers of one place."""
 
     places: list[int]
     outputs: list[np.ndarray]
@@ -47,7 +47,7 @@ class Changed(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Numbers of an output that belong to one place and read the same."""
+    """Numbers of an output that belong to one place and have the same reading."""
 
     home: int
     sets: tuple[frozenset[int], ...]
@@ -59,9 +59,9 @@ class Seen(NamedTuple):
 
 
 def distinct(shape: tuple[int, ...], at: int, operands: list[Operand], apart: int) -> tuple[list[Seen], np.ndarray]:
-    """What the numbers of the output `at` read: every different reading once, and which of them each number has.
+    """The readings of the output `at`: each distinct reading once, and the index of each number's reading.
 
-    The first `apart` axes after the batch number lists of keys.
+    The first `apart` axes after the batch index lists of keys.
     """
     homes, where = _homes(shape, at, operands), _where(shape, at, operands)
     homes = np.where((where != NO_PLACE) & (homes != NO_PLACE), NOWHERE, homes)
@@ -87,10 +87,10 @@ def _sets(number: int, at: int, operands: list[Operand]) -> tuple[frozenset[int]
 
 
 def _homes(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarray:
-    """The one home of what a number read of the first operand of which it read anything.
+    """For each output number, the single home in the first operand that it reads.
 
-    Where that has several, and the output has the operand's axes of tokens, its tokens are the same ones; so they are
-    where a query read nothing, having one key alone.
+    With several homes, and if the output has the operand's token axes, its tokens are the same. This also holds if a
+    query reads nothing because it has a single key.
     """
     homes = np.full(int(np.prod(shape)), NO_PLACE)
     for number, operand in enumerate(operands):
@@ -109,7 +109,7 @@ def _homes(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarr
 
 
 def token_axes(homes: np.ndarray) -> list[int]:
-    """The axes along which the homes differ, paddings apart."""
+    """The axes along which the homes differ, without padding."""
     axes = []
     padding = np.iinfo(homes.dtype).max
     for axis in range(homes.ndim):
@@ -135,14 +135,14 @@ def _aligned(shape: tuple[int, ...], homes: np.ndarray, *, may_grow: bool) -> np
 
 
 def _summed(shape: tuple[int, ...], homes: np.ndarray, axes: list[int]) -> bool:
-    """Is an axis that isn't of tokens summed away? It stays as 1; the others may then stand at other places."""
+    """Is an axis that is not of tokens summed to size 1? Other axes may then have moved."""
     if len(shape) != homes.ndim:
         return False
     return any(shape[axis] == 1 < homes.shape[axis] for axis in range(len(shape)) if axis not in axes)
 
 
 def _where(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarray:
-    """Of every number, its index on the axes that had tokens and now have fewer summaries of them."""
+    """For each number, its index on the axes whose tokens were reduced to fewer summaries."""
     nothing = np.full(int(np.prod(shape)), NO_PLACE)
     if len(operands) != 1 or operands[0].homes.ndim != len(shape):
         return nothing
@@ -159,5 +159,5 @@ def _where(shape: tuple[int, ...], at: int, operands: list[Operand]) -> np.ndarr
 
 
 def learned_places(shape: tuple[int, ...]) -> int:
-    """How many vectors a tensor has in which no token stands, learned queries say: along the last axis but one."""
+    """The number of vectors without a token, such as learned queries: the last axis but one."""
     return shape[-2] if len(shape) > 1 else 0

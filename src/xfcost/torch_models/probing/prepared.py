@@ -1,4 +1,4 @@
-"""A module made ready to be probed: a copy in float64, with weights that hide nothing."""
+"""Prepares a module for a probe: a copy in float64, with weights that hide nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 
 def prepared(module: nn.Module, noise: torch.Generator | None) -> nn.Module:
-    """A copy in float64 and evaluation mode; with `noise`, with weights of about unit gain."""
+    """A copy in float64 and evaluation mode; with `noise`, random weights of about unit gain."""
     if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
         raise ValueError("a module on `meta` has no numbers to probe; build it on the CPU")
     module = copy.deepcopy(module).cpu().double().eval().requires_grad_(requires_grad=False)

@@ -1,6 +1,6 @@
-"""What every operation of a running module reads, its own inputs alone being changed, and are its weights fixed.
+"""Probes each operation of a running module: its readings, and whether its weights are fixed.
 
-`probe_rows` takes any nn.Module whose inputs are (1, N, D). It knows nothing of specs, mechanisms or formulas.
+`probe_rows` takes any nn.Module whose inputs are (1, N, D). It uses no specs, mechanisms or formulas.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
     paired: bool = False,
     seed: int = 0,
 ) -> dict[str, Reading]:
-    """What every leaf of `module` reads that gives floats, by the leaf's name.
+    """The reading of each leaf of `module` that outputs floats, by the leaf's name.
 
-    The module runs in float64 on two samples of noise. Every number of the first is labelled by the token it belongs
-    to; every leaf is then called again with its own inputs changed, one label at a time. Choices (indices) are no
-    readings: they decide who reads, and carry nothing.
+    The module runs in float64 on two samples of noise. Each number of the first is labelled with its token; each leaf
+    is then called again with its inputs changed, one label at a time. Indices are not readings: they carry no content.
 
     Args:
         module: any module; its leaves are its operations.
@@ -53,7 +52,7 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
         seed: of all noise.
 
     Raises:
-        ValueError: the module stands on `meta`.
+        ValueError: the module is on `meta`.
     """
     noise = torch.Generator().manual_seed(seed)
     module = prepared(module, noise if fresh_weights else None)
@@ -80,7 +79,7 @@ def _watch(
     see: Callable[[str, Call], None],
     change: Callable[[Any], Any],
 ) -> None:
-    """Run `module` and let `see` look at every call of a leaf, whose answer is what `change` makes of it."""
+    """Run `module`. `see` gets each call of a leaf; `change` replaces its output."""
     busy: list[nn.Module] = []  # `see` may call the leaf again
     entering: list[tuple[list[Any], Any]] = []
     hooks = []
@@ -114,7 +113,7 @@ def _copied(value: Any) -> Any:
 
 
 def _apart(value: Any, noise: torch.Generator) -> Any:
-    """`value` with no two numbers alike, zeros and infinities left as they are."""
+    """`value` with all numbers different; zeros and infinities are unchanged."""
     if not (isinstance(value, Tensor) and value.is_floating_point()):
         return value
     return value * (1 + APART * torch.rand(value.shape, generator=noise, dtype=value.dtype))

@@ -1,1 +1,1 @@
-"""What several modules share: leaves, norms, convolutions, attention, caches."""
+"""Code that several modules share: leaves, norms, convolutions, attention, caches."""

@@ -1,6 +1,6 @@
-"""Module of `formulas/additive.py`: what a recurrent decoder asks the encoder's tokens, and what it reads out.
+"""Modules of `formulas/additive_attention.py`: additive attention of a recurrent decoder, and its readout.
 
-B batch, T steps side by side, M tokens of the memory of width E, H hidden units, K of the alignment, D width.
+B batch, T steps side by side, M memory tokens of width E, H hidden units, K of the alignment, D width.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.additive import Additive, Maxout, Readout, Sum
-from xfcost.torch_models.shared.leaves import Add, Linear, Softmax, WeightedSum
+from xfcost.formulas.additive_attention import Additive, Maxout, Readout, Sum
+from xfcost.torch_models.shared.leaves import Add, Linear, Multiply, Softmax, WeightedSum
 
 
 class AdditiveAttention(nn.Module):
@@ -46,15 +46,8 @@ class Gate(nn.Module):
         return self.multiply(context_BTE, self.sigmoid(self.linear(state_BTH)))
 
 
-class Multiply(nn.Module):
-    """x · y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y
-
-
 class FirstState(nn.Module):
-    """tanh(W h + b), h out of the memory: (B, M, E) -> (B, H) as often as the cell has states."""
+    """tanh(W h + b), with h from the memory: (B, M, E) -> (B, H) for each state of the cell."""
 
     def __init__(self, start: str, memory_dim: int, units: int, states: int, *, bias: bool) -> None:
         super().__init__()
@@ -70,7 +63,7 @@ class FirstState(nn.Module):
 
 
 class BackwardHalf(nn.Module):
-    """The first token as the encoder's backward direction tells it: (B, M, E) -> (B, E/2)."""
+    """The encoder's backward output at the first token: (B, M, E) -> (B, E/2)."""
 
     def forward(self, memory_BME: Tensor) -> Tensor:
         return memory_BME[:, 0, memory_BME.shape[-1] // 2 :]
@@ -107,7 +100,7 @@ class MaxoutReadout(nn.Module):
 
 
 class LargerOfTwo(nn.Module):
-    """Of every two neighbours: (B, N, 2·L) -> (B, N, L)."""
+    """The maximum of each pair of adjacent units: (B, N, 2·L) -> (B, N, L)."""
 
     def forward(self, x_BNF: Tensor) -> Tensor:
         return x_BNF.unflatten(-1, (-1, 2)).amax(dim=-1)
@@ -129,7 +122,7 @@ class SumReadout(nn.Module):
 
 
 def readout(config: Readout | None, widths: tuple[int, int, int], *, bias: bool) -> MaxoutReadout | SumReadout | None:
-    """The module of a readout of inputs, states and contexts of these widths, where there is one."""
+    """The readout module for inputs, states and contexts of these widths, or None."""
     if config is None:
         return None
     return (
@@ -140,9 +133,9 @@ def readout(config: Readout | None, widths: tuple[int, int, int], *, bias: bool)
 
 
 class JoinSteps(nn.Module):
-    """Steps beside each other: first state and N more, (B, T, H) each, and contexts -> (B, N, H), (B, N, E).
+    """Concatenates the steps: first state and N more, (B, T, H) each, and contexts -> (B, N, H), (B, N, E).
 
-    A maxout reads the state before each step: the last state then stands behind those that it reads.
+    A maxout reads the state before each step, so the last state is dropped.
     """
 
     def __init__(self, config: Readout | None) -> None:

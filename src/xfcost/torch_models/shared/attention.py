@@ -1,6 +1,6 @@
-"""Module of `mechanisms/attention.attention_core`: softmax(QKᵀ/√K + bias)V, eager or fused.
+"""Module of `formulas/attention.attention_core`: softmax(QKᵀ/√K + bias)V, eager or fused.
 
-B batch, G groups (windows) beside each other, H heads, N query tokens, M key tokens, K head width, V of values.
+B batch, G groups (windows) side by side, H heads, N query tokens, M key tokens, K head width, V width of values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from xfcost.torch_models.shared.leaves import (
 class Core(nn.Module):
     """(B, [G,] H, N, K), (B, [G,] H, M, K), (B, [G,] H, M, V), bias ([G,] H, N, M) -> (B, [G,] H, N, V).
 
-    `mask` is a leaf that masks scores (eager) or the bias (fused). Keys and values have H/J heads where each is
-    `shared` by J of the queries.
+    `mask` is a leaf that masks scores (eager) or the bias (fused). `shared` query heads read one head of keys and
+    values.
     """
 
     def __init__(  # noqa: PLR0913 - the options of the formula
@@ -62,13 +62,14 @@ class Core(nn.Module):
         return self.weighted_sum(self.softmax(scores), v)
 
     def scaled(self, q: Tensor) -> Tensor:
-        """q/√K; q itself where scores are not scaled."""
+        """q/√K, or q if scores are not scaled."""
         return q if self.scale is None else self.scale(q)
 
     def _grouped(self, q_BGHNK: Tensor, k_BGHMK: Tensor, v_BGHMV: Tensor, bias: Tensor | None) -> Tensor:
-        """Groups stand beside samples, so that the kernel sees four dimensions.
+        """Merges the groups into another axis, because the kernel takes four dimensions.
 
-        Where every head has a bias of its own, they stand beside heads, so that it is not copied per sample.
+        A bias of its own per head merges the groups into heads, so that the bias is not copied per sample. Otherwise
+        they merge into samples.
         """
         batch, groups, heads = q_BGHNK.shape[:3]
         if bias is not None and bias.dim() > 3 and bias.shape[-3] == 1:  # noqa: PLR2004 - (G, 1, N, M), for all heads

@@ -1,7 +1,7 @@
-"""Module of `mechanisms/band.Band`: queries in blocks, a band of three blocks of keys each, and keys beside it.
+"""Attention in a band: blocks of queries read three blocks of keys each, and global keys.
 
-B batch, H heads, R rows (residue classes of a dilated window) beside each other, T queries of a row, S tokens of a
-block, C = T/S blocks, L keys of a row, G keys beside the band, K head width.
+B batch, H heads, R rows (residue classes of a dilated window) side by side, T queries of a row, S tokens of a block, C
+= T/S blocks, L keys of a row, G global keys, K head width.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from xfcost.torch_models.shared.leaves import Add, Scale, Scores, Softmax, Weigh
 class BandCore(nn.Module):
     """(B, H, R, T, K), (B, H, R, L, K) twice, (B, H, 1, G, K) twice -> (B, H, R, T, K).
 
-    Keys and values have H/J heads where each is `shared` by J of queries: those stand below each other in a block, J·S
-    of them, so that no key is repeated. Nothing stands beside the band then.
+    Keys and values have H/J heads if `shared` by J query heads. The queries of those heads are stacked in a block of
+    J·S rows, so that no key is repeated. There are no global keys then.
     """
 
     def __init__(  # noqa: PLR0913 - what a band is made of
         self,
         head_dim: int,
         side: int,
-        beside: int,
+        global_keys: int,
         *,
         mask: BandMask,
         around: tuple[int, int],
@@ -32,37 +32,37 @@ class BandCore(nn.Module):
         shared: int = 1,
     ) -> None:
         super().__init__()
-        self.side, self.beside = side, beside
+        self.side, self.global_keys = side, global_keys
         self.scale = Scale(head_dim**-0.5)
         self.scores = BlockScores(side, around, shared) if scores is None else scores
         self.mask = mask
         self.softmax = Softmax()
         self.weighted_sum = BandSum(side, around, shared)
-        if beside:
+        if global_keys:
             self.global_key_scores, self.join = Scores(), Join()
             self.global_key_weighted_sum, self.add = WeightedSum(), Add()
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, beside_k: Tensor, beside_v: Tensor) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, global_k: Tensor, global_v: Tensor) -> Tensor:
         q = self.scale(q)
         scores = self.mask(self.scores(q, k))  # (B, H, R, C, S, 3S)
-        if self.beside:
-            of_beside = self.global_key_scores(q, beside_k).unflatten(3, (-1, self.side))  # (B, H, R, C, S, G)
-            scores = self.join(of_beside, scores)
+        if self.global_keys:
+            global_scores = self.global_key_scores(q, global_k).unflatten(3, (-1, self.side))  # (B, H, R, C, S, G)
+            scores = self.join(global_scores, scores)
         weights = self.softmax(scores)
-        del scores  # as large as the weights, and done with
-        y_BHRTK = self.weighted_sum(weights[..., self.beside :], v)
-        if self.beside:
-            of_beside = weights[..., : self.beside].flatten(3, 4)  # (B, H, R, T, G)
-            y_BHRTK = self.add(y_BHRTK, self.global_key_weighted_sum(of_beside, beside_v))
+        del scores  # as large as the weights, no longer needed
+        y_BHRTK = self.weighted_sum(weights[..., self.global_keys :], v)
+        if self.global_keys:
+            global_scores = weights[..., : self.global_keys].flatten(3, 4)  # (B, H, R, T, G)
+            y_BHRTK = self.add(y_BHRTK, self.global_key_weighted_sum(global_scores, global_v))
         return y_BHRTK
 
 
 class ChunkScores(nn.Module):
-    """QKᵀ in chunks of 2S tokens, C - 1 of them, that overlap by S; laid out block by block, 3S keys per query.
+    """QKᵀ in C - 1 chunks of 2S tokens that overlap by S, laid out by block with 3S keys per query.
 
-    (B, H, R, T, K) twice -> (B, H, R, C, S, 3S): blocks before, at and after the query's. Of chunk c, the upper half
-    scores block c against blocks c and c + 1, the lower half block c + 1 against c and c + 1. What the first block has
-    before it and the last one after it is zero; the mask knows.
+    (B, H, R, T, K) twice -> (B, H, R, C, S, 3S): the keys of the previous, own and next block. The upper half of chunk
+    c scores block c against blocks c and c + 1, the lower half block c + 1 against the same. Scores before the first
+    block and after the last are zero and masked later.
     """
 
     def __init__(self, side: int) -> None:
@@ -73,11 +73,11 @@ class ChunkScores(nn.Module):
         side = self.side
         q, k = (part.unfold(3, 2 * side, side) for part in (q_BHRTK, k_BHRTK))  # (B, H, R, C-1, K, 2S)
         chunks = q.transpose(-2, -1) @ k
-        of_before = F.pad(chunks[..., side:, :side], (0, 0, 0, 0, 1, 0))
-        of_own = torch.cat([chunks[..., :side, :side], chunks[:, :, :, -1:, side:, side:]], dim=3)
-        of_after = F.pad(chunks[..., :side, side:], (0, 0, 0, 0, 0, 1))
-        del chunks  # a third more than what is laid out
-        return torch.cat([of_before, of_own, of_after], dim=-1)
+        before = F.pad(chunks[..., side:, :side], (0, 0, 0, 0, 1, 0))
+        own = torch.cat([chunks[..., :side, :side], chunks[:, :, :, -1:, side:, side:]], dim=3)
+        after = F.pad(chunks[..., :side, side:], (0, 0, 0, 0, 0, 1))
+        del chunks  # a third larger than the result
+        return torch.cat([before, own, after], dim=-1)
 
 
 class BlockScores(nn.Module):
@@ -96,8 +96,8 @@ class BlockScores(nn.Module):
         queries = q_BHRTK.unflatten(3, (-1, self.side))
         if self.shared == 1:
             return queries @ keys
-        beneath = queries.unflatten(1, (-1, self.shared)).movedim(2, 4).flatten(4, 5)  # (B, H/J, R, C, J·S, K)
-        return (beneath @ keys).unflatten(4, (self.shared, self.side))
+        stacked = queries.unflatten(1, (-1, self.shared)).movedim(2, 4).flatten(4, 5)  # (B, H/J, R, C, J·S, K)
+        return (stacked @ keys).unflatten(4, (self.shared, self.side))
 
 
 class BandSum(nn.Module):
@@ -119,11 +119,10 @@ class BandSum(nn.Module):
 
 
 class BandMask(nn.Module):
-    """The least number in place of scores that don't count: on (B, H, R, C, S, 3S), or (…, R, C, J, S, 3S).
+    """The least number at masked scores: on (B, H, R, C, S, 3S), or (…, R, C, J, S, 3S).
 
-    Keys that stand further before or after their query than it reaches, and keys that are none of the
-    `tokens`: padding, and global tokens, which are read apart. A padding query may be left without a key;
-    its row, then any average, is cropped.
+    Masked are keys beyond the window's reach, padding keys, and global tokens, which are read separately. All keys of a
+    padding query may be masked. Its row is the mean of the values, and is cropped.
     """
 
     far_SX: Tensor
@@ -135,7 +134,7 @@ class BandMask(nn.Module):
         super().__init__()
         self.shared = shared
         before, after = reach
-        back = 2 if after == 0 else 1  # the band begins so many blocks before the query's own
+        back = 2 if after == 0 else 1  # the number of blocks before the query's own
         column_X = torch.arange(3 * side)
         ahead_SX = column_X - torch.arange(back * side, (back + 1) * side)[:, None]
         start_C1 = (torch.arange(blocks)[:, None] - back) * side
@@ -146,11 +145,11 @@ class BandMask(nn.Module):
     def forward(self, scores: Tensor) -> Tensor:
         hidden_RCSX = self.far_SX.logical_or(self.absent_RCX[:, :, None])
         hidden = hidden_RCSX if self.shared == 1 else hidden_RCSX[:, :, None]
-        return scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)  # in place: no second band
+        return scores.masked_fill_(hidden, torch.finfo(scores.dtype).min)  # in place, to save memory
 
 
 class Join(nn.Module):
-    """Scores of the keys beside the band before those of the band: (…, G), (…, 3S) -> (…, G+3S)."""
+    """Scores of global keys before those of the band: (…, G), (…, 3S) -> (…, G+3S)."""
 
-    def forward(self, of_beside: Tensor, of_band: Tensor) -> Tensor:
-        return torch.cat([of_beside, of_band], dim=-1)
+    def forward(self, global_scores: Tensor, band_scores: Tensor) -> Tensor:
+        return torch.cat([global_scores, band_scores], dim=-1)

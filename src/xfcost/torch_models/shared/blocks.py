@@ -1,4 +1,4 @@
-"""Leaves that cut a frame of tokens into query and memory blocks, and mask by intervals of positions.
+"""Leaves that cut a frame of tokens into query and memory blocks, and mask intervals of positions.
 
 B batch, N tokens, G blocks of T queries and M memory positions, D width, H heads, K head width.
 """
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.blocks import Blocks
+from xfcost.formulas.query_blocks import Blocks
 
-NOWHERE = -1  # the position of a key that is no token
+NOWHERE = -1  # the position of padding keys
 
 
 class QueryBlocks(nn.Module):
-    """Pad to whole blocks and cut: (B, N, D) -> (B, G, T, D)."""
+    """Pads to full blocks and cuts: (B, N, D) -> (B, G, T, D)."""
 
     def __init__(self, blocks: Blocks) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class QueryBlocks(nn.Module):
 
 
 class MemoryBlocks(nn.Module):
-    """Pad around and cut overlapping memory blocks, as a view of the padded frame: (B, N, D) -> (B, G, M, D)."""
+    """Pads around and cuts overlapping memory blocks, a view of the padded frame: (B, N, D) -> (B, G, M, D)."""
 
     def __init__(self, blocks: Blocks) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class MemoryBlocks(nn.Module):
 
 
 class MergeBlocks(nn.Module):
-    """The way back of `QueryBlocks`: (B, G, T, D) -> (B, N, D), padding cropped."""
+    """The inverse of `QueryBlocks`, with padding cropped: (B, G, T, D) -> (B, N, D)."""
 
     def __init__(self, blocks: Blocks) -> None:
         super().__init__()
@@ -61,9 +61,10 @@ class MergeBlocks(nn.Module):
 
 
 class IntervalMask(nn.Module):
-    """-∞ where a key's position is not in its query's interval, on (…, G, H, T, M); with no scores, what may be read.
+    """-∞ at keys outside their query's interval of positions: on (…, G, H, T, M).
 
-    Built of positions, which are compared as the mask is needed: nothing of the size of the scores is kept.
+    Without scores, a boolean mask. It stores positions and compares them in every call, so that no buffer has the size
+    of the scores.
     """
 
     keys_GM: Tensor
@@ -75,7 +76,7 @@ class IntervalMask(nn.Module):
     def __init__(
         self, keys_GM: Tensor, first_GT: Tensor, last_GT: Tensor, hole: tuple[Tensor, Tensor] | None = None
     ) -> None:
-        """`hole`: the first and last position (G, T) of an interval inside that is masked too."""
+        """`hole`: the first and last position (G, T) of an inner interval that is also masked."""
         super().__init__()
         device = torch.empty(0).device
         buffers = {"keys_GM": keys_GM, "first_GT": first_GT, "last_GT": last_GT}
@@ -92,7 +93,7 @@ class IntervalMask(nn.Module):
             after_GTM = keys_G1M >= self.hole_first_GT.unsqueeze(2)
             outside_GTM = outside_GTM.logical_or(after_GTM.logical_and(keys_G1M <= self.hole_last_GT.unsqueeze(2)))
         shut_G1TM = outside_GTM.unsqueeze(1)
-        # in place: nothing else holds the scores, and they are the largest tensor there is
+        # in place: nothing else uses the scores, the largest tensor
         return shut_G1TM.logical_not() if scores is None else scores.masked_fill_(shut_G1TM, float("-inf"))
 
 
@@ -103,7 +104,7 @@ def reach(blocks: Blocks) -> tuple[int, int]:
 
 
 def padding(blocks: Blocks, *, around: bool) -> list[int]:
-    """What `F.pad` adds to (B, H, W, D): up to whole blocks, and `around` for the memory of the outermost ones."""
+    """The arguments of `F.pad` on (B, H, W, D): up to full blocks, and `around` for the outermost memory blocks."""
     pad = [0, 0]
     for side, block, before, after, count in reversed(list(zip(*blocks, blocks.counts, strict=True))):
         more = count * block - side
@@ -112,15 +113,15 @@ def padding(blocks: Blocks, *, around: bool) -> list[int]:
 
 
 def cut_memory(x_BHWD: Tensor, size: Sequence[int], step: Sequence[int]) -> Tensor:
-    """Rectangles of `size` at every `step`: (B, H, W, D) -> (B, G, M, D), a view where that is one row."""
+    """Rectangles of `size` at each `step`: (B, H, W, D) -> (B, G, M, D), a view for a single row."""
     x_BRCDhw = x_BHWD.unfold(1, size[0], step[0]).unfold(2, size[1], step[1])
     return x_BRCDhw.permute(0, 1, 2, 4, 5, 3).flatten(3, 4).flatten(1, 2)
 
 
 def block_mask(blocks: Blocks, *, causal: bool) -> IntervalMask:
-    """Every query reads the tokens of its memory block; causal, those whose turn is not after its own.
+    """Each query reads the tokens of its memory block; if causal, only those up to its own turn.
 
-    A position is here the token's turn. Padding queries read everything, so that their softmax stays a number.
+    A position is the token's turn. Padding queries read everything, so that their softmax is finite.
     """
     turns_HW = turns(blocks)
     latest = blocks.padded
@@ -134,7 +135,7 @@ def block_mask(blocks: Blocks, *, causal: bool) -> IntervalMask:
 
 
 def turns(blocks: Blocks) -> Tensor:
-    """(H, W): when each token's turn comes, block after block and, inside a block, in raster order."""
+    """(H, W): the order of tokens: block by block, in raster order inside a block."""
     height, width = blocks.block
     rows_H1 = torch.arange(blocks.sides[0]).unsqueeze(1)
     columns_W = torch.arange(blocks.sides[1])

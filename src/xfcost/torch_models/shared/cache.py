@@ -1,6 +1,6 @@
-"""What a model that decodes token by token keeps of the past: caches and states, as leaves.
+"""Caches and states of a decode step, as leaves.
 
-B batch, G heads of keys and values, K head width, V of values, R rows of a cache, C residue classes (a window's
+B batch, G heads of keys and values, K head width, V width of values, R rows of a cache, C residue classes (a window's
 dilation), D width, W taps of a convolution.
 """
 
@@ -13,17 +13,17 @@ from torch import Tensor, nn
 
 
 class Positioned(nn.Module):
-    """A module of one token whose work depends on the token's position."""
+    """A module of a decode step whose work depends on the token's position."""
 
     position: int = 0
     """The next token's, 0 for the first."""
 
 
 class Cache(Positioned):
-    """A leaf whose buffers outlive a token: all their elements are counted as cached."""
+    """A leaf whose buffers persist from token to token. All their elements count as cached."""
 
     def add_buffer(self, name: str, *shape: int, start: float | None = None) -> None:
-        """A buffer of that shape, filled with `start`; with None, with random numbers, overwritten before any read."""
+        """A buffer of that shape, filled with `start`. None: random numbers, overwritten before the first read."""
         if start is not None:
             past = torch.full(shape, start)
         else:
@@ -32,9 +32,9 @@ class Cache(Positioned):
 
 
 class KeyValueCache(Cache):
-    """A token's keys (B, G, 1, K) and values (B, G, 1, V) -> those of all M tokens that it reads, itself included.
+    """Stores a token's keys (B, G, 1, K) and values (B, G, 1, V) -> those of the M tokens that it reads.
 
-    It holds the last R tokens of each of C residue classes in a ring: with C = 1 and R = N the whole past.
+    A ring of the last R tokens of each of C residue classes; C = 1 and R = N cache all tokens.
     """
 
     keys_BGSK: Tensor
@@ -57,7 +57,7 @@ class KeyValueCache(Cache):
 
 
 class MemoryCache(Cache):
-    """Keys (B, …, M, K) and values of the encoder's M tokens, computed once; `value_width` where it isn't K."""
+    """Keys (B, …, M, K) and values of the encoder's M tokens, computed once. `value_width` defaults to K."""
 
     keys: Tensor
     values: Tensor
@@ -72,7 +72,7 @@ class MemoryCache(Cache):
 
 
 class RecurrentState(Cache):
-    """Tensors (B, …) that every token rewrites. `past` is what the token before left."""
+    """Tensors (B, …) that each token overwrites. `past` holds those of the previous token."""
 
     def __init__(self, *shapes: tuple[int, ...], starts: Sequence[float] = ()) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class RecurrentState(Cache):
 
     @property
     def past(self) -> tuple[Tensor, ...]:
-        """As the token before left them; read them before they are rewritten."""
+        """The states after the previous token. Read them before overwriting them."""
         return tuple(getattr(self, name) for name in self.names)
 
     def forward(self, *new: Tensor) -> None:
@@ -95,7 +95,7 @@ class RecurrentState(Cache):
 class ConvState(Cache):
     """The last (W - 1)·δ inputs of a causal convolution: a new one (B, 1, D) -> the inputs of all taps, (B, W, D).
 
-    A ring: the oldest input is the first tap's, and the new one takes its slot.
+    A ring: the new input overwrites the oldest one, which is the first tap's.
     """
 
     past_BRD: Tensor
@@ -114,12 +114,12 @@ class ConvState(Cache):
 
 
 def conv_state(batch: int | None, taps: int, width: int, *, dilation: int = 1) -> ConvState | None:
-    """The state of a convolution that decodes for a `batch`: None without one, or where it has a single tap."""
+    """The state of a convolution in a decode step of `batch` samples; None without a batch or for a single tap."""
     return None if batch is None or taps == 1 else ConvState(batch, taps, width, dilation=dilation)
 
 
 def set_position(model: nn.Module, position: int) -> None:
-    """Make the next token the one of that position, 0 for the first."""
+    """Set the position of the next token, 0 for the first."""
     for module in model.modules():
         if isinstance(module, Positioned):
             module.position = position

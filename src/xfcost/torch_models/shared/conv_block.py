@@ -1,4 +1,4 @@
-"""What the modules of residual networks' blocks share. B batch, D width, Y and X the grid's sides."""
+"""The shortcut of residual networks' blocks. B batch, D width, Y and X the grid's sides."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.conv_block import ConvBlock
-from xfcost.formulas.receptive import ones
+from xfcost.formulas.receptive_field import pointwise_kernel
 from xfcost.torch_models.shared.convolution import Convolution
 from xfcost.torch_models.shared.norms import GridNorm
 
@@ -16,7 +16,7 @@ class Shortcut(nn.Module):
 
     def __init__(self, config: ConvBlock, place: Place) -> None:
         super().__init__()
-        self.conv = Convolution(place.dim, place.out_dim, ones(place.grid, config.stride), bias=False)
+        self.conv = Convolution(place.dim, place.out_dim, pointwise_kernel(place.grid, config.stride), bias=False)
         self.norm = GridNorm(place.out_dim)
 
     def forward(self, x_BDYX: Tensor) -> Tensor:
@@ -24,5 +24,5 @@ class Shortcut(nn.Module):
 
 
 def shortcut(config: ConvBlock, place: Place) -> Shortcut | None:
-    """The shortcut's convolution, None where x itself is added."""
+    """The shortcut's convolution, or None for an identity shortcut."""
     return Shortcut(config, place) if config.projects(place) else None

@@ -19,12 +19,12 @@ TOKENS: Final = 3
 
 
 def on_grid(x: Tensor, sides: tuple[int, ...]) -> Tensor:
-    """Tokens laid out on their grid, (B, N, D) -> (B, D, Y, X); pixels lie so already."""
+    """Tokens on their grid: (B, N, D) -> (B, D, Y, X). Tensors of pixels are returned unchanged."""
     return x if x.dim() > TOKENS else x.transpose(1, 2).unflatten(2, sides)
 
 
 def in_rows(x_BDYX: Tensor) -> Tensor:
-    """The way back: (B, D, Y, X) -> (B, N, D)."""
+    """The inverse of `on_grid`: (B, D, Y, X) -> (B, N, D)."""
     return x_BDYX.flatten(2).transpose(1, 2)
 
 
@@ -48,13 +48,13 @@ class Convolution(nn.Module):
 
 
 def causal_depthwise(width: int, taps: int, *, padded: bool) -> Convolution:
-    """One filter per channel over the last `taps` tokens; without padding where those are handed to it."""
+    """One filter per channel over the last `taps` tokens. A decode step has them in a cache and pads nothing."""
     kernel = Kernel((taps,), (1,), (taps - 1 if padded else 0,))
     return Convolution(width, width, kernel, groups=width)
 
 
 def convolved(x_BND: Tensor, conv: Convolution, state: ConvState | None) -> Tensor:
-    """The convolution's output for each of the tokens: (B, N, D) -> (B, N, D'); with a state, of one token."""
+    """The convolution's output for each token: (B, N, D) -> (B, N, D'). With a state, for one token."""
     taps = x_BND if state is None else state(x_BND)
     return in_rows(conv(taps.transpose(1, 2)))[:, : x_BND.shape[1]]
 
@@ -62,7 +62,7 @@ def convolved(x_BND: Tensor, conv: Convolution, state: ConvState | None) -> Tens
 class Pooling(nn.Module):
     """The maximum or the mean of a kernel's positions: (B, D, Y, X) -> (B, D, Y', X').
 
-    A mean divides by the kernel's positions, or without `count_padding` by those of them that are no padding.
+    Without `count_padding` a mean divides by the number of positions that are not padding.
     """
 
     def __init__(self, form: str, kernel: Kernel, *, count_padding: bool = True) -> None:

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/cosine.py`. B batch, G windows of T tokens, H heads, K head width."""
+"""Module of `formulas/cosine_attention.py`: scaled cosine attention.
+
+B batch, G windows of T tokens, H heads, K head width.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from xfcost.torch_models.shared.leaves import UnitLength
 
 
 class ScaledCosine(nn.Module):
-    """Queries and keys of length 1, queries times 1/τ: (B, G, H, T, K) twice -> the same."""
+    """Normalises queries and keys, and scales queries by 1/τ: (B, G, H, T, K) twice -> the same shapes."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -25,7 +28,7 @@ class ScaledCosine(nn.Module):
 
 
 class Temperature(nn.Module):
-    """1/τ of every head, learned as its logarithm, which starts at log 10 and stays at log 100: -> (H, 1)."""
+    """1/τ of each head, learned as a logarithm that starts at log 10, at most log 100: -> (H, 1)."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -36,7 +39,7 @@ class Temperature(nn.Module):
 
 
 class ScaleHeads(nn.Module):
-    """Every head by its own factor: (B, G, H, T, K), (H, 1) -> (B, G, H, T, K)."""
+    """Each head times its factor: (B, G, H, T, K), (H, 1) -> (B, G, H, T, K)."""
 
     def forward(self, x_BGHTK: Tensor, factor_H1: Tensor) -> Tensor:
         return x_BGHTK * factor_H1.unsqueeze(-1)

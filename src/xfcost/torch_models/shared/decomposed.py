@@ -1,6 +1,6 @@
-"""Module of `mechanisms/decomposed.py`.
+"""Module of `formulas/decomposed_bias.py`: relative position biases, one axis at a time.
 
-B batch, H heads, K head width, e extra tokens; P queries and M keys on the grid, q and k of them along one axis.
+B batch, H heads, K head width, e special tokens; P queries and M keys on the grid, q and k of them along one axis.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.decomposed import distances
+from xfcost.formulas.decomposed_bias import distances
 from xfcost.torch_models.shared.leaves import Table
 
 Sides = tuple[int, ...]
 
 
 class AxisTables(nn.Module):
-    """-> one tensor (q, k, K) per axis: the row of its table for every distance, shared by all heads."""
+    """-> one tensor (q, k, K) per axis: its table's row for each distance, shared by all heads."""
 
     def __init__(self, queries: Sides, keys: Sides, head_dim: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class AxisTables(nn.Module):
 
 
 def distance_rows(queries: int, keys: int) -> Tensor:
-    """How far query i stands beyond key j, in steps of the finer grid, rounded down; 0 is farthest before: (q, k)."""
+    """The distance from key j to query i in steps of the finer grid, rounded down; the least is 0: (q, k)."""
     with torch.device("cpu"):
         at_q1, at_k = torch.arange(queries)[:, None], torch.arange(keys)
         return (at_q1 * keys + (keys - 1 - at_k) * queries).div(min(queries, keys), rounding_mode="floor")
@@ -60,7 +60,10 @@ class PositionScores(nn.Module):
 
 
 class SpreadOverPairs(nn.Module):
-    """The sum of one term per axis, for every pair, 0 for extra tokens: (B, H, *queries, kₐ) -> (B, H, e+P, e+M)."""
+    """The sum of one term per axis for each pair, 0 for special tokens.
+
+    (B, H, *queries, kₐ) per axis -> (B, H, e+P, e+M).
+    """
 
     def __init__(self, extra: int) -> None:
         super().__init__()
@@ -77,7 +80,7 @@ class SpreadOverPairs(nn.Module):
 
 
 class DecomposedPositions(nn.Module):
-    """(B, H, e+P, K) -> the bias of every pair (B, H, e+P, e+M)."""
+    """(B, H, e+P, K) -> the bias of each pair (B, H, e+P, e+M)."""
 
     def __init__(self, queries: Sides, keys: Sides, head_dim: int, extra: int) -> None:
         super().__init__()

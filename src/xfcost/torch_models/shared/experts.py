@@ -1,6 +1,6 @@
-"""The linear maps of experts, each with a matrix of its own: rows packed without gaps, or slots of equal number.
+"""The linear maps of experts, on rows packed without gaps or on slots.
 
-P rows (copies of tokens) of all experts, E experts, S slots of each, D width in, H width out.
+P rows (copies of tokens) of all experts, E experts, S slots of each, D input width, H output width.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def _rows(x_PD: Tensor, weight_EHD: Tensor, *_: Tensor | None) -> Tensor:
 def grouped_linear(x_PD: Tensor, weight_EHD: Tensor, bias_EH: Tensor | None, counts_E: Tensor) -> Tensor:
     """The first counts[0] rows times the first expert's matrix, the next counts[1] times the second's: (P, H).
 
-    Every row meets one matrix, whichever it is: P·D·H multiply-accumulates. On `meta`, where no row knows its expert,
-    all meet the first. What joins the parts is the loop's own; a grouped kernel writes each where it belongs.
+    Each row meets one matrix: P·D·H multiply-accumulates. On `meta` the counts have no values, so all rows meet the
+    first matrix. The final concatenation exists only in this loop; a grouped kernel writes rows in place.
     """
     biases = [None] * len(weight_EHD) if bias_EH is None else bias_EH.unbind()
     weights = weight_EHD.unbind()
@@ -32,7 +32,7 @@ def grouped_linear(x_PD: Tensor, weight_EHD: Tensor, bias_EH: Tensor | None, cou
 
 
 class ExpertLinear(nn.Module):
-    """E linear maps, on rows sorted by expert: (P, D), how many rows each has (E) -> (P, H)."""
+    """E linear maps on rows sorted by expert: (P, D), number of rows of each (E) -> (P, H)."""
 
     def __init__(self, experts: int, inputs: int, outputs: int, *, bias: bool) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class ExpertLinear(nn.Module):
 
 
 class SlotLinear(ExpertLinear):
-    """E linear maps, on as many slots of each: (E, S, D) -> (E, S, H)."""
+    """E linear maps on S slots each: (E, S, D) -> (E, S, H)."""
 
     def forward(self, x_ESD: Tensor) -> Tensor:  # type: ignore[override]
         mapped_ESH = x_ESD @ self.weight.transpose(1, 2)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.features import EluPlusOne, RandomFeatures
+from xfcost.formulas.feature_maps import EluPlusOne, RandomFeatures
 
-# What the public implementation of FAVOR+ adds to every feature, by the function.
+# The ε that the public implementation of FAVOR+ adds to each feature, by function.
 EPSILON = {"softmax": 1e-4, "relu": 1e-3}
 
 
@@ -27,9 +27,9 @@ class ReluFeatures(nn.Module):
 
 
 class SoftmaxFeatures(nn.Module):
-    """(exp(ωx - |x|²/2 - most) + ε)/√F, where `most` is the largest ωx over the axes `over`, or 0 where there are none.
+    """(exp(ωx - |x|²/2 - most) + ε)/√F: (…, F), (…, K) -> (…, F).
 
-    (…, F), (…, K) -> (…, F).
+    `most` is the largest ωx over the axes `over`, or 0 without axes.
     """
 
     def __init__(self, count: int, over: tuple[int, ...] | None) -> None:
@@ -44,7 +44,7 @@ class SoftmaxFeatures(nn.Module):
 
 
 def feature_map(features: EluPlusOne | RandomFeatures, over: tuple[int, ...] | None) -> nn.Module:
-    """φ, whose exponent is lowered by its maximum over the axes `over`."""
+    """φ. Its exponent is lowered by the maximum over the axes `over`."""
     if isinstance(features, EluPlusOne):
         return EluFeatures()
     return ReluFeatures() if features.function == "relu" else SoftmaxFeatures(features.count, over)
@@ -64,10 +64,11 @@ class Project(nn.Module):
 
 
 def orthogonal_features(count: int, width: int) -> Tensor:
-    """(F, K): rows that are orthogonal in blocks of K and as long as Gaussian vectors (Choromanski et al. 2021, §2.4).
+    """(F, K): rows orthogonal in blocks of K, with Gaussian lengths (Choromanski et al. 2021, §2.4).
 
-    Drawn from torch's generator, in float64; on `meta`, shapes alone. QR chooses signs that depend on the matrix, which
-    would bias the directions, and exp(ω·x) with them; R's diagonal made positive, they are uniform (Mezzadri 2007).
+    Drawn from torch's generator in float64; on `meta` an empty tensor. The signs that QR chooses depend on the matrix,
+    which would bias the directions, and exp(ω·x) with them. A positive diagonal of R makes them uniform (Mezzadri
+    2007).
     """
     device = torch.empty(0).device
     if device.type == "meta":

@@ -1,4 +1,4 @@
-"""Module of `formulas/gated.py`. B batch, N tokens, D width."""
+"""Module of `formulas/gated_mlp.py`: a gated feed-forward network. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -7,29 +7,20 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.gated import Gated
-from xfcost.torch_models.shared.leaves import ACTIVATIONS, NO_TABLES, Linear, Tables
-
-
-class Product(nn.Module):
-    """x ⊗ y."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return x * y
+from xfcost.formulas.gated_mlp import GatedMlp
+from xfcost.torch_models.shared.leaves import ACTIVATIONS, Linear, Multiply
 
 
 class GatedFeedForward(nn.Module):
-    """(B, N, D) -> (B, N, D). Its maps may be others than `Linear`, and be told more of x than x itself."""
+    """(B, N, D) -> (B, N, D). Linear maps of another class can take more arguments than x."""
 
-    def __init__(
-        self, config: Gated, place: Place, tables: Tables = NO_TABLES, linear: Callable[..., nn.Module] = Linear
-    ) -> None:
+    def __init__(self, config: GatedMlp, place: Place, linear: Callable[..., nn.Module] = Linear) -> None:
         super().__init__()
         hidden = config.inner(place.dim)
         self.gate = linear(place.dim, hidden, bias=config.bias)
         self.act = ACTIVATIONS[config.activation]()
         self.up = linear(place.dim, hidden, bias=config.bias)
-        self.glu = Product()
+        self.glu = Multiply()
         self.down = linear(hidden, place.dim, bias=config.bias)
 
     def forward(self, x_BND: Tensor, *more: Tensor) -> Tensor:

@@ -1,24 +1,24 @@
-"""Module of `mechanisms/grouped.py`.
+"""Module of `formulas/grouped_query.py`: projections with fewer heads of keys and values.
 
-B batch, N tokens, D width, H heads of queries, G of keys and values, K head width, V of values.
+B batch, N tokens, D width, H heads of queries, G heads of keys and values, K head width, V width of values.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from xfcost.formulas.grouped import Grouped
+from xfcost.formulas.grouped_query import GroupedQueryMixer
 from xfcost.torch_models.shared.leaves import Linear, split_heads
 from xfcost.torch_models.shared.positions import Rotary, RotaryAtPosition
 
 
 class GroupedHeads(nn.Module):
-    """What a module whose config is `Grouped` begins with: projections, and rotary positions.
+    """Base class: projections to queries, keys and values, and rotary positions.
 
-    With `decodes`, of one token, at its position among the `tokens`.
+    `decodes`: for a decode step, at its position among the `tokens`.
     """
 
-    def __init__(self, config: Grouped, width: int, tokens: int, *, decodes: bool) -> None:
+    def __init__(self, config: GroupedQueryMixer, width: int, tokens: int, *, decodes: bool) -> None:
         super().__init__()
         inner, kv_inner, kv_width = config.inner(width), config.kv_inner(width), config.kv_width(width)
         self.heads = (config.heads, config.kv_heads or config.heads, config.kv_heads or config.heads)
@@ -29,7 +29,7 @@ class GroupedHeads(nn.Module):
 
     @property
     def cached_widths(self) -> tuple[int, int]:
-        """Of a head's keys and of its values: K, V."""
+        """The widths of a head's keys and values: K, V."""
         return self.widths[1] // self.heads[1], self.widths[2] // self.heads[2]
 
     def projected(self, x_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:

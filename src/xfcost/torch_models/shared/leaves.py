@@ -1,6 +1,6 @@
 """The leaves of every module: one small module per named operation. No FLOP happens outside a leaf.
 
-Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G groups (windows) beside each other.
+Shapes: B batch, N query tokens, M key tokens, D width, H heads, K = D/H, G groups (windows) side by side.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xfcost.formulas.component import ActKind
 
 
 class Linear(nn.Linear):
-    """nn.Linear that leaves `meta` weights as they are (there is nothing to initialise there, and it takes time)."""
+    """nn.Linear that skips the initialisation of `meta` weights, which takes time."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
@@ -24,7 +24,7 @@ class Linear(nn.Linear):
 
 
 class Table(nn.Module):
-    """A learned table, returned whole: positions, class tokens, vocabularies that several leaves share."""
+    """A learned table, returned as a tensor: positions, class tokens, vocabularies that several leaves share."""
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Table(nn.Module):
         return self.weight
 
 
-# Shared tables by name; every module is handed them, whether or not its config shares one.
+# Shared tables by name, for the modules whose constructor takes `tables`.
 Tables = Mapping[str, Table]
 NO_TABLES: Final[Tables] = {}
 
@@ -46,6 +46,13 @@ class Add(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y
+
+
+class Multiply(nn.Module):
+    """x · y, broadcast."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x * y
 
 
 class Scale(nn.Module):
@@ -60,7 +67,7 @@ class Scale(nn.Module):
 
 
 class UnitLength(nn.Module):
-    """x / max(|x|, ε), vector by vector: (…, K) -> (…, K)."""
+    """x / max(|x|, ε) for each vector: (…, K) -> (…, K)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.normalize(x, dim=-1)
@@ -74,7 +81,7 @@ class Scores(nn.Module):
 
 
 class Softmax(nn.Module):
-    """Over the keys."""
+    """Softmax over the keys."""
 
     def forward(self, scores: Tensor) -> Tensor:
         return scores.softmax(dim=-1)
@@ -88,9 +95,9 @@ class WeightedSum(nn.Module):
 
 
 class GroupedScores(nn.Module):
-    """QKᵀ where J heads of queries read one of keys: (B, H, N, K) · (B, H/J, M, K) -> (B, H, N, M).
+    """QKᵀ with J query heads per key head: (B, H, N, K) · (B, H/J, M, K) -> (B, H, N, M).
 
-    The queries of J heads stand below each other, so that no key is repeated.
+    The queries of J heads are stacked along the token axis, so that no key is repeated.
     """
 
     def __init__(self, shared: int) -> None:
@@ -98,20 +105,20 @@ class GroupedScores(nn.Module):
         self.shared = shared
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        beneath = q.unflatten(1, (-1, self.shared)).flatten(2, 3)
-        return (beneath @ k.transpose(-2, -1)).unflatten(2, (self.shared, -1)).flatten(1, 2)
+        stacked = q.unflatten(1, (-1, self.shared)).flatten(2, 3)
+        return (stacked @ k.transpose(-2, -1)).unflatten(2, (self.shared, -1)).flatten(1, 2)
 
 
 class GroupedSum(nn.Module):
-    """AV where J heads of weights read one of values: (B, H, N, M) · (B, H/J, M, K) -> (B, H, N, K)."""
+    """AV with J heads of weights per value head: (B, H, N, M) · (B, H/J, M, K) -> (B, H, N, K)."""
 
     def __init__(self, shared: int) -> None:
         super().__init__()
         self.shared = shared
 
     def forward(self, weights: Tensor, v: Tensor) -> Tensor:
-        beneath = weights.unflatten(1, (-1, self.shared)).flatten(2, 3)
-        return (beneath @ v).unflatten(2, (self.shared, -1)).flatten(1, 2)
+        stacked = weights.unflatten(1, (-1, self.shared)).flatten(2, 3)
+        return (stacked @ v).unflatten(2, (self.shared, -1)).flatten(1, 2)
 
 
 class Pad(nn.Module):
@@ -126,7 +133,7 @@ class Pad(nn.Module):
 
 
 class CausalMask(nn.Module):
-    """-∞ where a key comes after its query; the first `memory` keys come before all queries."""
+    """-∞ at keys after their query. The first `memory` keys come before all queries."""
 
     def __init__(self, memory: int = 0) -> None:
         super().__init__()
@@ -138,9 +145,9 @@ class CausalMask(nn.Module):
 
 
 class Fused(nn.Module):
-    """softmax(QKᵀ/√K + bias)V in one kernel, which keeps no matrix of scores where the device has such a kernel.
+    """softmax(QKᵀ/√K + bias)V in one kernel, which keeps no score matrix if the device has such a kernel.
 
-    Where they are `grouped`, several heads of queries read one of keys and values.
+    `grouped`: several query heads read one head of keys and values.
     """
 
     def __init__(self, *, causal: bool = False, scaled: bool = True, grouped: bool = False) -> None:
@@ -155,62 +162,62 @@ class Fused(nn.Module):
 
 
 class Lookup(nn.Module):
-    """Rows of a table for token numbers: (B, N) -> (B, N, D). With `shared`, the table is owned elsewhere."""
+    """Rows of a table for token numbers: (B, N) -> (B, N, D). `shared` is a shared table."""
 
     def __init__(self, rows: int, columns: int, shared: Table | None = None) -> None:
         super().__init__()
         self.weight = None if shared else Table(rows, columns).weight
-        self.borrowed = (shared,)  # in a tuple: a module that merely uses a table must not own it
+        self.shared_table = (shared,)  # in a tuple, so that torch does not register it
 
     def forward(self, numbers_BN: Tensor) -> Tensor:
         return F.embedding(numbers_BN, weight_of(self))
 
 
 class Scoring(nn.Module):
-    """x · tableᵀ + b: (B, N, D) -> (B, N, V). With `shared`, the table is owned elsewhere."""
+    """x · tableᵀ + b: (B, N, D) -> (B, N, V). `shared` is a shared table."""
 
     def __init__(self, rows: int, columns: int, shared: Table | None = None, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = None if shared else Table(rows, columns).weight
         self.bias = nn.Parameter(torch.zeros(rows)) if bias else None
-        self.borrowed = (shared,)
+        self.shared_table = (shared,)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return F.linear(x_BND, weight_of(self), self.bias)
 
 
 class HeadBias(nn.Module):
-    """x + u: (B, N, D) -> (B, N, D). With `shared`, u is a row of a table that is owned elsewhere."""
+    """x + u: (B, N, D) -> (B, N, D). With `shared`, u is a row of a shared table."""
 
     def __init__(self, width: int, shared: Table | None = None, *, row: int = 0) -> None:
         super().__init__()
         self.row = row if shared else 0
         self.weight = None if shared else Table(1, width).weight
-        self.borrowed = (shared,)
+        self.shared_table = (shared,)
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return x_BND + weight_of(self)[self.row]
 
 
-class Borrower(Protocol):
-    """A leaf with a table of its own or a borrowed one."""
+class TableUser(Protocol):
+    """A leaf with its own table or a shared one."""
 
     @property
     def weight(self) -> Tensor | None:
         """Its own table."""
 
     @property
-    def borrowed(self) -> tuple[Table | None]:
-        """The shared one, in a tuple."""
+    def shared_table(self) -> tuple[Table | None]:
+        """The shared table, in a tuple, or (None,)."""
 
 
-def weight_of(leaf: Borrower) -> Tensor:
-    """The leaf's own table, or the borrowed one."""
-    (shared,) = leaf.borrowed
+def weight_of(leaf: TableUser) -> Tensor:
+    """The leaf's own table, or the shared one."""
+    (shared,) = leaf.shared_table
     if shared is not None:
         return shared.weight
     if leaf.weight is None:
-        raise TypeError(f"{type(leaf).__name__} has neither a table of its own nor a borrowed one")
+        raise TypeError(f"{type(leaf).__name__} has neither a table of its own nor a shared one")
     return leaf.weight
 
 

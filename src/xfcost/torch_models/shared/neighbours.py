@@ -1,7 +1,7 @@
-"""Module of `mechanisms/neighbours.py`: windows are gathered, never masked out of all pairs.
+"""Modules of `formulas/neighbourhood.py`: windows are gathered, not masked out of all pairs.
 
-B batch, N positions, P positions that windows are centred on, G groups (heads), C channels of a group, W places of a
-window, D width, Y and X the grid's sides.
+B batch, N positions, P centres of windows, G groups (heads), C channels of a group, W positions of a window, D width, Y
+and X the grid's sides.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xfcost.formulas.neighbours import Neighbours
+from xfcost.formulas.neighbourhood import Neighbourhood
 
 
 class Gather(nn.Module):
-    """Every window's vectors: (B, N, D) -> (B, P, G, W, C), zeros over the border and in `filled` channels more."""
+    """The vectors of each window: (B, N, D) -> (B, P, G, W, C), zeros off the grid and in `filled` more channels."""
 
     corner_P11: Tensor
     offset_W: Tensor
     group_G1: Tensor
 
-    def __init__(self, windows: Neighbours, groups: int, *, filled: int = 0) -> None:
+    def __init__(self, windows: Neighbourhood, groups: int, *, filled: int = 0) -> None:
         super().__init__()
         self.sides, self.groups, rank = windows.grid.sides, groups, windows.rank
         self.pad = [0, filled] + [windows.reach] * (2 * rank)
@@ -40,12 +40,12 @@ class Gather(nn.Module):
 
 
 def every(x: Tensor, axis: int, stride: int) -> Tensor:
-    """Each `stride`-th along an axis, the first among them: a view."""
+    """Every `stride`-th position along an axis, from the first: a view."""
     return x if stride == 1 else x[(slice(None),) * axis + (slice(None, None, stride),)]
 
 
-def centres(x_BND: Tensor, windows: Neighbours) -> Tensor:
-    """The positions that windows are centred on, each s-th along every axis: (B, N, D) -> (B, P, D). A view."""
+def centres(x_BND: Tensor, windows: Neighbourhood) -> Tensor:
+    """The centres of windows, every s-th position along each axis: (B, N, D) -> (B, P, D). A view."""
     x = x_BND.unflatten(1, windows.grid.sides)
     for axis in range(windows.rank):
         x = every(x, axis + 1, windows.stride)
@@ -55,7 +55,7 @@ def centres(x_BND: Tensor, windows: Neighbours) -> Tensor:
 class Centres(nn.Module):
     """`centres` as a leaf."""
 
-    def __init__(self, windows: Neighbours) -> None:
+    def __init__(self, windows: Neighbourhood) -> None:
         super().__init__()
         self.windows = windows
 

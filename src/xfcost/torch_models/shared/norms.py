@@ -1,4 +1,7 @@
-"""The normalisations, and LayerScale, as leaves that leave `meta` weights as they are. B batch, N tokens, D width."""
+"""Norms and LayerScale as leaves. They skip the initialisation of `meta` weights.
+
+B batch, N tokens, D width.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +41,18 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class GridNorm(nn.BatchNorm1d):
-    """Batch norm of channels that stand before the grid's axes, however many: (B, D, Y, X) -> (B, D, Y, X)."""
+    """Batch norm of channels before any number of grid axes: (B, D, Y, X) -> (B, D, Y, X)."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
             super().reset_parameters()
 
     def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - as torch calls it
-        """Any rank will do."""
+        """Accept any rank."""
 
 
 class GroupNorm(nn.GroupNorm):
-    """nn.GroupNorm of one group, all tokens: (B, N, D) -> (B, N, D)."""
+    """nn.GroupNorm with one group, over all tokens: (B, N, D) -> (B, N, D)."""
 
     def __init__(self, width: int) -> None:
         super().__init__(1, width)
@@ -63,7 +66,7 @@ class GroupNorm(nn.GroupNorm):
 
 
 class Affine(nn.Module):
-    """x · scale + shift, column by column: (…, D) -> (…, D)."""
+    """x · scale + shift for each column: (…, D) -> (…, D)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -75,7 +78,7 @@ class Affine(nn.Module):
 
 
 class LayerScale(nn.Module):
-    """x · scale, column by column, the scale starting at `init`: (…, D) -> (…, D)."""
+    """x · scale for each column; the scale starts at `init`: (…, D) -> (…, D)."""
 
     def __init__(self, width: int, init: float) -> None:
         super().__init__()
@@ -95,5 +98,5 @@ _NORMS: Final[dict[NormKind, type[nn.Module]]] = {
 
 
 def norm(kind: NormKind, width: int) -> nn.Module | None:
-    """The normalisation `kind` on (B, N, D), None where there is none."""
+    """The norm `kind` on (B, N, D), or None."""
     return None if kind == "none" else _NORMS[kind](width)

@@ -1,4 +1,4 @@
-"""A linear map over the tokens. B batch, N tokens, M what the map makes of them, D width."""
+"""A linear map over the tokens. B batch, N input tokens, M output tokens, D width."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xfcost.torch_models.shared.leaves import Linear
 
 
 class OverTokens(Linear):
-    """A linear map over the tokens, alike in all channels: (B, N, D) -> (B, M, D)."""
+    """A linear map over the tokens, shared by all channels: (B, N, D) -> (B, M, D)."""
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return super().forward(x_BND.transpose(1, 2)).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Module of `mechanisms/pooled_keys.py`. B batch, N tokens, M pools, D width."""
+"""Module of `formulas/pooled_keys.py`: max-pooled keys. B batch, N tokens, M pools, D width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xfcost.torch_models.shared.convolution import Pooling, in_rows, on_grid
 
 
 class KeyPooling(Pooling):
-    """The maximum of every pool: (B, N, D) -> (B, M, D)."""
+    """The maximum of each pool: (B, N, D) -> (B, M, D)."""
 
     def __init__(self, keys: PooledKeys, sides: tuple[int, ...]) -> None:
         super().__init__("max", keys.kernel)

@@ -1,4 +1,7 @@
-"""Module of `mechanisms/position_bias.py`. T tokens of a window with R offsets along r axes, H heads."""
+"""Modules of `formulas/position_bias.py`: biases of the pairs in a window.
+
+T tokens of a window with R offsets along r axes, H heads.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from xfcost.torch_models.shared.leaves import Linear
 
 
 class RelativeBias(nn.Module):
-    """The learned table, looked up for every pair of a window: -> (H, T, T) (Liu et al. 2021, equation 4)."""
+    """A learned table, looked up for each pair of a window: -> (H, T, T) (Liu et al. 2021, equation 4)."""
 
     index_TT: Tensor
 
@@ -29,7 +32,7 @@ class RelativeBias(nn.Module):
 
 
 class LogCpb(nn.Module):
-    """A network's answers for every offset, looked up for every pair: -> (H, T, T) (Liu et al. 2022, §3.3)."""
+    """A network's output per offset, looked up for each pair: -> (H, T, T) (Liu et al. 2022, §3.3)."""
 
     offsets_Rr: Tensor
 
@@ -55,7 +58,7 @@ class SixteenSigmoid(nn.Module):
 
 
 class Lookup(nn.Module):
-    """(R, H) -> (H, T, T): the row of every pair of tokens."""
+    """(R, H) -> (H, T, T): the row of each pair of tokens."""
 
     index_TT: Tensor
 
@@ -75,7 +78,7 @@ def for_pairs(table_RH: Tensor, index_TT: Tensor) -> Tensor:
 
 
 def relative_index(window: tuple[int, ...]) -> Tensor:
-    """Which row of the table serves each pair of tokens: (T, T), on the CPU."""
+    """The table row of each pair of tokens: (T, T), on the CPU."""
     with torch.device("cpu"):
         places_TR = torch.tensor(list(product(*(range(side) for side in window))))
         away_TTR = places_TR[:, None] - places_TR[None, :]
@@ -86,10 +89,10 @@ def relative_index(window: tuple[int, ...]) -> Tensor:
 
 
 def log_offsets(window: tuple[int, ...]) -> Tensor:
-    """Every offset, log-spaced, in the order of the index: (R, r), on the CPU.
+    """All offsets, log-spaced, in the order of the index: (R, r), on the CPU.
 
-    ±(W-1) is ±log₂9/log₂8 whatever W is; fine-tuned models keep the scale of the window that they were trained with,
-    other numbers for the same work. A side of one token has the offset 0 alone.
+    ±(W-1) maps to ±log₂9/log₂8 for any W. Fine-tuned models keep the scale of their training window: other numbers, the
+    same work. A side of one token has only the offset 0.
     """
     with torch.device("cpu"):
         along = [torch.arange(1 - side, side, dtype=torch.float64) * 8 / max(side - 1, 1) for side in window]

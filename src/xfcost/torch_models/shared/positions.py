@@ -8,16 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.buckets import Buckets
+from xfcost.formulas.position_buckets import Buckets
 from xfcost.torch_models.shared.cache import Positioned
 from xfcost.torch_models.shared.leaves import Table, weight_of
 
 
 class Rotary(nn.Module):
-    """x·cos + x'·sin, x' being x with the halves of its columns exchanged: (B, H, N, K) -> (B, H, N, K).
+    """x·cos + x'·sin; x' swaps the halves of the columns: (B, H, N, K) -> (B, H, N, K).
 
-    Column i and column i + K/2 are a pair and turn by position·base^(-2i/K) (Su et al. 2021, §3.2.2, with the columns
-    in LLaMA's order). The first half of the sines is negative. Worked out in float64 and rounded once.
+    Columns i and i + K/2 are a pair, rotated by position·base^(-2i/K) (Su et al. 2021, §3.2.2, with the columns in
+    LLaMA's order). The first half of the sines is negative. Computed in float64 and rounded once.
     """
 
     cos_NK: Tensor
@@ -37,7 +37,7 @@ class Rotary(nn.Module):
 
 
 class RotaryAtPosition(Rotary, Positioned):
-    """Of one token, at its position among N: (B, H, 1, K) -> (B, H, 1, K)."""
+    """Rotary position of one token among N: (B, H, 1, K) -> (B, H, 1, K)."""
 
     def forward(self, x_BH1K: Tensor) -> Tensor:
         cos_K, sin_K = self.cos_NK[self.position], self.sin_NK[self.position]
@@ -45,10 +45,10 @@ class RotaryAtPosition(Rotary, Positioned):
 
 
 def alibi(tokens: int, heads: int) -> Tensor:
-    """m·j for every head and key: (H, 1, N).
+    """m·j for each head and key: (H, 1, N).
 
-    The slopes m are 2^(-8/h), 2^(-16/h), … where h is a power of two; else those of the power below it, and then every
-    other one of the power above it (Press et al. 2022, the public code).
+    The slopes m are 2^(-8/h), 2^(-16/h), … if h is a power of two; otherwise those of the next lower power, then every
+    second one of the next higher power (Press et al. 2022, the public code).
     """
     below = 2 ** (heads.bit_length() - 1)
     slopes = [2 ** (-8 * (head + 1) / below) for head in range(below)]
@@ -58,7 +58,7 @@ def alibi(tokens: int, heads: int) -> Tensor:
 
 
 class BucketBias(nn.Module):
-    """The bias of every pair by its distance: -> (H, N, N), laid out from T numbers per head."""
+    """The bias of each pair by its distance: -> (H, N, N), a view of T numbers per head."""
 
     rows_T: Tensor
 
@@ -66,18 +66,18 @@ class BucketBias(nn.Module):
         super().__init__()
         self.tokens = tokens
         self.weight = None if shared else Table(buckets.count, heads).weight
-        self.borrowed = (shared,)
+        self.shared_table = (shared,)
         distance_T = torch.arange(1 - tokens, tokens)
         self.register_buffer("rows_T", bucket_rows(distance_T, buckets, causal=causal), persistent=False)
 
     def forward(self) -> Tensor:
         by_distance_HT = weight_of(self)[self.rows_T].transpose(0, 1)
-        # overlapping rows of N: the last query's is the first, and no view runs backwards
+        # overlapping rows of N, the last query's first, because a view cannot run backwards
         return by_distance_HT.unfold(-1, self.tokens, 1).flip(1)
 
 
 class BucketBiasAtPosition(BucketBias, Positioned):
-    """Of one token with itself and all before it: -> (H, 1, M)."""
+    """The bias of one token with itself and all earlier tokens: -> (H, 1, M)."""
 
     def forward(self) -> Tensor:
         last = self.tokens
@@ -85,9 +85,9 @@ class BucketBiasAtPosition(BucketBias, Positioned):
 
 
 def bucket_rows(distance_T: Tensor, buckets: Buckets, *, causal: bool) -> Tensor:
-    """The bucket of keys so far after their query: (T,) (Raffel et al. 2020, §2.1, as the public code has it).
+    """The buckets of keys at these distances after their query: (T,) (Raffel et al. 2020, §2.1, the public code).
 
-    Half of a direction's buckets are exact; the others divide the logarithm of what is further away, up to `distance`.
+    Half of a direction's buckets are exact; the others divide the logarithm of larger distances, up to `distance`.
     """
     side = buckets.count if causal else buckets.count // 2
     exact = side // 2

@@ -1,7 +1,6 @@
-"""Module of `mechanisms/attention.reading`: multi-head attention of some tokens to others.
+"""Module of `formulas/attention.reading`: multi-head attention of some tokens to others.
 
-B batch, N query tokens, M key tokens, D width, E width of the key tokens, H heads, K head width,
-V of values.
+B batch, N query tokens, M key tokens, D width, E width of the key tokens, H heads, K head width, V width of values.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from xfcost.torch_models.shared.leaves import Linear, join_heads, split_heads
 
 
 class Reading(nn.Module):
-    """(B, N, D), (B, M, E) -> (B, N, D). Queries (1, N, D), learned, serve all samples."""
+    """(B, N, D), (B, M, E) -> (B, N, D). Learned queries (1, N, D) serve all samples."""
 
     def __init__(  # noqa: PLR0913 - sizes, as in the formula
         self,
@@ -41,7 +40,7 @@ class Reading(nn.Module):
         return self.attend(q_BHNK, *self.keys_and_values(y_BME))
 
     def attend(self, q_BHNK: Tensor, k_BHMK: Tensor, v_BHMV: Tensor) -> Tensor:
-        """Attention and W_O: -> (B, N, D)."""
+        """Attention and the output projection: -> (B, N, D)."""
         read_BND = join_heads(self.core(q_BHNK, k_BHMK, v_BHMV))
         return read_BND if self.out is None else self.out(read_BND)
 

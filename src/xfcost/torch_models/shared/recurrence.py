@@ -1,10 +1,10 @@
-"""Recurrences in plain torch, each of them one operation of its own (`xfcost::lstm`, …) as a trace sees it.
+"""Recurrences in plain torch. A trace records each as one operation (`xfcost::lstm`, …).
 
-A trace of N steps would be N times as long as one of attention. So torch's tracer records one node, whose cost
-`handles.py` reads from its shapes; whatever else runs the operation (autograd, torch's own FLOP counter, the memory
-walk, the clock) runs the loop below and sees every product in it.
+A trace of N steps would be N times as long as a trace of attention. So torch's tracer records one node, and
+`handles.py` reads its cost from its shapes. All other runs (autograd, torch's own FLOP counter, the memory walk, the
+clock) run the loop below and see each product in it.
 
-B batch, N tokens, G gates' numbers together, H hidden units.
+B batch, N tokens, G numbers of all gates, H hidden units.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LIBRARY: Final = torch.library.Library("xfcost", "DEF")
 
 @contextmanager
 def shapes_alone() -> Iterator[None]:
-    """On `meta`, let a recurrence say what shapes it gives, without walking its steps: all that a trace asks."""
+    """On `meta`, a recurrence returns empty tensors of the right shapes, without its steps. A trace needs no more."""
     before = _SHAPES_ALONE.set(True)
     try:
         yield
@@ -33,18 +33,18 @@ def shapes_alone() -> Iterator[None]:
 
 
 def asks_shapes_alone(x: Tensor) -> bool:
-    """Is it shapes alone that a recurrence over `x` is to say?"""
+    """Should a recurrence over `x` return shapes only?"""
     return x.is_meta and _SHAPES_ALONE.get()
 
 
-# (the loop, its shapes, its arguments) -> its answer.
+# (loop, shapes, arguments) -> output.
 Instead = Callable[[Callable[..., Any], Callable[..., Any], tuple[Any, ...]], Any]
 _INSTEAD: ContextVar[Instead | None] = ContextVar("instead", default=None)
 
 
 @contextmanager
 def in_few_steps(instead: Instead) -> Iterator[None]:
-    """On `meta`, let `instead` answer for a recurrence: all steps cost the same, and it need not walk them all."""
+    """On `meta`, `instead` replaces a recurrence: it walks a few of its equal steps."""
     before = _INSTEAD.set(instead)
     try:
         yield
@@ -53,7 +53,7 @@ def in_few_steps(instead: Instead) -> Iterator[None]:
 
 
 def sequential(signature: str, shapes: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a plain loop one operation `xfcost::…` of that signature; `shapes` gives empty answers for the same call."""
+    """Registers a plain loop as one operation `xfcost::…`; `shapes` returns empty outputs for the same call."""
 
     def register(loop: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
@@ -63,7 +63,7 @@ def sequential(signature: str, shapes: Callable[..., Any]) -> Callable[[Callable
             return (shapes if asks_shapes_alone(args[0]) else loop)(*args)
 
         name = _LIBRARY.define(signature)
-        # composite: its parts, and not it, are what autograd and dispatch modes meet
+        # composite: autograd and dispatch modes see its parts
         _LIBRARY.impl(name, run, "CompositeImplicitAutograd")
         _LIBRARY.impl(name, run, "FuncTorchBatchedDecomposition")  # so does `torch.vmap`
         return loop
@@ -72,13 +72,13 @@ def sequential(signature: str, shapes: Callable[..., Any]) -> Callable[[Callable
 
 
 def in_order(x_BNG: Tensor, *, reverse: bool) -> Iterable[Tensor]:
-    """The tokens, (B, G) each, from the first to the last or the other way."""
+    """The tokens, (B, G) each, in sequence order or reversed."""
     tokens = x_BNG.unbind(1)
     return reversed(tokens) if reverse else tokens
 
 
 def stacked(steps: Sequence[Tensor], *, reverse: bool) -> Tensor:
-    """The steps' answers as tokens again: (B, N, H)."""
+    """The outputs of the steps as tokens: (B, N, H)."""
     return torch.stack(tuple(reversed(steps)) if reverse else tuple(steps), dim=1)
 
 
@@ -108,7 +108,7 @@ def _rnn(act: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     return loop
 
 
-# two operations, so that a handle needs no name of an activation
+# two operations, so that a handle needs no activation name
 rnn_tanh = sequential(f"rnn_tanh({_INPUTS}, bool reverse) -> Tensor", _hidden)(_rnn(torch.tanh))
 rnn_relu = sequential(f"rnn_relu({_INPUTS}, bool reverse) -> Tensor", _hidden)(_rnn(torch.relu))
 
@@ -122,7 +122,7 @@ def lstm(
     c_BH: Tensor | None,
     reverse: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Gates i, f, g, o in this order, as torch's: (B, N, 4·H) -> (B, N, H) and the last cells (B, H)."""
+    """Gates i, f, g, o in torch's order: (B, N, 4·H) -> (B, N, H) and the last cells (B, H)."""
     h_BH, c_BH = _first(h_BH, x_BNG, weight_GH), _first(c_BH, x_BNG, weight_GH)
     steps = []
     for x_BG in in_order(x_BNG, reverse=reverse):
@@ -141,7 +141,7 @@ def gru_reset_after(
     h_BH: Tensor | None,
     reverse: bool,
 ) -> Tensor:
-    """Gates r, z, n in this order, as torch's: (B, N, 3·H) -> (B, N, H)."""
+    """Gates r, z, n in torch's order: (B, N, 3·H) -> (B, N, H)."""
     h_BH, steps, width = _first(h_BH, x_BNG, weight_GH), [], weight_GH.shape[1]
     for x_BG in in_order(x_BNG, reverse=reverse):
         mapped_BG = F.linear(h_BH, weight_GH, bias_G)
@@ -161,7 +161,7 @@ def gru_reset_before(
     h_BH: Tensor | None,
     reverse: bool,
 ) -> Tensor:
-    """The same where the state is reset before its map: what the third gate reads waits for the first two."""
+    """The same, but the state is reset before its map: the third gate's product needs the first two gates."""
     h_BH, steps, width = _first(h_BH, x_BNG, weight_GH), [], weight_GH.shape[1]
     parts = (2 * width, width)
     gates_weight, new_weight = weight_GH.split(parts)

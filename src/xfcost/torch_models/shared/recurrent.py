@@ -1,4 +1,7 @@
-"""Modules of `formulas/recurrent.py`. B batch, N tokens, D width, G gates' numbers together, H hidden units."""
+"""Modules of `formulas/recurrent.py`: layers of recurrent networks.
+
+B batch, N tokens, D width, G numbers of all gates, H hidden units.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,29 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from xfcost.formulas.additive import Maxout
+from xfcost.formulas.additive_attention import Maxout
 from xfcost.formulas.component import Place, tag_of
 from xfcost.formulas.recurrent import Recurrent
 from xfcost.torch_models.shared.additive import AdditiveAttention, FirstState, JoinSteps, readout
 from xfcost.torch_models.shared.cache import MemoryCache, RecurrentState
-from xfcost.torch_models.shared.leaves import NO_TABLES, Add, Linear, Tables
+from xfcost.torch_models.shared.leaves import Add, Linear
 from xfcost.torch_models.shared.recurrence import asks_shapes_alone
 
 if TYPE_CHECKING:
     from xfcost.mechanisms.gru import Gru
     from xfcost.mechanisms.rnn import Rnn
 
-# The last state of a direction: h, and an LSTM's cells, (B, H) each.
+# The last state of a direction: h and, for an LSTM, its cells, (B, H) each.
 State = tuple[Tensor, ...]
 
 
 class RecurrentLayer(nn.Module):
-    """(B, N, D) -> (B, N, H), or (B, N, 2·H) where it reads both ways; or one token (B, 1, D) -> (B, 1, H)."""
+    """(B, N, D) -> (B, N, H), bidirectional (B, N, 2·H); or a decode step (B, 1, D) -> (B, 1, H)."""
 
-    def __init__(
-        self, config: Recurrent, place: Place, tables: Tables = NO_TABLES, cache_batch: int | None = None
-    ) -> None:
+    def __init__(self, config: Recurrent, place: Place, cache_batch: int | None = None) -> None:
         super().__init__()
         self.starts_from_encoder = config.start == "encoder"
-        self.giver: tuple[RecurrentLayer, ...] = ()  # in a tuple: the encoder's layer stays the encoder's
+        self.giver: tuple[RecurrentLayer, ...] = ()  # in a tuple, so that torch does not register the encoder's layer
         self.gives = False
         self.last: tuple[State, ...] = ()
         attends = config.attend is not None
@@ -43,7 +44,7 @@ class RecurrentLayer(nn.Module):
         self.join = Join() if config.bidirectional else None
 
     def forward(self, x_BND: Tensor, *memory_BMD: Tensor) -> Tensor:
-        """`memory` is there where it is attended to, or the first state is the encoder's: its layer kept that state."""
+        """`memory` is given to a layer that attends to it or that starts from the encoder's state."""
         if isinstance(self.core, Attending):
             return self.core(x_BND, *memory_BMD)
         if self.core is not None and self.state is not None:
@@ -58,7 +59,7 @@ class RecurrentLayer(nn.Module):
         return answers[0] if self.join is None else self.join(*answers)
 
     def first_states(self) -> tuple[State, ...]:
-        """Of every direction: the encoder's last, or none for zeros."""
+        """The first state of each direction: the encoder's last, or None for zeros."""
         if not self.starts_from_encoder:
             return ((), ())
         if not self.giver or not self.giver[0].last:
@@ -67,7 +68,7 @@ class RecurrentLayer(nn.Module):
 
 
 def hand_over(encoder: nn.Module, decoder: nn.Module) -> None:
-    """Let the decoder's recurrent layers that start from the encoder do so, each from the one of the same number."""
+    """Give the decoder's recurrent layers that start from the encoder the encoder's layers of the same number."""
     takers = [layer for layer in decoder.modules() if isinstance(layer, RecurrentLayer) and layer.starts_from_encoder]
     givers = [layer for layer in encoder.modules() if isinstance(layer, RecurrentLayer)]
     for taker, giver in zip(takers, givers, strict=False):
@@ -76,7 +77,7 @@ def hand_over(encoder: nn.Module, decoder: nn.Module) -> None:
 
 
 class Direction(nn.Module):
-    """One way along the tokens: (B, N, D) -> (B, N, H) and the last state."""
+    """One direction along the tokens: (B, N, D) -> (B, N, H) and the last state."""
 
     def __init__(self, config: Recurrent, place: Place, *, reverse: bool = False) -> None:
         super().__init__()
@@ -89,12 +90,12 @@ class Direction(nn.Module):
 
 
 class Attending(nn.Module):
-    """Every step asks the memory with the state before it: (B, N, D), (B, M, E) -> (B, N, H), or what is read out.
+    """Each step attends to the memory with the previous state: (B, N, D), (B, M, E) -> (B, N, H), or the readout.
 
-    Steps wait for each other, and each runs through all leaves. A trace on `meta` asks for shapes alone, and every step
-    has the same: there they stand side by side, N of them at once, whatever their states would be.
+    Steps run one after the other through all leaves. A trace on `meta` needs only shapes, equal in all steps, so there
+    N steps run at once.
 
-    With `cache_batch`, one step: (B, 1, D) -> (B, 1, H), or what is read out, the memory and its keys being cached.
+    With `cache_batch`, a decode step: (B, 1, D) -> (B, 1, H), or the readout, with the memory and its keys cached.
     """
 
     def __init__(self, config: Recurrent, place: Place, cache_batch: int | None = None) -> None:
@@ -149,30 +150,30 @@ class Attending(nn.Module):
     def _step(
         self, input_BTG: Tensor, state: State, keys_BMK: Tensor, memory_BME: Tensor
     ) -> tuple[Tensor, Tensor, State]:
-        """The answer of T steps that ask with the same state, what they read, and the last one's state."""
+        """The outputs of T steps that attend with the same state, their contexts, and the next state."""
         asking_BTH = state[0].unsqueeze(1).expand(-1, input_BTG.shape[1], -1)
         context_BTE = self.inner(asking_BTH, keys_BMK, memory_BME)
         y_BTH, state = self.recurrence(self.add_context(input_BTG, self.context(context_BTE)), state)
         return y_BTH, context_BTE, state
 
     def first_state(self, memory_BME: Tensor) -> State:
-        """Before the first step: out of the memory, or zeros."""
+        """The state before the first step: computed from the memory, or zeros."""
         if self.start is not None:
             return self.start(memory_BME)
         return (memory_BME.new_zeros(memory_BME.shape[0], self.units),) * self.states
 
     def _side_by_side(self, x_BNG: Tensor) -> int:
-        """Steps that run at once: one, but where nothing is worked out."""
+        """The number of steps that run at once: all if only shapes are needed, otherwise one."""
         return self.tokens if asks_shapes_alone(x_BNG) else 1
 
 
 def zero_state(config: Recurrent, place: Place, batch: int) -> RecurrentState:
-    """h, and an LSTM's cells, zeros before the first token."""
+    """The state before the first token: h, and the cells of an LSTM, all zeros."""
     return RecurrentState(*((batch, config.units(place)),) * len(config.states))
 
 
 class Recurrence(nn.Module):
-    """Steps along the tokens: (B, N, G) -> (B, N, H) and the last state; weights (G, H), initialised as torch's own."""
+    """Steps along the tokens: (B, N, G) -> (B, N, H) and the last state; weights (G, H), initialised like torch's."""
 
     def __init__(self, config: Recurrent, units: int, *, reverse: bool) -> None:
         super().__init__()
@@ -184,7 +185,7 @@ class Recurrence(nn.Module):
                 nn.init.uniform_(parameter, -(units**-0.5), units**-0.5)
 
     def last(self, y_BNH: Tensor) -> Tensor:
-        """The answer at the token that was read last."""
+        """The output at the last token in reading order."""
         return y_BNH[:, 0 if self.reverse else -1]
 
 
@@ -210,7 +211,7 @@ class LstmRecurrence(Recurrence):
 
 
 class GruRecurrence(Recurrence):
-    """The state is reset after its map, or before it."""
+    """The reset gate applies after or before the state's map."""
 
     def __init__(self, config: Gru, units: int, *, reverse: bool) -> None:
         super().__init__(config, units, reverse=reverse)
@@ -226,7 +227,7 @@ CELLS: dict[str, type[Recurrence]] = {"rnn": RnnRecurrence, "lstm": LstmRecurren
 
 
 class Join(nn.Module):
-    """Both directions' answers beside each other."""
+    """Concatenates the outputs of both directions."""
 
     def forward(self, forwards_BNH: Tensor, backwards_BNH: Tensor) -> Tensor:
         return torch.cat([forwards_BNH, backwards_BNH], dim=-1)

@@ -1,4 +1,4 @@
-"""Module of `formulas/relative.py`.
+"""Module of `formulas/relative_attention.py`: scores of relative positions.
 
 B batch, N query tokens, M keys, T encodings of distances, D width, I = H·K the width of H heads of K.
 """
@@ -54,7 +54,7 @@ class RelativeCore(nn.Module):
         return join_heads(self.core(content_BHNK, k_BHMK, v_BHMK, bias_BHNM))
 
     def bias(self, q_BNI: Tensor) -> Tensor:
-        """What is added to the content's scores: (B, N, I) -> (B, H, N, M)."""
+        """The position term of the scores: (B, N, I) -> (B, H, N, M)."""
         r_1HTK = split_heads(self.r(self.encodings_1TD), self.heads)
         position_BHNK = split_heads(self.position_scale(self.position_bias(q_BNI)), self.heads)
         return self.position_shift(self.position_scores(position_BHNK, r_1HTK))
@@ -63,8 +63,8 @@ class RelativeCore(nn.Module):
 class RelativeShift(nn.Module):
     """Scores by distance to scores by key: (B, H, N, T) -> (B, H, N, M), a view of overlapping rows.
 
-    A query's columns begin `step` before its neighbour's to the left; the last query's begin at `spare`. Row i begins
-    at i·T + spare + step·(N-1-i) of the flat matrix: T - step further on from row to row.
+    Each query's columns begin `step` before those of the previous query; the last query's begin at `spare`. So row i
+    begins at i·T + spare + step·(N-1-i) of the flat matrix, T - step after the row before.
     """
 
     def __init__(self, queries: int, keys: int, encodings: int, *, step: int = 1, spare: int = 0) -> None:
@@ -81,7 +81,7 @@ class RelativeShift(nn.Module):
 def encodings(first: int, count: int, width: int, spacing: int = 1) -> Tensor:
     """Sinusoids of the distances first, first - spacing, …: (1, T, D), sines before cosines (Dai et al. 2019, §3.3).
 
-    Worked out in float64 and rounded once, so that they are the same whatever the machine.
+    Computed in float64 and rounded once, so that they are the same on every machine.
     """
     distance_T1 = torch.arange(first, first - spacing * count, -spacing, dtype=torch.float64)[:, None]
     column = torch.arange(0, width, 2, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Reversible residuals: two streams through a run of blocks, without activations kept for the backward pass.
+"""Reversible residual connections: two streams through blocks, with no saved activations inside.
 
 B batch, N tokens, D width.
 """
@@ -14,14 +14,13 @@ from torch.autograd.function import once_differentiable
 
 from xfcost.formulas.component import Place
 from xfcost.formulas.residual import TwoStreams
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class ReversibleRun(nn.ModuleList):
-    """y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁), block after block: two of (B, N, D) -> two of (B, N, D).
+    """y₁ = x₁ + f(x₂), y₂ = x₂ + g(y₁) in each block: two of (B, N, D) -> two of (B, N, D).
 
-    Blocks are pairs of `SubLayerModel`. Where gradients are asked, the whole run is one step of autograd, which keeps
-    its two outputs and works everything else out again (Gomez et al. 2017, algorithm 1).
+    Blocks are pairs of `SubLayerModel`. With gradients, all blocks are one autograd function, which saves its two
+    outputs and recomputes the rest (Gomez et al. 2017, algorithm 1).
     """
 
     def forward(self, x1_BND: Tensor, x2_BND: Tensor, memory_BMD: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -31,7 +30,7 @@ class ReversibleRun(nn.ModuleList):
         return self.through(x1_BND, x2_BND, memory_BMD)
 
     def through(self, x1_BND: Tensor, x2_BND: Tensor, memory_BMD: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The blocks, one after the other."""
+        """The blocks in sequence."""
         for f, g in self.blocks():
             x1_BND = f(x2_BND, memory_BMD, x1_BND)
             x2_BND = g(x1_BND, memory_BMD, x2_BND)
@@ -43,9 +42,9 @@ class ReversibleRun(nn.ModuleList):
 
 
 class Recomputed(Function):
-    """A run whose backward pass goes through the blocks from the last to the first, each worked out again.
+    """A run whose backward pass goes through the blocks in reverse and recomputes each.
 
-    Streams are worked out again to rounding: a choice (a hash, a top-k) that hangs by less may fall otherwise.
+    Recomputed streams have rounding errors, so that a discrete choice (a hash, a top-k) close to a tie may differ.
     """
 
     @staticmethod
@@ -75,7 +74,10 @@ class Recomputed(Function):
 def _undone(
     half: Any, x_BND: Tensor, y_BND: Tensor, memory_BMD: Tensor | None, grad_BND: Tensor, sums: dict[int, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Of y = z + f(x): z, and what f's gradient adds to x's; the gradients of weights and memory go into `sums`."""
+    """Inverts y = z + f(x): returns z and the gradient that f adds to x's.
+
+    Gradients of weights and memory are added to `sums`.
+    """
     x_BND = x_BND.detach().requires_grad_()
     with torch.enable_grad():
         added_BND = half.branch(x_BND, memory_BMD)
@@ -88,7 +90,7 @@ def _undone(
 
 
 class Join(nn.Module):
-    """Two of (B, N, D) -> (B, N, 2D) beside each other, or (B, N, D), their mean."""
+    """Two of (B, N, D) -> concatenated (B, N, 2D), or their mean (B, N, D)."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -101,9 +103,9 @@ class Join(nn.Module):
 
 
 class StreamsJoined(nn.Module):
-    """Module of `layers/residual.TwoStreams`."""
+    """Module of `formulas/residual.TwoStreams`: joins the two streams after the last block."""
 
-    def __init__(self, config: TwoStreams, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: TwoStreams, place: Place) -> None:
         super().__init__()
         self.join = Join(config.join)
 

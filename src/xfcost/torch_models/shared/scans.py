@@ -1,6 +1,6 @@
-"""Scans of state-space models and linear recurrences in plain torch, each one operation to a trace, as recurrences are.
+"""Scans of state-space models and linear recurrences in plain torch. A trace records each as one operation.
 
-B batch, N tokens, E channels, S numbers of state for each, D width.
+B batch, N tokens, E channels, S state size, D width.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _like_first(x: Tensor, *_: Any) -> Tensor:
 
 @sequential("selective_scan(Tensor u, Tensor dt, Tensor a, Tensor b, Tensor c) -> Tensor", _like_first)
 def selective_scan(u_BNE: Tensor, dt_BNE: Tensor, a_ES: Tensor, b_BNS: Tensor, c_BNS: Tensor) -> Tensor:
-    """h = exp(Δ A)∘h + (Δ u)⊗B, y = C·h, token after token (Gu and Dao 2023, algorithm 2): (B, N, E)."""
+    """h = exp(Δ A)∘h + (Δ u)⊗B, y = C·h for each token (Gu and Dao 2023, algorithm 2): (B, N, E)."""
     state_BES = u_BNE.new_zeros(u_BNE.shape[0], *a_ES.shape)
     steps = []
     inputs = (in_order(part, reverse=False) for part in (dt_BNE, dt_BNE * u_BNE, b_BNS, c_BNS))
@@ -32,7 +32,7 @@ def selective_scan(u_BNE: Tensor, dt_BNE: Tensor, a_ES: Tensor, b_BNS: Tensor, c
 def selective_step(
     state_BES: Tensor, a_ES: Tensor, dt_BE: Tensor, entering_BE: Tensor, b_BS: Tensor, c_BS: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What a token reads (B, E), and the state that it leaves."""
+    """The output of a token (B, E), and the next state."""
     kept_BES = (dt_BE.unsqueeze(-1) * a_ES).exp()
     state_BES = kept_BES * state_BES + entering_BE.unsqueeze(-1) * b_BS.unsqueeze(1)
     return (state_BES @ c_BS.unsqueeze(-1)).squeeze(-1), state_BES
@@ -42,7 +42,7 @@ def selective_step(
 def wkv(k_BND: Tensor, v_BND: Tensor, w_D: Tensor, u_D: Tensor) -> Tensor:
     """Σ exp((t-1-j)w + k_j) v_j + exp(u + k_t) v_t over its weights (Peng et al. 2023, equation 16): (B, N, D).
 
-    Numerator and denominator are kept divided by exp(`top`), the largest exponent that they have seen.
+    Numerator and denominator are divided by exp(`top`), the largest exponent so far.
     """
     nothing_BD = torch.zeros_like(k_BND[:, 0])
     state: tuple[Tensor, ...] = (nothing_BD, nothing_BD, torch.full_like(nothing_BD, NOTHING_SEEN))
@@ -53,14 +53,14 @@ def wkv(k_BND: Tensor, v_BND: Tensor, w_D: Tensor, u_D: Tensor) -> Tensor:
     return torch.stack(steps, dim=1)
 
 
-# The largest exponent before the first token.
+# The initial value of the largest exponent.
 NOTHING_SEEN: Final = -1e38
 
 
 def wkv_step(
     state: tuple[Tensor, ...], k_BD: Tensor, v_BD: Tensor, w_D: Tensor, u_D: Tensor
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """What a token reads (B, D), and the numerator, denominator and largest exponent that it leaves."""
+    """The output of a token (B, D), and the next numerator, denominator and largest exponent."""
     above_BD, below_BD, top_BD = state
     here_BD = u_D + k_BD
     most_BD = torch.maximum(top_BD, here_BD)
@@ -78,7 +78,7 @@ def _like_values(_q: Tensor, _k: Tensor, v: Tensor, *_: Any) -> Tensor:
 
 @sequential("retention(Tensor q, Tensor k, Tensor v, Tensor decay) -> Tensor", _like_values)
 def retention(q_BND: Tensor, k_BND: Tensor, v_BNE: Tensor, decay_H: Tensor) -> Tensor:
-    """S = γS + kᵀv, qS, token after token (Sun et al. 2023, equation 6), heads beside each other: (B, N, E)."""
+    """S = γS + kᵀv, qS for each token (Sun et al. 2023, equation 6), heads side by side: (B, N, E)."""
     decay_H11, heads = decay_H.view(-1, 1, 1), len(decay_H)
     state_BHKV = v_BNE.new_zeros(len(v_BNE), heads, q_BND.shape[-1] // heads, v_BNE.shape[-1] // heads)
     steps = []
@@ -92,14 +92,14 @@ def retention(q_BND: Tensor, k_BND: Tensor, v_BNE: Tensor, decay_H: Tensor) -> T
 def retention_step(
     state_BHKV: Tensor, decay_H11: Tensor, q_BHK: Tensor, k_BHK: Tensor, v_BHV: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What a token reads (B, H, V), and the state that it leaves."""
+    """The output of a token (B, H, V), and the next state."""
     state_BHKV = decay_H11 * state_BHKV + k_BHK.unsqueeze(-1) @ v_BHV.unsqueeze(-2)
     return (q_BHK.unsqueeze(-2) @ state_BHKV).squeeze(-2), state_BHKV
 
 
 @sequential("decayed_sums(Tensor added, Tensor decay) -> Tensor", _like_first)
 def decayed_sums(added_BCS: Tensor, decay_H: Tensor) -> Tensor:
-    """S = γS + what a chunk adds, chunk after chunk, heads beside each other; S before every chunk: (B, C, S)."""
+    """S = γS + a chunk's contribution, heads side by side: S before each chunk: (B, C, S)."""
     decay_H1 = decay_H.unsqueeze(-1)
     state_BHK = torch.zeros_like(added_BCS[:, 0]).unflatten(-1, (len(decay_H), -1))
     before = []

@@ -1,7 +1,7 @@
-"""How the factors of `mechanisms/sparse.py` lay the sequence out, and which positions a query of each may read.
+"""Layouts and masks of the factors of `mechanisms/sparse.py`.
 
-B batch, P tokens with their padding, U blocks of L (the stride), S width, H heads, K head width, G groups of T queries
-and M keys, X anything.
+B batch, P tokens with padding, U blocks of L (the stride), S width, H heads, K head width, G groups of T queries and M
+keys, X anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xfcost.torch_models.shared.blocks import NOWHERE, IntervalMask, cut_memory,
 
 
 class Rows(NamedTuple):
-    """Blocks of L tokens that follow each other: G = U groups of T = L queries."""
+    """Consecutive blocks of L tokens: G = U groups of T = L queries."""
 
     blocks: int
     stride: int
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Every l-th token: G = L groups of T = U queries and as many keys."""
+    """Every l-th token: G = L groups of T = U queries and U keys."""
 
     blocks: int
     stride: int
@@ -60,7 +60,7 @@ class Columns(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """The last c tokens of every block: one group of all queries against U·c keys."""
+    """The last c tokens of each block: one group of all queries and U·c keys."""
 
     blocks: int
     stride: int
@@ -89,7 +89,7 @@ class Cells(NamedTuple):
 
 
 def long_layout(config: Sparse, grid: Grid) -> Columns | Cells:
-    """How the long factor lays the sequence out."""
+    """The layout of the long factor."""
     blocks = config.blocks(grid).groups
     return Columns(blocks, config.stride) if config.summary is None else Cells(blocks, config.stride, config.summary)
 
@@ -100,7 +100,7 @@ def join_groups(y_BGHTK: Tensor) -> Tensor:
 
 
 def local_mask(config: Sparse, grid: Grid) -> IntervalMask:
-    """A⁽¹⁾ in blocks: the l positions before (and, both ways, after) a query, or its own block."""
+    """A⁽¹⁾ in blocks: the l positions before (and, if not causal, after) a query, or its own block."""
     blocks = config.blocks(grid)
     queries_P, keys_P = _positions(config, grid)
     queries_GT = queries_P.unflatten(0, (blocks.groups, config.stride))
@@ -112,9 +112,9 @@ def local_mask(config: Sparse, grid: Grid) -> IntervalMask:
 
 
 def long_mask(config: Sparse, grid: Grid, *, merged: bool) -> IntervalMask:
-    """A⁽²⁾ in its layout: all of its keys, causal those up to the query; `merged`, without those of A⁽¹⁾.
+    """A⁽²⁾ in its layout: all keys, or those up to the query if causal; `merged` excludes those of A⁽¹⁾.
 
-    By itself, a query that has no cell to read yet reads everything, and is silenced afterwards.
+    In a factor of its own, a query without keys reads everything, and its output is zeroed afterwards.
     """
     layout, padded = long_layout(config, grid), config.blocks(grid).padded
     queries_P, keys_P = _positions(config, grid)
@@ -129,14 +129,14 @@ def long_mask(config: Sparse, grid: Grid, *, merged: bool) -> IntervalMask:
 
 
 def lonely(config: Sparse, grid: Grid) -> Tensor:
-    """(P,): may a token read nothing by the long factor alone? So it is before the first summary cell."""
+    """(P,): has a token no key in the long factor? True before the first summary cell."""
     queries_P, _ = _positions(config, grid)
     last_P = queries_P.clamp(max=grid.total - 1) if config.causal else torch.full_like(queries_P, grid.total - 1)
     return last_P < config.stride - (config.summary or config.stride)
 
 
 def _positions(config: Sparse, grid: Grid) -> tuple[Tensor, Tensor]:
-    """(P,) twice: where queries and keys stand; keys that are padding stand nowhere."""
+    """(P,) twice: the positions of queries and keys; padding keys have none."""
     queries_P = torch.arange(config.blocks(grid).padded)
     return queries_P, queries_P.where(queries_P < grid.total, NOWHERE)
 
@@ -151,5 +151,5 @@ def _near(config: Sparse, queries: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _opened(first: Tensor, last: Tensor, free: Tensor, far: int) -> tuple[Tensor, Tensor]:
-    """The interval, wide open for `free` queries, so that their softmax is a number whatever becomes of it."""
+    """The interval, unlimited for `free` queries, so that their softmax is finite."""
     return first.masked_fill(free, NOWHERE), last.masked_fill(free, far)

@@ -1,4 +1,4 @@
-"""Dilated convolutions of `formulas/taps_mixer.py`, and the zeros before a causal one. B batch, N tokens, D width."""
+"""Dilated convolutions of `formulas/convolution_mixer.py`, and their causal padding. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -6,25 +6,31 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from xfcost.formulas.component import Place
-from xfcost.formulas.taps_mixer import Convolve
+from xfcost.formulas.convolution_mixer import ConvolutionMixer
 from xfcost.torch_models.shared.convolution import Convolution
 
 
 def convolution(
-    config: Convolve, place: Place, widths: tuple[int, int], *, groups: int = 1, bias: bool = True, decodes: bool
+    config: ConvolutionMixer,
+    place: Place,
+    widths: tuple[int, int],
+    *,
+    groups: int = 1,
+    bias: bool = True,
+    decodes: bool,
 ) -> Convolution:
-    """The config's kernel, dilated; decoding, over the inputs of its taps alone."""
-    kernel, dilation = config.taps.kernel(place.grid), 1 if decodes else config.dilation
+    """The config's dilated convolution; a decode step has one position of input per tap."""
+    kernel, dilation = config.dilated_kernel.kernel(place.grid), 1 if decodes else config.dilation
     return Convolution(*widths, kernel, groups=groups, bias=bias, dilation=dilation)
 
 
-def zeros_before(config: Convolve, place: Place) -> ZerosBefore | None:
-    """What a causal config puts before the first token, where it does."""
-    return ZerosBefore(config.taps.back) if config.taps.padded(place.grid) else None
+def zeros_before(config: ConvolutionMixer, place: Place) -> ZerosBefore | None:
+    """The padding before the first token of a causal config, or None."""
+    return ZerosBefore(config.dilated_kernel.back) if config.dilated_kernel.padded(place.grid) else None
 
 
 def padded(pad: ZerosBefore | None, x: Tensor) -> Tensor:
-    """`x` behind its zeros, where there are some."""
+    """`x` with zeros before it, if any."""
     return x if pad is None else pad(x)
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class Pool(nn.Module):
-    """(B, N, D) -> (B, D): the mean of all tokens, or one token's vector: the first's, where a class token stands."""
+    """(B, N, D) -> (B, D): the mean of all tokens, or one token's vector, such as the class token's."""
 
     def __init__(self, form: str, token: int = 0) -> None:
         super().__init__()

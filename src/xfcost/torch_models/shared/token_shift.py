@@ -1,4 +1,4 @@
-"""Modules of `formulas/token_shift.py`. B batch, N tokens, D width."""
+"""Modules of `formulas/token_shift.py`: each token mixed with the one before. B batch, N tokens, D width."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from xfcost.torch_models.shared.cache import RecurrentState
 
 
 class TokenShift(nn.Module):
-    """The token before each, zeros before the first: (B, N, D) -> (B, N, D)."""
+    """The token before each, zeros for the first: (B, N, D) -> (B, N, D)."""
 
     def forward(self, x_BND: Tensor) -> Tensor:
         return F.pad(x_BND, (0, 0, 1, -1))
 
 
 def token_shift(cache_batch: int | None, dim: int) -> TokenShift | RecurrentState:
-    """The shift of all tokens; with a batch of caches, a state that holds the token before."""
+    """The shift of all tokens; with a batch size, a state that caches the previous token."""
     return TokenShift() if cache_batch is None else RecurrentState((cache_batch, 1, dim))
 
 
 def mixed(x_BND: Tensor, shift: TokenShift | RecurrentState, mix: Mixtures) -> list[Tensor]:
-    """Mixtures of every token with the one before it."""
+    """Mixtures of each token with the one before it."""
     if isinstance(shift, TokenShift):
         return mix(x_BND, shift(x_BND))
     mixtures: list[Tensor] = mix(x_BND, *shift.past)
@@ -31,7 +31,7 @@ def mixed(x_BND: Tensor, shift: TokenShift | RecurrentState, mix: Mixtures) -> l
 
 
 class Mixtures(nn.Module):
-    """μ∘x + (1 - μ)∘before, for every μ: two of (B, N, D) -> as many as there are μ."""
+    """μ∘x + (1 - μ)∘before for each μ: two of (B, N, D) -> one tensor per μ."""
 
     def __init__(self, uses: int, dim: int) -> None:
         super().__init__()

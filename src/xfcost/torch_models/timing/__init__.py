@@ -1,1 +1,1 @@
-"""The timed account: the real model on a real device."""
+"""The timed account: a torch model on a real device."""

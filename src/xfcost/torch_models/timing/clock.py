@@ -1,11 +1,12 @@
-"""The timed account: the real model's forward on a real device, and where the seconds go."""
+"""The timed account: seconds of a model's forward on a real device, in total and by row."""
 
 from __future__ import annotations
 
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from xfcost.torch_models.shared.cache import set_position
 from xfcost.torch_models.tracing.rows import row_path
 
 DEVICES: Final = ("cpu", "cuda", "mps")
-# Seconds for which forwards are repeated; a longer forward runs at least _FEWEST times.
+# Forwards are repeated for this long; a longer forward runs _FEWEST times.
 _MEASURE_SECONDS: Final = 1.0
 _FEWEST: Final = 3
 _HOOKED_RUNS: Final = 3
@@ -29,31 +30,33 @@ Clock = Callable[[], float]
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that isn't there.
+    """Refuse a device that this machine does not have.
 
     Raises:
         DeviceError: with the devices that are.
     """
-    there = available()
+    devices = available()
     kind, _, index = device.partition(":")
-    if kind in there and (not index or (kind == "cuda" and index.isdigit() and int(index) < torch.cuda.device_count())):
+    if kind in devices and (
+        not index or (kind == "cuda" and index.isdigit() and int(index) < torch.cuda.device_count())
+    ):
         return
     why = "there is no such device here" if kind in DEVICES else f"expected one of {', '.join(DEVICES)}"
-    raise DeviceError(f"--device {printable(device)}: {why}; this machine has {', '.join(there)}")
+    raise DeviceError(f"--device {printable(device)}: {why}; this machine has {', '.join(devices)}")
 
 
 def available() -> list[str]:
     """The devices of this machine."""
-    there = ["cpu"]
+    devices = ["cpu"]
     if torch.cuda.is_available():
-        there.append("cuda")
+        devices.append("cuda")
     if torch.backends.mps.is_available():
-        there.append("mps")
-    return there
+        devices.append("mps")
+    return devices
 
 
 def time_model(live: Live, device: str, predicted: int, say: Callable[[str], None]) -> tuple[dict[str, float], Timing]:
-    """Median seconds of a forward, their interquartile range, peak bytes, and seconds per row (for one block)."""
+    """Median seconds of a forward, interquartile range, peak bytes, and seconds per row (of one block)."""
     say(f"timing on {device} …")
     with torch.no_grad():
         times = time_calls(lambda: live.model(*live.inputs), device)
@@ -63,8 +66,8 @@ def time_model(live: Live, device: str, predicted: int, say: Callable[[str], Non
 
 
 def time_calls(call: Callable[[], object], device: str) -> list[float]:
-    """Seconds of one call, of several measurements; each is of several calls where one is too short to measure."""
-    from torch.utils import benchmark  # half as long to import as a trace takes
+    """Seconds of one call, from several measurements; short calls are repeated inside a measurement."""
+    from torch.utils import benchmark  # its import takes half as long as a trace
 
     threads = torch.get_num_threads()
     timer = benchmark.Timer("call()", globals={"call": call}, timer=_clock_of(device), num_threads=threads)
@@ -75,7 +78,7 @@ def time_calls(call: Callable[[], object], device: str) -> list[float]:
 
 
 def timing_of(times: list[float], device: str, peak: int | None, predicted: int) -> Timing:
-    """What is told of some measurements."""
+    """The statistics of several measurements."""
     return Timing(
         device=device,
         machine=machine(device),
@@ -89,7 +92,7 @@ def timing_of(times: list[float], device: str, peak: int | None, predicted: int)
 
 
 def time_steps(live: Live, device: str, positions: Sequence[int]) -> list[float]:
-    """Seconds of all steps of a text, one after the other: of a few runs through it, or of one that takes long."""
+    """Seconds of all decode steps of a generation: the median of a few runs, or a single long run."""
     clock = _clock_of(device)
 
     def run() -> float:
@@ -100,7 +103,7 @@ def time_steps(live: Live, device: str, positions: Sequence[int]) -> list[float]
         return clock() - started
 
     with torch.no_grad():
-        live.model(*live.inputs)  # the first call of a kernel takes longer
+        live.model(*live.inputs)  # warm-up
         times = [run()]
         while len(times) < _FEWEST and sum(times) < _MEASURE_SECONDS:
             times.append(run())
@@ -108,7 +111,7 @@ def time_steps(live: Live, device: str, positions: Sequence[int]) -> list[float]
 
 
 def _clock_of(device: str) -> Clock:
-    """A clock that is read when `device` has done what it was given."""
+    """A clock that waits until `device` has finished its work."""
     wait = _waiter(device)
 
     def clock() -> float:
@@ -133,7 +136,7 @@ def _peak(live: Live, device: str) -> int:
 
 
 def peak_on_cuda(call: Callable[[], object], device: str) -> int:
-    """The allocator's own figure."""
+    """The peak of torch's allocator."""
     torch.cuda.reset_peak_memory_stats(device)
     call()
     torch.cuda.synchronize(device)
@@ -141,28 +144,40 @@ def peak_on_cuda(call: Callable[[], object], device: str) -> int:
 
 
 def time_rows(live: Live, device: str, clock: Clock = time.perf_counter) -> dict[str, float]:
-    """Seconds per row and block: the median over a few forwards of what a row's leaves took, by forward hooks.
+    """Seconds per row and block: the median over a row's leaves and a few forwards, by forward hooks.
 
-    A leaf that is called several times in a forward took the sum.
-
-    The hooks wait for the device, so that the sum is a little above the time of a plain forward.
+    A leaf that is called several times in a forward counts the sum. The hooks wait for the device, so that the rows
+    add up to a little more than a plain forward.
     """
-    wait = _waiter(device)
-    started: dict[str, float] = {}
-    spent: dict[tuple[str, str], float] = {}
-    took: dict[str, list[float]] = {}
+    seconds: dict[tuple[str, str], float] = {}
+    times: dict[str, list[float]] = {}
+    with torch.no_grad(), _timed_leaves(live, _waiter(device), clock, seconds):
+        for _ in range(_HOOKED_RUNS):
+            seconds.clear()
+            live.model(*live.inputs)
+            for (path, _), spent in seconds.items():
+                times.setdefault(path, []).append(spent)
+    return {path: statistics.median(measured) for path, measured in times.items()}
 
-    def begin(name: str) -> Callable[[nn.Module, object], None]:
+
+@contextmanager
+def _timed_leaves(
+    live: Live, wait: Callable[[], None], clock: Clock, seconds: dict[tuple[str, str], float]
+) -> Iterator[None]:
+    """Add the seconds of each leaf of a row to `seconds`, by (row path, module path)."""
+    started: dict[str, float] = {}
+
+    def start(name: str) -> Callable[[nn.Module, object], None]:
         def hook(module: nn.Module, inputs: object) -> None:
             wait()
             started[name] = clock()
 
         return hook
 
-    def finish(name: str, path: str) -> Callable[[nn.Module, object, object], None]:
+    def stop(name: str, path: str) -> Callable[[nn.Module, object, object], None]:
         def hook(module: nn.Module, inputs: object, outputs: object) -> None:
             wait()
-            spent[path, name] = spent.get((path, name), 0.0) + clock() - started[name]
+            seconds[path, name] = seconds.get((path, name), 0.0) + clock() - started[name]
 
         return hook
 
@@ -170,19 +185,13 @@ def time_rows(live: Live, device: str, clock: Clock = time.perf_counter) -> dict
     for name, module in live.model.named_modules():
         path = row_path(name, live.rows)
         if path is not None and next(module.children(), None) is None:
-            handles.append(module.register_forward_pre_hook(begin(name)))
-            handles.append(module.register_forward_hook(finish(name, path)))
+            handles.append(module.register_forward_pre_hook(start(name)))
+            handles.append(module.register_forward_hook(stop(name, path)))
     try:
-        with torch.no_grad():
-            for _ in range(_HOOKED_RUNS):
-                spent.clear()
-                live.model(*live.inputs)
-                for (path, _), seconds in spent.items():
-                    took.setdefault(path, []).append(seconds)
+        yield
     finally:
         for handle in handles:
             handle.remove()
-    return {path: statistics.median(times) for path, times in took.items()}
 
 
 def _waiter(device: str) -> Callable[[], None]:
@@ -194,14 +203,14 @@ def _waiter(device: str) -> Callable[[], None]:
 
 
 def machine(device: str) -> str:
-    """What ran it: the GPU's name, or the processor's."""
+    """The name of the GPU or the processor."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     return cpu_name()
 
 
 def cpu_name() -> str:
-    """The processor's name where the system tells it, else its architecture."""
+    """The processor's name as the system reports it, otherwise its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

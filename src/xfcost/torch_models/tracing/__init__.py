@@ -1,1 +1,1 @@
-"""fvcore and the dispatcher over a torch model: what its operations cost, forwards and backwards."""
+"""Costs of a torch model's operations, forward and backward, by fvcore's trace and torch's dispatcher."""

@@ -1,8 +1,8 @@
-"""The traced account of a training step: the real model's loss driven back on `meta`, products counted as they run.
+"""The traced account of a training step: a backward pass on `meta`, with contractions counted as they run.
 
-What a product costs is torch's own formula (`torch.utils.flop_counter`, two FLOPs a MAC), mended where that is wrong.
-A product of the backward pass belongs to the leaf whose forward made the step of autograd that runs it; so does what
-autograd saves for it. On `meta` nothing is allocated.
+torch's own formulas (`torch.utils.flop_counter`, two FLOPs per MAC) count the contractions, with corrections. A
+contraction of the backward pass belongs to the leaf whose forward created its autograd node. So do the saved
+activations. Nothing is allocated on `meta`.
 """
 
 from __future__ import annotations
@@ -27,61 +27,61 @@ from xfcost.torch_models.shared.reversible import ReversibleRun
 from xfcost.torch_models.tracing.dispatch_costs import CONTRACTIONS, FLOPS_PER_MAC
 from xfcost.torch_models.tracing.kernels import KernelOnMeta
 
-# Steps of a loop that are walked: from the second on, every step adds the same.
+# The number of loop steps to run. From the second step on all cost the same.
 _FEW: Final = 3
 _TOKENS_RANK: Final = 3
 
 
 def _convolution_backward(gradient: Tensor, x: Tensor, weight: Tensor, *others: Any, **_: Any) -> int:
-    """As many products as its forward for each gradient that is asked; torch's formula forgets groups."""
-    transposed, asked = others[4], others[7]
+    """The forward's FLOPs for each gradient that is needed. torch's own formula ignores groups."""
+    transposed, needed = others[4], others[7]
     positions = x if transposed else gradient
-    return FLOPS_PER_MAC * positions.shape[0] * prod(positions.shape[2:]) * prod(weight.shape) * sum(asked[:2])
+    return FLOPS_PER_MAC * positions.shape[0] * prod(positions.shape[2:]) * prod(weight.shape) * sum(needed[:2])
 
 
-# What torch's table has wrong, or not at all.
-MENDED: Final[dict[Any, Callable[..., int]]] = CONTRACTIONS | {
+# Formulas that torch's table lacks or has wrong.
+CORRECTED: Final[dict[Any, Callable[..., int]]] = CONTRACTIONS | {
     torch.ops.aten.convolution_backward: _convolution_backward,
 }
 
 
 class Walked(NamedTuple):
-    """One forward and backward of a model, by the dotted paths of its leaves; "" is what ran outside all of them."""
+    """One forward and backward pass, by the dotted paths of the leaves; "" is work outside all leaves."""
 
     forward: Counter[str]
     """MACs."""
     backward: Counter[str]
-    """MACs, those of forwards that were worked out again among them."""
-    kept: Counter[str]
-    """Bytes that a leaf is the first to save for the backward pass, parameters and buffers left out."""
+    """MACs, recomputed forwards included."""
+    saved: Counter[str]
+    """Bytes of saved activations, by the first leaf that saves them; parameters and buffers excluded."""
 
 
 def walk(model: nn.Module, inputs: tuple[Tensor, ...]) -> Walked:
-    """One forward of `model` and the backward pass of the sum of its answers."""
+    """One forward of `model`, and the backward pass of the sum of its outputs."""
     return _Walk(model).walked(model, inputs)
 
 
 class _Walk(TorchDispatchMode):
-    """Counts the products that run, each for the leaf that runs it or whose gradient it is; and what is saved."""
+    """Counts contractions for the leaf that runs them or whose gradient they compute, and saved activations."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.macs: Counter[str] = Counter()
-        self.kept: Counter[str] = Counter()
+        self.saved: Counter[str] = Counter()
         self._saving = True
         self._paused = False
         self._stores = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}  # noqa: SLF001
-        self._held: list[Any] = []  # alive until all are counted: a storage's identity is free again when it dies
+        self._alive: list[Any] = []  # alive until all are counted: the address of a freed storage can be reused
         self._running: list[str] = [""]
-        # autograd numbers its steps as they are made: from which number on they are whose
+        # autograd numbers its nodes in creation order: first number and leaf of each interval
         self._firsts: list[int] = []
         self._makers: list[str] = []
 
     def walked(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> Walked:
-        """One forward, one backward."""
+        """One forward and one backward pass."""
         hooks = torch.autograd.graph.saved_tensors_hooks(self._save, lambda tensor: tensor)
         with (
-            self._watching(model),
+            self._tracking(model),
             KernelOnMeta(products=True),
             in_few_steps(self._few_steps),
             self,
@@ -91,9 +91,13 @@ class _Walk(TorchDispatchMode):
                 outputs = model(*inputs)
             self._saving = False
             forward, self.macs = self.macs, Counter()
-            answers = [one for one in tree_iter(outputs) if isinstance(one, Tensor) and one.requires_grad]
-            torch.autograd.backward(answers, [torch.empty_like(one) for one in answers])
-        return Walked(forward, self.macs, self.kept)
+            outputs_with_gradient = [
+                output for output in tree_iter(outputs) if isinstance(output, Tensor) and output.requires_grad
+            ]
+            torch.autograd.backward(
+                outputs_with_gradient, [torch.empty_like(output) for output in outputs_with_gradient]
+            )
+        return Walked(forward, self.macs, self.saved)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
@@ -101,31 +105,31 @@ class _Walk(TorchDispatchMode):
         packet = func.overloadpacket
         if self._paused:
             return result
-        if packet in MENDED:
-            self.macs[self._whose()] += MENDED[packet](*args, **given) // FLOPS_PER_MAC
+        if packet in CORRECTED:
+            self.macs[self._owner()] += CORRECTED[packet](*args, **given) // FLOPS_PER_MAC
         elif packet in flop_registry:
-            self.macs[self._whose()] += flop_registry[packet](*args, **given, out_val=result) // FLOPS_PER_MAC
+            self.macs[self._owner()] += flop_registry[packet](*args, **given, out_val=result) // FLOPS_PER_MAC
         return result
 
-    def _whose(self) -> str:
-        """The leaf that runs, else the one that made the step of autograd that runs."""
+    def _owner(self) -> str:
+        """The running leaf, or the one that created the running autograd node."""
         node = torch._C._current_autograd_node()  # noqa: SLF001 - torch has no public name for it
         if self._running[-1] or node is None:
             return self._running[-1]
-        at = bisect_right(self._firsts, node._sequence_nr()) - 1  # noqa: SLF001
-        return self._makers[at] if at >= 0 else ""
+        index = bisect_right(self._firsts, node._sequence_nr()) - 1  # noqa: SLF001
+        return self._makers[index] if index >= 0 else ""
 
     def _save(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if self._saving and storage._cdata not in self._stores:  # noqa: SLF001 - the storage's identity
             self._stores.add(storage._cdata)  # noqa: SLF001
-            self._held.append(storage)
-            self.kept[self._running[-1]] += storage.nbytes()
+            self._alive.append(storage)
+            self.saved[self._running[-1]] += storage.nbytes()
         return tensor
 
     @contextmanager
-    def _watching(self, model: nn.Module) -> Iterator[None]:
-        """Know which leaf runs; what a reversible run keeps, it keeps outside its leaves."""
+    def _tracking(self, model: nn.Module) -> Iterator[None]:
+        """Track the running leaf. A reversible run saves its tensors outside its leaves."""
         handles = []
         for name, module in model.named_modules():
             if next(module.children(), None) is None or isinstance(module, ReversibleRun):
@@ -153,39 +157,39 @@ class _Walk(TorchDispatchMode):
         self._makers.append(self._running[-1])
 
     def _few_steps(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """A loop over tokens as one step of autograd, which costs what a few of its steps say that all of them do."""
+        """A loop over tokens as one autograd node. Its cost is extrapolated from a few of its equal steps."""
         steps = args[0].shape[1]
         if args[0].ndim != _TOKENS_RANK or steps <= _FEW + 1:
             return loop(*args)
         before = frozenset(self._stores)
-        fewer, more = (self._apart(loop, args, number, before) for number in (_FEW, _FEW + 1))
-        forward, backward, kept = (a + (b - a) * (steps - _FEW) for a, b in zip(fewer, more, strict=True))
+        fewer, more = (self._first_steps(loop, args, number, before) for number in (_FEW, _FEW + 1))
+        forward, backward, saved = (a + (b - a) * (steps - _FEW) for a, b in zip(fewer, more, strict=True))
         self.macs[self._running[-1]] += forward
-        self.kept[self._running[-1]] += kept if self._saving else 0
+        self.saved[self._running[-1]] += saved if self._saving else 0
         return _Loop.apply(self, backward, lambda: shapes(*args), *args)
 
-    def _apart(
-        self, loop: Callable[..., Any], args: tuple[Any, ...], steps: int, kept: frozenset[int]
+    def _first_steps(
+        self, loop: Callable[..., Any], args: tuple[Any, ...], steps: int, saved: frozenset[int]
     ) -> tuple[int, int, int]:
-        """MACs forwards and backwards and kept bytes of a loop's first `steps` steps, walked by themselves."""
-        apart = _Walk(nn.Identity())
-        apart._stores |= kept
+        """Forward and backward MACs and saved bytes of a loop's first `steps` steps."""
+        inner = _Walk(nn.Identity())
+        inner._stores |= saved
         self._paused = True
         try:
-            whole = apart.walked(_Called(loop), tuple(_shortened(arg, steps) for arg in args))
+            walked_steps = inner.walked(_FunctionModule(loop), tuple(_shortened(arg, steps) for arg in args))
         finally:
             self._paused = False
-        if self._saving:  # the loop's own arguments are kept whole, by the loop
+        if self._saving:  # the loop itself saves its arguments in full
             given = {arg.untyped_storage()._cdata for arg in args if isinstance(arg, Tensor)}  # noqa: SLF001
-            self._stores |= given & apart._stores
-        return sum(whole.forward.values()), sum(whole.backward.values()), sum(whole.kept.values())
+            self._stores |= given & inner._stores
+        return sum(walked_steps.forward.values()), sum(walked_steps.backward.values()), sum(walked_steps.saved.values())
 
-    def looped_back(self, macs: int) -> None:
+    def count_backward(self, macs: int) -> None:
         """The backward pass of such a loop."""
-        self.macs[self._whose()] += macs
+        self.macs[self._owner()] += macs
 
 
-class _Called(nn.Module):
+class _FunctionModule(nn.Module):
     """A function as a module."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -197,7 +201,7 @@ class _Called(nn.Module):
 
 
 def _shortened(arg: Any, steps: int) -> Any:
-    """The first tokens of (B, N, …); what has no tokens (weights, states) as it is."""
+    """The first tokens of (B, N, …). Tensors without tokens (weights, states) are returned unchanged."""
     if not isinstance(arg, Tensor):
         return arg
     part = arg.narrow(1, 0, steps) if arg.ndim == _TOKENS_RANK else arg
@@ -205,7 +209,7 @@ def _shortened(arg: Any, steps: int) -> Any:
 
 
 class _Loop(Function):
-    """A loop's shapes, and the count of its backward pass."""
+    """An autograd function with a loop's shapes, which counts the loop's backward pass."""
 
     @staticmethod
     def forward(ctx: Any, walk: _Walk, backward: int, shapes: Callable[[], Any], *args: Any) -> Any:
@@ -215,6 +219,6 @@ class _Loop(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, ...]:
-        ctx.walk.looped_back(ctx.backward)
-        asked = (torch.empty_like(arg) if isinstance(arg, Tensor) and arg.requires_grad else None for arg in ctx.args)
-        return None, None, None, *asked
+        ctx.walk.count_backward(ctx.backward)
+        needed = (torch.empty_like(arg) if isinstance(arg, Tensor) and arg.requires_grad else None for arg in ctx.args)
+        return None, None, None, *needed

@@ -1,7 +1,7 @@
-"""What products of matrices and vectors, convolutions and attention cost: fvcore handles.
+"""fvcore handles of contractions: products of matrices and vectors, convolutions and attention.
 
-A multiply-accumulate each, by the sizes of the output and what is summed over. Where one operation of torch runs
-several products (`multi_dot`, `bilinear`, `cdist`), it is those that are counted.
+Each counts multiply-accumulates from the sizes of the output and the summed axis. An operation that runs several
+products (`multi_dot`, `bilinear`, `cdist`) counts all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def linear(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def matmul(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """(…, n, k) · (…, k, m): every element of the output is a dot product of length k, whatever was broadcast.
+    """(…, n, k) · (…, k, m): each element of the output is a dot product of length k, with or without broadcasting.
 
     Vectors too: `mv`, `dot`, `vdot`.
     """
@@ -45,7 +45,7 @@ def matmul(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def inner(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """(…, k) · (…, k) over the last axis of both; with a single number it is a multiplication."""
+    """(…, k) · (…, k) over the last axis. With a scalar it is a multiplication."""
     left, right = shape(inputs[0]), shape(inputs[1])
     elements = prod(shape(outputs[0]))
     return contraction(outputs[0], elements * left[-1]) if left and right else counts(0, elements * MULTIPLY)
@@ -65,23 +65,23 @@ def added_products(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def every_pair(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """A product of every pair and no sum: `outer`, `kron`."""
+    """The product of each pair, without a sum: `outer`, `kron`."""
     return counts(0, prod(shape(outputs[0])) * MULTIPLY)
 
 
 def added_pairs(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """added + the product of every pair: `addr`."""
+    """added + the product of each pair: `addr`."""
     return counts(0, prod(shape(outputs[0])) * (ADD + MULTIPLY))
 
 
 def vector_dots(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """`linalg.vecdot`: torch multiplies element by element, and sums."""
+    """`linalg.vecdot`: torch multiplies element-wise, and sums."""
     pairs = prod(broadcast(shape(inputs[0]), shape(inputs[1])))
     return counts(0, pairs * (MULTIPLY + FLOPS_PER_ELEMENT["sum"]))
 
 
 def tensordot(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Over pairs of axes; where one of a pair has a side of 1, the other is summed first."""
+    """Sums over pairs of axes. If one of a pair has size 1, torch sums the other first."""
     left, right = shape(inputs[0]), shape(inputs[1])
     left_rest, right_rest, summed = prod(left), prod(right), 1
     sums = 0
@@ -95,15 +95,19 @@ def tensordot(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def product_chain(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """`multi_dot` and `chain_matmul`: in the order that takes the fewest multiply-accumulates, as torch looks for."""
+    """`multi_dot` and `chain_matmul`, in the order with the fewest multiply-accumulates, as torch chooses."""
     first, *middle, last = (shape(value) for value in elements_of(inputs[0]))
-    matrices = [[1] * (2 - len(first)) + first, *middle, last + [1] * (2 - len(last))]  # a vector at an end is one too
+    matrices = [
+        [1] * (2 - len(first)) + first,
+        *middle,
+        last + [1] * (2 - len(last)),
+    ]  # a vector counts as a matrix
     sides = [matrices[0][0], *(columns for _, columns in matrices)]
     return contraction(outputs[0], _fewest_macs(sides))
 
 
 def _fewest_macs(sides: list[int]) -> int:
-    """Of a chain of matrices (s₀, s₁) · (s₁, s₂) · …, over all ways to put its brackets."""
+    """The minimum over all bracketings of a chain of matrices (s₀, s₁) · (s₁, s₂) · …."""
     matrices = len(sides) - 1
     fewest = {(i, i): 0 for i in range(matrices)}
     for length in range(2, matrices + 1):
@@ -116,20 +120,23 @@ def _fewest_macs(sides: list[int]) -> int:
 
 
 def bilinear(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """x₁ (…, i), x₂ (…, j), weight (o, i, j): for each of o, x₁ · weight and then · x₂, added into the output."""
+    """x₁ (…, i), x₂ (…, j), weight (o, i, j): for each of o, x₁ · weight, then · x₂, added to the output."""
     _, i, j = shape(inputs[2])
     elements = prod(shape(outputs[0]))
     sums = 2 if given(inputs[3]) else 1
     return contraction(outputs[0], elements * j * (i + 1), elements * sums * ADD)
 
 
-# `cdist` works by one product where there are more vectors than this on a side, and isn't told otherwise.
+# By default `cdist` uses one product if either side has more vectors than this.
 _MOST_VECTORS_WITHOUT_PRODUCT: Final = 25
 _ALWAYS_PRODUCT, _NEVER_PRODUCT = 1, 2
 
 
 def pairwise_distances(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """`cdist` of (…, P, d) and (…, R, d): element by element, or by |x|² - 2xy + |y|², one product of width d + 2."""
+    """`cdist` of (…, P, d) and (…, R, d).
+
+    Computed element-wise, or as |x|² - 2xy + |y|² by one product of width d + 2.
+    """
     left, right = shape(inputs[0]), shape(inputs[1])
     pairs = prod(shape(outputs[0]))
     mode = inputs[3].toIValue() or 0
@@ -142,10 +149,10 @@ def pairwise_distances(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def grouped_matmul(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """A product per group: (G, n, k) · (G, k, m), or with rows, columns or the summed side cut into groups.
+    """One product per group: (G, n, k) · (G, k, m), or with rows, columns or the summed axis cut into groups.
 
-    Every element of the output is a dot product of length k, but where it is k that is cut: then the G products
-    together sum over k once. Groups are taken to fill the cut side whole, for their ends are numbers of the run.
+    Each element of the output is a dot product of length k. If k is cut, the G products together sum over k once. The
+    groups are assumed to cover the cut axis: their ends are runtime values.
     """
     left, right = shape(inputs[0]), shape(inputs[1])
     if len(left) == len(right) == 2:  # noqa: PLR2004
@@ -160,7 +167,7 @@ def scaled_matmul(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def convolution(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Weights (out, in/groups, *kernel): per output element in/groups·kernel MACs; transposed, per input element."""
+    """Weights (out, in/groups, *kernel): in/groups·kernel MACs per output element; transposed, per input element."""
     transposed = len(inputs) > 6 and inputs[6].toIValue() is True  # noqa: PLR2004
     return _convolution(inputs, outputs, shape(inputs[0] if transposed else outputs[0]))
 
@@ -176,7 +183,7 @@ def _convolution(inputs: list[Value], outputs: list[Value], positions: list[int]
 
 
 def fused_attention(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """softmax(QKᵀ/√k + bias)V, q (…, n, k), k (…, m, k), v (…, m, v): the dense product, whatever is masked."""
+    """softmax(QKᵀ/√k + bias)V, q (…, n, k), k (…, m, k), v (…, m, v): the dense products, masked or not."""
     width, m = shape(inputs[1])[-1], shape(inputs[1])[-2]
     *lead, n, value_width = shape(outputs[0])
     entries = prod(lead) * n * m
@@ -189,7 +196,7 @@ def fused_attention(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 CONTRACTIONS: Final[dict[str, Handle]] = {
     "aten::linear": linear,
-    # x (P, d) of which every row meets one of E matrices (E, h, d), with a bias or none
+    # x (P, d), matrices of E experts (E, h, d), optional bias; each row meets one matrix
     "xfcost::grouped_linear": linear,
     **{f"aten::{name}": matmul for name in ["matmul", "mm", "bmm", "mv", "dot", "vdot", "_int_mm"]},
     **{f"aten::{name}": added_product for name in ["addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_"]},

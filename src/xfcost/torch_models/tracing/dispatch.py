@@ -1,7 +1,7 @@
-"""The dispatched account: every ATen operation that really runs in a torch model, seen by torch's dispatcher.
+"""The dispatched account: each ATen operation that a torch model runs, seen by torch's dispatcher.
 
-A graph knows only what its result needs, and shows a loop as one node. The dispatcher sees every operation, also those
-whose result nobody reads, and every step of a loop. On `meta` nothing is allocated.
+A graph contains only what its result needs, and shows a loop as one node. The dispatcher sees all operations, also
+those with unused results, and each step of a loop. Nothing is allocated on `meta`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from xfcost.torch_models.tracing.meta import quick_layer_norm
 from xfcost.torch_models.tracing.outside import handed_to_numpy
 from xfcost.torch_models.tracing.rows import rows_by_path
 
-# A loop of more steps is walked for its first few, and each further step taken to add what the last of these added.
+# Longer loops run only a few steps. Each further step is assumed to cost as much as the last one run.
 MOST_STEPS: Final = 256
 _FEW: Final = 3
 _TOKENS_RANK: Final = 3
 
 
 class Dispatched(NamedTuple):
-    """A model as the dispatcher saw it run."""
+    """The costs of a model, as seen by the dispatcher."""
 
     modules: dict[str, Costs]
     """Dotted module path -> the costs of what ran in it, and not in its children; the model itself is ""."""
@@ -41,7 +41,7 @@ class Dispatched(NamedTuple):
 
 
 def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
-    """One forward of `model(*inputs)`, every operation counted for the module that ran it."""
+    """One forward of `model(*inputs)`; each operation counts for the module that runs it."""
     watch = _Watch()
     with ExitStack() as stack:
         if any(isinstance(tensor, Tensor) and tensor.is_meta for tensor in inputs):
@@ -57,9 +57,9 @@ def dispatch(model: nn.Module, inputs: tuple[Any, ...]) -> Dispatched:
 def dispatched_rows(
     model: nn.Module, inputs: tuple[Any, ...], rows: Mapping[str, str]
 ) -> tuple[list[Operation], list[str]]:
-    """The dispatched account of a built spec: rows by path, and what no row owns.
+    """The dispatched account of a model built from a spec: rows by path, and work outside all rows.
 
-    `rows` maps the path of a mechanism's module to the path of its row.
+    `rows` maps the path of a component's module to the path of its row.
     """
     found = dispatch(model, inputs)
     leaves = [name for name, module in model.named_modules() if next(module.children(), None) is None]
@@ -73,7 +73,7 @@ def dispatched_rows(
 
 
 class _Watch(TorchDispatchMode):
-    """Adds up the costs of all operations, by the module that is running."""
+    """Adds up the costs of all operations, by running module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,25 +92,25 @@ class _Watch(TorchDispatchMode):
         return result
 
     def add(self, costs: Costs) -> None:
-        """Count `costs` for the module that is running."""
+        """Add `costs` to the running module."""
         self.costs.setdefault(self.running[-1], Counter()).update(costs)
 
     def loop(self, loop: Callable[..., Any], shapes: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """A loop over tokens: all its steps, or of very many the first few and what each further one adds."""
+        """Count a loop over tokens: all its steps, or a few steps extrapolated to very many."""
         steps = args[0].shape[1]
         if args[0].ndim != _TOKENS_RANK or steps <= MOST_STEPS:
             return loop(*args)
-        fewer, more = (self._apart(loop, args, number) for number in (_FEW, _FEW + 1))
+        fewer, more = (self._first_steps(loop, args, number) for number in (_FEW, _FEW + 1))
         self.add(Counter({name: fewer[name] + (more[name] - fewer[name]) * (steps - _FEW) for name in more}))
         return shapes(*args)
 
-    def _apart(self, loop: Callable[..., Any], args: tuple[Any, ...], steps: int) -> Costs:
+    def _first_steps(self, loop: Callable[..., Any], args: tuple[Any, ...], steps: int) -> Costs:
         """The costs of a loop's first `steps` steps."""
-        apart = _Watch()
-        with torch.utils._python_dispatch._disable_current_modes(), _Conventions(apart), apart:  # noqa: SLF001
+        inner = _Watch()
+        with torch.utils._python_dispatch._disable_current_modes(), _Conventions(inner), inner:  # noqa: SLF001
             loop(*(_first_tokens(arg, steps) for arg in args))
-        self.unknown += apart.unknown
-        return apart.costs.get("", Counter())
+        self.unknown += inner.unknown
+        return inner.costs.get("", Counter())
 
 
 def _contractions(found: Costs) -> Costs:
@@ -118,12 +118,12 @@ def _contractions(found: Costs) -> Costs:
 
 
 def _first_tokens(arg: Any, steps: int) -> Any:
-    """The first tokens of (B, N, …); what has no tokens (weights, states) as it is."""
+    """The first tokens of (B, N, …). Tensors without tokens (weights, states) are returned unchanged."""
     return arg[:, :steps] if isinstance(arg, Tensor) and arg.ndim == _TOKENS_RANK else arg
 
 
 class _Conventions(TorchFunctionMode):
-    """Of the parts of a function that the convention counts as one operation, only contractions count."""
+    """Inside a function that counts as one operation by convention, counts only contractions."""
 
     def __init__(self, watch: _Watch) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class _Conventions(TorchFunctionMode):
 
 @contextmanager
 def _running_modules(model: nn.Module, watch: _Watch) -> Iterator[None]:
-    """Know which module is running."""
+    """Track the running module."""
 
     def entering(name: str) -> Callable[[nn.Module, Any], None]:
         return lambda module, inputs: watch.running.append(name)

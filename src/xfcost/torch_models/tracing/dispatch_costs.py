@@ -1,9 +1,9 @@
-"""What one ATen operation costs as the dispatcher sees it: from the tensors that it is called with and returns.
+"""The cost of one ATen operation, from its arguments and its result as the dispatcher sees them.
 
-Multiply-accumulates are torch's own formulas (`torch.utils.flop_counter`), which share nothing with the handles of the
-traced account; element-wise work is the written convention (`conventions.py`). Each formula takes the call's arguments
-and its result, and returns {"macs", "flops", "comparisons", "moved"}. An operation that stands in no table is unknown,
-and the account names it.
+torch's own formulas (`torch.utils.flop_counter`) count multiply-accumulates; they share nothing with the handles of the
+traced account. The written convention (`conventions.py`) counts element-wise work. Each formula takes the call's
+arguments and its result, and returns {"macs", "flops", "comparisons", "moved"}. The account names operations without a
+formula.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def attention_on_cpu_flops(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) 
     return FLOPS_PER_MAC * q.shape[:-1].numel() * k.shape[-2] * (k.shape[-1] + v.shape[-1])
 
 
-# Contractions that torch's table lacks.
+# Contractions missing from torch's table.
 CONTRACTIONS: Final[dict[Any, Callable[..., int]]] = {
     aten.mv: matrix_vector_flops,
     aten.dot: matrix_vector_flops,
@@ -51,12 +51,12 @@ CONTRACTIONS: Final[dict[Any, Callable[..., int]]] = {
     aten.addmv: added_matrix_vector_flops,
     aten._scaled_dot_product_flash_attention_for_cpu: attention_on_cpu_flops,  # noqa: SLF001
 }
-# Their first argument is added to the product, element by element; a convolution's third one is.
+# They add their first argument to the product, element-wise; a convolution adds its third.
 _WITH_ADDED: Final = frozenset((aten.addmm, aten.baddbmm, aten.addmv))
 
 
 def costs_of(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Costs | None:
-    """What the operation `packet` cost, called with these arguments; None where no table knows it."""
+    """The cost of the operation `packet` with these arguments, or None without a formula."""
     formula = CONTRACTIONS.get(packet)
     if formula is not None:
         return _contraction(packet, args, formula(*args, **kwargs), result)
@@ -74,7 +74,7 @@ def _contraction(packet: Any, args: tuple[Any, ...], flops: int, result: Any) ->
 
 
 def _positional(packet: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """A form of GELU is given by its name."""
+    """The form of GELU is a keyword argument."""
     return (*args, *kwargs.values()) if packet is aten.gelu else args
 
 
@@ -121,7 +121,7 @@ def _gelu(args: tuple[Any, ...], result: Any) -> Costs:
 
 
 def _chosen(args: tuple[Any, ...], result: Any) -> Costs:
-    """One comparison per element that enters."""
+    """One comparison per input element."""
     return Counter(comparisons=args[0].numel())
 
 
@@ -169,12 +169,12 @@ def _adaptive_average_pool(rank: int) -> Formula:
 
 
 def _moved(args: tuple[Any, ...], result: Any) -> Costs:
-    """The floating-point elements that are written."""
+    """The number of floating-point elements written."""
     return Counter(moved=result.numel() if _is_float(result) else 0)
 
 
 def _scattered(args: tuple[Any, ...], result: Any) -> Costs:
-    """Writing into a tensor: the elements of the source."""
+    """Writing into a tensor moves the elements of the source."""
     floats = [arg for arg in args if _is_float(arg)]
     return Counter(moved=floats[-1].numel() if floats else 0)
 
@@ -226,7 +226,7 @@ FORMULAS: Final[dict[Any, Formula]] = {
     aten._adaptive_avg_pool2d: _adaptive_average_pool(2),  # noqa: SLF001
     aten._adaptive_avg_pool3d: _adaptive_average_pool(3),  # noqa: SLF001
 }
-# Making constants, copying, masking: nothing by convention. Views and whole numbers are free without being named.
+# Constants, copies and masks cost nothing by convention. Views and whole numbers are free and not listed.
 FREE: Final = frozenset(
     _packets(
         "_to_copy _unsafe_view clone copy_ fill_ zero_ empty empty_strided empty_like new_empty new_zeros new_full "

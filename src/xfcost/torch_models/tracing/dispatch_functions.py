@@ -1,6 +1,6 @@
-"""Functions that the convention counts as one operation, and that torch takes apart before its dispatcher sees them.
+"""Functions that count as one operation by convention, but reach the dispatcher as several.
 
-Their contractions are counted as they run; the rest is counted by the convention, here, from the call's own tensors.
+Their contractions are counted as they run. The convention counts the rest from the call's own tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _rms_norm_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor
 
 
 def _attention_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
-    """softmax(QKᵀ·scale + bias): queries (…, N, K), keys (…, M, K); a mask of truths is no arithmetic."""
+    """softmax(QKᵀ·scale + bias): queries (…, N, K), keys (…, M, K). Boolean masks cost nothing."""
     q, k = args[:2]
     bias = kwargs.get("attn_mask")
     entries = q.shape[:-1].numel() * k.shape[-2]
@@ -34,14 +34,14 @@ def _attention_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tenso
 
 
 def _to_spectrum_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
-    """(x, n, axis): n real numbers of an axis to their spectrum; filling x up to n belongs to it."""
+    """(x, n, axis): n real numbers along an axis to their spectrum, zero-padding of x to n included."""
     x, (n, axis) = args[0], _length_and_axis(args, kwargs)
     n = x.shape[axis] if n is None else n
     return Counter(flops=x.numel() // x.shape[axis] * _fourier_flops(n))
 
 
 def _from_spectrum_work(args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Costs:
-    """(spectrum, n, axis): back to n real numbers."""
+    """(spectrum, n, axis): the spectrum back to n real numbers."""
     axis = _length_and_axis(args, kwargs)[1]
     return Counter(flops=result.numel() // result.shape[axis] * _fourier_flops(result.shape[axis]))
 
@@ -52,7 +52,7 @@ def _length_and_axis(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int
 
 
 def _fourier_flops(n: int) -> int:
-    """n real numbers are half as many complex ones: 5·n/2·⌈log₂ n⌉ FLOPs."""
+    """n real numbers cost as much as n/2 complex ones: 5·n/2·⌈log₂ n⌉ FLOPs."""
     return FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2
 
 
@@ -69,7 +69,7 @@ WHOLE: Final[dict[Any, Callable[[tuple[Any, ...], dict[str, Any], Tensor], Costs
     torch.repeat_interleave: _repeated,
     Tensor.repeat_interleave: _repeated,
 }
-# What they are made of without a contraction, beside what every formula knows.
+# Their element-wise parts, in addition to the operations of the general formulas.
 PARTS: Final = frozenset(
     (
         torch.ops.aten._fft_r2c,  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""What element-wise work, reductions, norms and resampling cost, by the written convention: fvcore handles."""
+"""fvcore handles of element-wise work, reductions, norms and resampling, by the written convention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xfcost.torch_models.tracing.graph import (
     shape,
 )
 
-# Of a complex number, both parts are added; what other works cost is not written down.
+# Complex numbers: a sum adds two parts; the convention has no other complex work.
 _OF_BOTH_PARTS: Final = ("add", "sum", "mean", "cumsum")
 
 
@@ -33,7 +33,7 @@ def elementwise(work: str) -> Handle:
 
 
 def reduction(work: str) -> Handle:
-    """`work` per element that enters."""
+    """`work` per input element."""
 
     def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
         return _work(work, inputs, outputs, inputs[0])
@@ -42,7 +42,7 @@ def reduction(work: str) -> Handle:
 
 
 def _work(work: str, inputs: list[Value], outputs: list[Value], counted: Value) -> Counts:
-    """`work` per element of `counted`; none where it holds whole numbers."""
+    """`work` per element of `counted`; none for whole numbers."""
     elements = prod(shape(counted))
     if any(is_complex(value) for value in (*inputs, *outputs)):
         if work == "multiply":
@@ -54,25 +54,25 @@ def _work(work: str, inputs: list[Value], outputs: list[Value], counted: Value) 
 
 
 def gelu(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Exact, or by the tanh formula."""
+    """Exact, or with the tanh approximation."""
     form = "gelu_tanh" if len(inputs) > 1 and inputs[1].toIValue() == "tanh" else "gelu"
     return elementwise(form)(inputs, outputs)
 
 
 def clamp(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Each bound that is given."""
+    """One comparison per given bound."""
     bounds = sum(given(bound) for bound in inputs[1:3])
     return counts(0, bounds * elementwise("clamp")(inputs, outputs)["flops"])
 
 
 def batch_norm(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """With running statistics two numbers per channel; with the batch's own, it takes mean and variance first."""
-    of_the_batch = inputs[5].toIValue() is True
-    return elementwise("group_norm" if of_the_batch else "batch_norm")(inputs, outputs)
+    """With running statistics two FLOPs per element; a batch's own mean and variance cost more."""
+    batch_statistics = inputs[5].toIValue() is True
+    return elementwise("group_norm" if batch_statistics else "batch_norm")(inputs, outputs)
 
 
 def weight_norm(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """A weight's direction, divided by its length and scaled."""
+    """A weight divided by its length and scaled."""
     return elementwise("norm")(inputs, outputs) + elementwise("multiply")(inputs, outputs)
 
 
@@ -97,12 +97,12 @@ def pairs(work: str) -> Handle:
 
 
 def alpha_dropout(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """In training what is left is scaled and shifted, for its mean and variance to stay."""
+    """Training scales and shifts the remaining elements, to keep their mean and variance."""
     return elementwise("affine")(inputs, outputs) if inputs[2].toIValue() is True else counts(0)
 
 
 def interpolated(neighbours: int) -> Handle:
-    """A weighted sum of so many elements of the input for every element of the output."""
+    """A weighted sum of a fixed number of input elements per output element."""
 
     def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
         return counts(0, prod(shape(outputs[0])) * neighbours * FLOPS_PER_ELEMENT["interpolate"])

@@ -1,4 +1,4 @@
-"""Values of a traced graph, and what an operation on them costs: what all handles are written with."""
+"""Helpers of all handles: values of a traced graph, and the cost of an operation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from xfcost.formulas.conventions import FLOPS_PER_ELEMENT
 
-# As torch names them; of 8 bits and fewer there are several, Float8_e4m3fn among them.
+# torch names; there are several types of 8 bits and fewer, such as Float8_e4m3fn.
 _FLOATS: Final = ("Float", "Double", "Half", "BFloat16")
 Counts = Counter[str]
 # A value of the traced graph: torch._C.Value, which has no public type.
@@ -17,11 +17,11 @@ Handle = Callable[[list[Value], list[Value]], Counts]
 
 
 class ShapeMissingError(ValueError):
-    """The trace recorded no shape for a tensor: a nested or a sparse one, or one of scripted code."""
+    """The trace has no shape for a tensor: nested, sparse, or from scripted code."""
 
 
 def shape(value: Value) -> list[int]:
-    """The sizes of a traced tensor, [] for anything else.
+    """The sizes of a traced tensor, [] for other values.
 
     Raises:
         ShapeMissingError: the trace didn't record them.
@@ -36,19 +36,19 @@ def shape(value: Value) -> list[int]:
 
 
 def broadcast(*shapes: list[int]) -> list[int]:
-    """The sizes that tensors of these sizes are broadcast to."""
+    """The broadcast of tensor sizes."""
     rank = max(map(len, shapes))
     aligned = ([1] * (rank - len(sizes)) + sizes for sizes in shapes)
     return [next((side for side in sides if side != 1), 1) for sides in zip(*aligned, strict=True)]
 
 
 def elements_of(value: Value) -> list[Value]:
-    """The values of a list that an operation takes: of tensors, or of numbers."""
+    """The elements of a list argument: tensors or numbers."""
     return list(value.node().inputs())
 
 
 def whole_numbers(value: Value) -> list[int]:
-    """A list of whole numbers that an operation takes, a constant or put together in the graph."""
+    """A list of integers, constant or assembled in the graph."""
     constant = value.toIValue()
     return list(constant) if constant is not None else [int(number.toIValue()) for number in elements_of(value)]
 
@@ -59,37 +59,37 @@ def counts(macs: int, elementwise: int = 0) -> Counts:
 
 
 def contraction(output: Value, macs: int, elementwise: int = 0) -> Counts:
-    """The same, of complex numbers where `output` is: each product of two takes its own FLOPs, each sum 2."""
+    """Costs of a contraction. A complex one counts FLOPs: a product takes 6, a sum 2."""
     per_mac = FLOPS_PER_ELEMENT["complex_multiply"] + 2 if is_complex(output) else 2
     return Counter(macs=macs, flops=per_mac * macs + elementwise)
 
 
 def not_counted(what: str) -> Counts:
-    """One operation that the report names as not counted."""
+    """One operation that the report lists as not counted."""
     return Counter({what: 1})
 
 
 def given(value: Value) -> bool:
-    """Is an optional argument there?"""
+    """Is an optional argument present?"""
     return bool(value.type().kind() != "NoneType")
 
 
 def is_float(value: Value) -> bool:
-    """Is it a tensor of floats? Shape arithmetic is traced too, as whole numbers, and costs nothing."""
+    """Is it a tensor of floats? Traced shape arithmetic is integer and costs nothing."""
     kind = value.type()
     return bool(kind.kind() == "TensorType" and (kind.scalarType() or "").startswith(_FLOATS))
 
 
 def is_complex(value: Value) -> bool:
-    """Is it a tensor of complex numbers, as spectra are?"""
+    """Is it a tensor of complex numbers?"""
     kind = value.type()
     return bool(kind.kind() == "TensorType" and kind.scalarType() in ("ComplexFloat", "ComplexDouble"))
 
 
 def is_shape_arithmetic(node: Any) -> bool:
-    """Does a traced operation work on sizes alone? While a trace runs, sizes are tensors of one whole number each.
+    """Does a traced operation compute sizes only? In a trace, sizes are tensors of one integer.
 
-    Whole numbers alone are taken for sizes, floats where they were worked out from sizes.
+    Integers count as sizes, floats only if computed from sizes.
     """
     tensors = [value for value in (*node.inputs(), *node.outputs()) if value.type().kind() == "TensorType"]
     if not tensors or any(value.type().sizes() != [] for value in tensors):
@@ -100,7 +100,7 @@ def is_shape_arithmetic(node: Any) -> bool:
 
 
 def _is_of_sizes(value: Value) -> bool:
-    """Is it a constant, or worked out from sizes and constants?"""
+    """Is it a constant, or computed from sizes and constants?"""
     node = value.node()
     if value.type().kind() == "TensorType" and value.type().sizes() != []:
         return False
@@ -109,15 +109,15 @@ def _is_of_sizes(value: Value) -> bool:
     return node.kind() != "prim::Param" and all(_is_of_sizes(given) for given in node.inputs())
 
 
-# What puts values together and takes them apart again; of the others in torch's own namespace, whatever gives a tensor
-# or has a body of its own (a call, a loop, a branch of scripted code; a function of autograd) is work.
+# Nodes that pack and unpack values. Other nodes in torch's own namespace are work if they return a tensor
+# or have a body (a call, a loop, a branch of scripted code, an autograd function).
 _GLUE: Final = frozenset(
     f"prim::{name}" for name in ["Constant", "NumToTensor", "ListUnpack", "TupleUnpack", "TupleIndex", "data"]
 )
 
 
 def is_glue(node: Any) -> bool:
-    """Is it no operation, but holds values together between operations?"""
+    """Does the node only pack or unpack values?"""
     kind = node.kind()
     if not kind.startswith("prim::") or next(node.blocks(), None) is not None:
         return False

@@ -1,8 +1,8 @@
-"""What one traced operation costs, read from the traced graph's own shapes: fvcore handles, all of them.
+"""All fvcore handles: the cost of one traced operation, read from the traced graph's shapes.
 
-Each returns {"macs", "flops", "comparisons", "moved"} by the written convention (`conventions.py`). They mend fvcore's
-own: fused attention is counted, broadcast matmuls are not undercounted, einsum stays an integer, element-wise work is
-seen. An operation that stands in neither table below is *unsupported*, and the report says so.
+Each returns {"macs", "flops", "comparisons", "moved"} by the written convention (`conventions.py`). They replace
+fvcore's own handles: fused attention counts, broadcast matmuls count in full, einsum is an integer, and element-wise
+work counts. Operations in neither table below are *unsupported*, and the report lists them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from xfcost.torch_models.tracing.sequence_handles import SEQUENTIAL
 
 COUNTED: Final[dict[str, Handle]] = CONTRACTIONS | ELEMENTWISE | POOLING | MOVEMENTS | SEQUENTIAL
 
-# Viewing, shaping, comparing and masking data, and making constants: nothing by convention. fvcore's own list is not
-# used, for it hides arithmetic (max, clamp) among them.
+# Views, shapes, comparisons, masks and constants cost nothing by convention. fvcore's own list is not
+# used, because it includes arithmetic (max, clamp).
 FREE: Final[frozenset[str]] = frozenset(
     "aten::" + name
     for name in re.split(

@@ -1,6 +1,6 @@
-"""Fused attention on `meta` as the kernels do it, forwards and backwards, in plain products that a counter sees.
+"""Fused attention on `meta`, forward and backward, as the same products that the kernels run.
 
-H heads of queries, N queries, M keys, K width of keys, V of values.
+H heads of queries, N queries, M keys, K width of keys, V width of values.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from torch.overrides import TorchFunctionMode
 
 
 class KernelOnMeta(TorchFunctionMode):
-    """On `meta`, `scaled_dot_product_attention` as one step of autograd; torch has the plain formula there.
+    """`scaled_dot_product_attention` on `meta` as one autograd function, like the kernels.
 
-    With `products` they run, for a counter to see; without, nothing that the kernel doesn't keep is made. Where there
-    is a mask kernels differ, and for memory the plain formula stays, the worse case.
+    With `products` the products run, so that a counter sees them; without, only saved tensors exist. Kernels differ for
+    masks, so a masked call keeps torch's plain formula, the worst case for memory.
     """
 
     def __init__(self, *, products: bool) -> None:
@@ -35,7 +35,7 @@ class KernelOnMeta(TorchFunctionMode):
 
 
 class NumbersOnMeta(TorchFunctionMode):
-    """On `meta` a tensor's number, which nothing knows, is 1: an optimizer that asks for one goes on."""
+    """On `meta`, `item` returns 1, so that an optimizer that reads a number can run."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is Tensor.item and args[0].is_meta:
@@ -44,9 +44,9 @@ class NumbersOnMeta(TorchFunctionMode):
 
 
 class Kernel(Function):
-    """Keeps queries, keys, values, its output and a log-sum-exp per query (Dao et al. 2022, algorithms 2 and 4).
+    """Saves queries, keys, values, the output and a log-sum-exp per query (Dao et al. 2022, algorithms 2 and 4).
 
-    Scores are worked out again: five products where the plain formula has four. Shapes alone are right.
+    Recomputes the scores: five products instead of the four of the plain formula. Only shapes are correct.
     """
 
     @staticmethod
@@ -76,5 +76,5 @@ class Kernel(Function):
 
 
 def _for_every_head(part: Tensor, q: Tensor) -> Tensor:
-    """Keys or values of fewer heads than the queries', repeated."""
+    """Keys or values repeated to the number of query heads."""
     return part if part.shape[:-2] == q.shape[:-2] else part.repeat_interleave(q.shape[-3] // part.shape[-3], dim=-3)

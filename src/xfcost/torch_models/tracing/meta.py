@@ -1,4 +1,4 @@
-"""Shape-only kernels that stand in on `meta` while torch.jit traces: what torch lacks there, and what it has slow."""
+"""Shape-only `meta` kernels for torch.jit traces: missing in torch, or slow there."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from xfcost.torch_models.shared.recurrence import shapes_alone
 
 @contextmanager
 def traceable_meta() -> Iterator[None]:
-    """Let torch.jit trace models with convolutions on `meta`, and layer norms without working them out.
+    """Let torch.jit trace models with convolutions and recurrences on `meta`, with fast layer norms.
 
-    Convolutions, which torch 2.13 fails on there and would not record: the tracer records only `aten::_convolution`,
-    which `meta` never calls; and while a trace runs, sizes are tensors, which torch's shape formula refuses. So
-    `convolution` is sent through `_convolution`, whose shape is worked out in a thread of its own, where no trace runs.
+    torch 2.13 cannot trace convolutions on `meta`. The tracer records only `aten::_convolution`, which `meta` never
+    calls; and in a trace sizes are tensors, which torch's shape formula rejects. So `convolution` calls `_convolution`,
+    whose shape is computed in a separate thread, outside the trace.
 
-    Recurrences, whose N steps would be walked to learn a shape.
+    A recurrence would run its N steps just for a shape.
     """
     with shapes_alone(), ThreadPoolExecutor(max_workers=1) as pool:
 
@@ -39,9 +39,9 @@ def traceable_meta() -> Iterator[None]:
 
 @contextmanager
 def quick_layer_norm() -> Iterator[None]:
-    """On `meta`, let a layer norm say what shapes it gives.
+    """On `meta`, a layer norm returns empty tensors of the right shapes.
 
-    torch runs its decomposition in Python, a third of the time of a trace, to learn shapes that are the input's.
+    torch runs the decomposition in Python: a third of a trace's time, for shapes equal to the input's.
     """
     with _kernels(native_layer_norm=_layer_norm):
         yield
@@ -49,10 +49,10 @@ def quick_layer_norm() -> Iterator[None]:
 
 @contextmanager
 def _kernels(**kernels: Callable[..., Any]) -> Iterator[None]:
-    """These kernels of ATen operations stand in on `meta`."""
+    """Replace these kernels of ATen operations on `meta`."""
     library = torch.library.Library("aten", "IMPL", "Meta")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a kernel is overridden is the point
+        warnings.simplefilter("ignore")  # about the overridden kernel
         for name, kernel in kernels.items():
             library.impl(name, kernel)
     try:
@@ -62,7 +62,7 @@ def _kernels(**kernels: Callable[..., Any]) -> Iterator[None]:
 
 
 def _layer_norm(x: Tensor, normalized_shape: Any, *others: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The output, and the mean and 1/σ of every normalised group: shapes alone."""
+    """The output, and the mean and 1/σ of each normalised group: shapes only."""
     statistics = x
     for axis in range(1, len(normalized_shape) + 1):
         statistics = statistics.narrow(-axis, 0, 1)

@@ -1,4 +1,4 @@
-"""What moves elements, and how many: gathers, scatters, paddings, look-ups, and sums into a place: fvcore handles."""
+"""fvcore handles of data movement: gathers, scatters, padding, look-ups, and sums into places."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from xfcost.torch_models.tracing.graph import Counts, Handle, Value, given, is_f
 
 
 def moved(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """The floating-point elements that are written."""
+    """The number of floating-point elements written."""
     return Counter(moved=prod(shape(outputs[0])) if is_float(outputs[0]) else 0)
 
 
 def scattered(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Writing into a tensor: the elements of the source, not of the whole tensor; whole numbers are none."""
+    """Writing into a tensor moves the elements of the source; whole numbers cost nothing."""
     floats = [value for value in inputs if is_float(value)]
     return Counter(moved=prod(shape(floats[-1])) if floats else 0)
 
 
 def scatter_add(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Adding into a tensor: every element of the source is written, and added to what stands there."""
+    """Adding into a tensor: each source element is written and added."""
     counts = scattered(inputs, outputs)
     return counts + Counter(flops=counts["moved"] * FLOPS_PER_ELEMENT["add"])
 
 
 def index_put(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Writing at indices, or adding there."""
+    """Writing or adding at indices."""
     accumulates = len(inputs) > 3 and inputs[3].toIValue() is True  # noqa: PLR2004
     return (scatter_add if accumulates else scattered)(inputs[:3], outputs)
 
 
 def placed(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Unpooling: each element that enters is written to the place that its index names."""
+    """Unpooling: each input element is written at its index."""
     return Counter(moved=prod(shape(inputs[0])))
 
 
@@ -43,7 +43,7 @@ _SUM, _MEAN, _MAX = range(3)
 
 
 def embedding_bag(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Rows of a table (V, d) looked up and, bag by bag, summed (each with its weight), averaged or compared."""
+    """Rows of a table (V, d), reduced per bag by a (weighted) sum, a mean or a maximum."""
     elements = prod(shape(inputs[1])) * shape(inputs[0])[-1]
     mode = inputs[4].toIValue()
     if mode == _MAX:

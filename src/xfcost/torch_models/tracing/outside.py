@@ -1,4 +1,4 @@
-"""Work outside torch: a tensor that is handed to numpy is worked on where no account sees it."""
+"""Detects work outside torch: no account counts what numpy does with a tensor."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ TO_NUMPY: Final = "Tensor.numpy (work outside torch is not seen)"
 
 @contextmanager
 def handed_to_numpy(found: Counter[str]) -> Iterator[None]:
-    """Count in `found` how often floats leave torch for numpy. Whole numbers are indices and sizes, and cost nothing.
+    """Count conversions of float tensors to numpy in `found`. Integers are indices and sizes and cost nothing.
 
-    `numpy.asarray` comes here too: torch answers it with Tensor.numpy.
+    `numpy.asarray` calls Tensor.numpy, so it counts too.
     """
     own, to_numpy = vars(Tensor).get("numpy"), Tensor.numpy
 
@@ -24,7 +24,7 @@ def handed_to_numpy(found: Counter[str]) -> Iterator[None]:
 
     def counted(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         nonlocal inside
-        if inside:  # under a TorchFunctionMode torch comes here once more, for the same call
+        if inside:  # a TorchFunctionMode repeats the call
             return to_numpy(tensor, *args, **kwargs)
         if tensor.is_floating_point() or tensor.is_complex():
             found[TO_NUMPY] += 1
@@ -38,7 +38,7 @@ def handed_to_numpy(found: Counter[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        if own is None:  # torch's own stands in the class above
+        if own is None:  # torch's method is defined in the base class
             delattr(Tensor, "numpy")
         else:
             setattr(Tensor, "numpy", own)  # noqa: B010

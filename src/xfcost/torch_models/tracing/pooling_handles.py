@@ -1,4 +1,4 @@
-"""What pools, sorts and choices cost: fvcore handles."""
+"""fvcore handles of pooling, sorting and selection."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from xfcost.torch_models.tracing.graph import Counts, Handle, Value, counts, sha
 
 
 def average_pool(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """A mean per window: kernel elements enter per element of the output, padding included."""
+    """A mean per window: the kernel's elements per output element, padding included."""
     return counts(0, prod(shape(outputs[0])) * prod(whole_numbers(inputs[1])) * FLOPS_PER_ELEMENT["mean"])
 
 
 def max_pool(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """A maximum per window: one comparison per element that enters it."""
+    """A maximum per window: one comparison per element of the window."""
     return Counter(comparisons=prod(shape(outputs[0])) * prod(whole_numbers(inputs[1])))
 
 
@@ -40,7 +40,7 @@ def adaptive_max_pool(rank: int) -> Handle:
 
 
 def _entering(rank: int, inputs: list[Value], outputs: list[Value]) -> int:
-    """Elements of all windows: of n to p, the i-th from ⌊i·n/p⌋ to ⌈(i+1)·n/p⌉, and they may overlap."""
+    """Elements of all windows: from n to p, window i covers ⌊i·n/p⌋ to ⌈(i+1)·n/p⌉; windows may overlap."""
     before, after = shape(inputs[0]), shape(outputs[0])
     entering = prod(after[:-rank])
     for n, p in zip(before[-rank:], after[-rank:], strict=True):
@@ -49,13 +49,13 @@ def _entering(rank: int, inputs: list[Value], outputs: list[Value]) -> int:
 
 
 def sort(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """⌈log₂ n⌉ comparisons per element of lists of n: a whole sort, or the top k of it."""
+    """⌈log₂ n⌉ comparisons per element of lists of n, for a full sort or the top k."""
     sizes = shape(inputs[0])
     return Counter(comparisons=prod(sizes) * ceil_log2(sizes[_axis(inputs, outputs)])) if sizes else Counter()
 
 
 def _axis(inputs: list[Value], outputs: list[Value]) -> int:
-    """The axis that is sorted: `dim` is the first whole number that may be negative; the last axis by default."""
+    """The sorted axis: `dim` is the first integer that may be negative; by default the last axis."""
     position = 2 if "topk" in outputs[0].node().kind() else 1
     given = inputs[position].toIValue() if len(inputs) > position else -1
     if isinstance(given, bool):  # sort(x, stable, dim), argsort(x, stable, dim)
@@ -64,9 +64,9 @@ def _axis(inputs: list[Value], outputs: list[Value]) -> int:
 
 
 def choice(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """Argmax or maximum: one comparison per element that enters; of two tensors, one per element of the output."""
-    of_two = len(inputs) == 2 and inputs[1].type().kind() == "TensorType"  # noqa: PLR2004
-    return Counter(comparisons=prod(shape(outputs[0] if of_two else inputs[0])))
+    """Argmax or maximum: one comparison per input element; of two tensors, per output element."""
+    two_tensors = len(inputs) == 2 and inputs[1].type().kind() == "TensorType"  # noqa: PLR2004
+    return Counter(comparisons=prod(shape(outputs[0] if two_tensors else inputs[0])))
 
 
 _CHOICES: Final = "argmax argmin amax amin aminmax max min maximum minimum fmax fmin cummax cummin"

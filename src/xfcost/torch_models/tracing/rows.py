@@ -1,4 +1,4 @@
-"""From the modules of a built spec to its rows: whose each leaf is, and one row for all blocks that are alike."""
+"""From the costs of modules to rows: each leaf has a row, and equal blocks share one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from xfcost.ledger.operation import Operation
 def rows_by_path(
     costs: Mapping[str, Mapping[str, int]], leaves: Collection[str], rows: Mapping[str, str]
 ) -> tuple[list[Operation], list[str]]:
-    """One row for each path, from the costs of every module; and as text what no row owns.
+    """One row per path from the costs of each module, and texts about work outside all rows.
 
-    `costs` are by the dotted path of the module that did the work itself; `rows` maps the path of a mechanism's module
-    to the path of its row. Repeated blocks become one row: their costs must be alike, and `times` is how many were
-    found.
+    `costs` has the dotted path of the module that did the work; `rows` maps the path of a component's module to the
+    path of its row. Repeated blocks become one row: their costs must be equal, and `times` is their number.
     """
     found: dict[str, list[Mapping[str, int]]] = {}
     loose = []
@@ -41,14 +40,14 @@ def _row(path: str, repeated: list[Mapping[str, int]]) -> Operation:
     return Operation(path=path, title=path, times=len(repeated), cache=Cached(cached) if cached else None, **costs)
 
 
-# Modules inside a config's module whose names say nothing of an operation.
+# Names of inner modules that are not part of a row's name.
 _TRANSPARENT: Final = frozenset(("inner", "core"))
 
 
 def row_path(module: str, rows: Mapping[str, str]) -> str | None:
-    """The row of a leaf: the row of the nearest component around it, then the leaf's own name; None outside all.
+    """The row of a leaf: the row of the innermost component around it, then the leaf's name; None outside all.
 
-    Modules between the two give their names to it, `inner` and `core` apart: `….inner.local.scores` is `local_scores`.
+    Modules between the two are part of the name, except `inner` and `core`: `….inner.local.scores` is `local_scores`.
     """
     prefix = module
     while prefix and prefix not in rows:

@@ -1,4 +1,4 @@
-"""What the steps of recurrences, scans and Fourier transforms cost, each one node of a trace: fvcore handles."""
+"""fvcore handles of recurrences, scans and Fourier transforms. Each is one node of a trace."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xfcost.torch_models.tracing.graph import Counts, Handle, Value, counts, ele
 
 
 def recurrence(work: int) -> Handle:
-    """x (…, N, gates·h) and the state's map (gates·h, h): N steps of its product and of `work` per hidden unit."""
+    """x (…, N, gates·h) and the state's map (gates·h, h): N steps of its product, and `work` per hidden unit."""
 
     def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
         *steps, gates = shape(inputs[0])
@@ -25,20 +25,20 @@ def recurrence(work: int) -> Handle:
 
 
 def selective_scan(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """u (…, N, e), A (e, s): N steps over e·s numbers of state, each read out by a product; and Δ∘u."""
+    """u (…, N, e), A (e, s): N steps over e·s state elements, each read out by a product; and Δ∘u."""
     elements, states = prod(shape(inputs[0])), shape(inputs[2])[1]
     work = elements * (states * FLOPS_PER_ELEMENT["selective_scan"] + FLOPS_PER_ELEMENT["multiply"])
     return counts(elements * states, work) + Counter(moved=elements)
 
 
 def wkv(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """k (…, N, d): per channel and step its work, and a maximum twice."""
+    """k (…, N, d): per channel and step its work and two maxima."""
     elements = prod(shape(inputs[0]))
     return Counter(flops=elements * FLOPS_PER_ELEMENT["wkv"], comparisons=2 * elements, moved=elements)
 
 
 def retention(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """q (…, N, h·k), v (…, N, h·v), γ (h,): N steps over h·k·v numbers, updated by a product, read by one, decayed."""
+    """q (…, N, h·k), v (…, N, h·v), γ (h,): N steps over a state of h·k·v: an update product, a read-out, a decay."""
     values = prod(shape(inputs[2]))
     numbers = values * shape(inputs[0])[-1] // shape(inputs[3])[0]
     decayed = numbers * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"])
@@ -46,16 +46,16 @@ def retention(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def decayed_sums(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """(…, C, numbers): C steps, each a decay and a sum of its numbers, which are written side by side."""
+    """(…, C, numbers): C steps of a decay and a sum per element; the states are written out."""
     elements = prod(shape(inputs[0]))
     work = elements * (FLOPS_PER_ELEMENT["multiply"] + FLOPS_PER_ELEMENT["add"])
     return Counter(flops=work, moved=elements)
 
 
 def real_fourier(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """(x, n, axis): n real numbers, x cut or filled up with zeros, to their spectrum.
+    """(x, n, axis): n real numbers, x cut or zero-padded to n, to their spectrum.
 
-    Where n was worked out while the trace ran, the spectrum of n/2 + 1 tells it; an odd n is then taken one lower.
+    If n is a runtime value, it is inferred from the spectrum of n/2 + 1; an odd n then counts as n - 1.
     """
     sizes, axis = shape(inputs[0]), inputs[2].toIValue()
     n = inputs[1].toIValue() if given(inputs[1]) else sizes[axis]
@@ -63,21 +63,21 @@ def real_fourier(inputs: list[Value], outputs: list[Value]) -> Counts:
 
 
 def inverse_real_fourier(inputs: list[Value], outputs: list[Value]) -> Counts:
-    """(spectrum, n, axis): back to n real numbers."""
+    """(spectrum, n, axis): the spectrum back to n real numbers."""
     sizes, axis = shape(outputs[0]), inputs[2].toIValue()
     return _fourier(prod(sizes) // sizes[axis], sizes[axis])
 
 
 def _fourier(times: int, n: int) -> Counts:
-    """n real numbers are half as many complex ones: 5·n/2·⌈log₂ n⌉ FLOPs each time."""
+    """n real numbers cost as much as n/2 complex ones: 5·n/2·⌈log₂ n⌉ FLOPs."""
     return Counter(flops=times * (FLOPS_PER_ELEMENT["fft"] * n * ceil_log2(n) // 2))
 
 
 def torch_recurrence(gates: int, work: int) -> Handle:
-    """`nn.LSTM`, `nn.GRU`, `nn.RNN`: in every layer and direction, each token meets each of its matrices once.
+    """`nn.LSTM`, `nn.GRU`, `nn.RNN`: each token meets each matrix of each layer and direction once.
 
-    The tokens of all samples are (N, B, …), (B, N, …) or, packed, (all of them, …). A layer's parameters are its maps
-    of the input (gates·h, in) and of the state (gates·h, h), their biases, and the state's projection (p, h).
+    Tokens are (N, B, …), (B, N, …) or, packed, (all tokens, …). A layer's parameters are its maps of the input
+    (gates·h, in) and of the state (gates·h, h), their biases, and the projection of the state (p, h).
     """
 
     def handle(inputs: list[Value], outputs: list[Value]) -> Counts:
@@ -87,7 +87,7 @@ def torch_recurrence(gates: int, work: int) -> Handle:
             matrices = sum(prod(sizes) for sizes in weights if len(sizes) == 2)  # noqa: PLR2004
             biases = sum(sizes[0] for sizes in weights if len(sizes) == 1)
             units = weights[0][0] // gates
-            written = weights[1][1]  # what the map of the state reads: h, or its projection
+            written = weights[1][1]  # the input width of the state map: h, or its projection
             total += counts(tokens * matrices, tokens * (units * work + biases * FLOPS_PER_ELEMENT["add"]))
             total += Counter(moved=tokens * written)
         return total
@@ -96,7 +96,7 @@ def torch_recurrence(gates: int, work: int) -> Handle:
 
 
 def _layers(inputs: list[Value]) -> list[list[list[int]]]:
-    """The shapes of the parameters, those of each layer and direction apart: each begins with the map of the input.
+    """The parameter shapes of each layer and direction. Each begins with the map of the input.
 
     (…, parameters, has_biases, num_layers, dropout, train, bidirectional, …): the last list of tensors holds them.
     """

@@ -1,7 +1,7 @@
-"""The traced account: fvcore over a real torch model, on `meta` if it stands there.
+"""The traced account: fvcore over a torch model, usually on `meta`.
 
 `trace` takes any nn.Module with example inputs. It reads shapes from the traced graph, never from a spec; only
-`traced_rows` knows that a module stands for a row.
+`traced_rows` maps modules to rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from xfcost.torch_models.tracing.unchanged import unchanged
 
 
 class ModuleCosts(NamedTuple):
-    """What one module did itself, without its children."""
+    """The costs of one module, without its children."""
 
     params: int
     macs: int
@@ -49,7 +49,7 @@ class ModuleCosts(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """A model as its trace tells it. Printed, it says in front of its totals whether they are all."""
+    """The costs of a traced model. Its text says first whether the totals are complete."""
 
     modules: dict[str, ModuleCosts]
     """Dotted module path -> own costs; the model itself is ""."""
@@ -60,17 +60,17 @@ class Traced(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Is everything that ran counted? Where it isn't, totals are lower bounds."""
+        """Is all work counted? If not, totals are lower bounds."""
         return not self.unsupported
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the whole model; at least these, where it isn't `complete`."""
+        """Multiply-accumulates of the whole model, a lower bound unless `complete`."""
         return sum(module.macs for module in self.modules.values())
 
     @property
     def flops(self) -> int:
-        """FLOPs of the whole model, by the written convention; at least these, where it isn't `complete`."""
+        """FLOPs of the whole model by the written convention, a lower bound unless `complete`."""
         return sum(module.flops for module in self.modules.values())
 
     @property
@@ -93,7 +93,7 @@ class Traced(NamedTuple):
 
 
 def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
-    """One trace of `model(*inputs)`, counted module by module. The model is left as it was.
+    """One trace of `model(*inputs)`, counted by module. The model is left unchanged.
 
     Raises:
         UsageError: `model` is no module, an input is no tensor, or a module is one that can't be traced.
@@ -128,7 +128,7 @@ def trace(model: nn.Module, inputs: tuple[Tensor, ...]) -> Traced:
 
 
 def _or_named(kind: str, handle: Handle) -> Handle:
-    """`handle`, or the operation's name where the trace recorded no shapes for it; nothing for sizes."""
+    """The result of `handle`, or the operation's name if its shapes are missing; nothing for shape arithmetic."""
 
     def count(inputs: list[Value], outputs: list[Value]) -> Counts:
         try:
@@ -143,7 +143,7 @@ _HANDLES: Final = {kind: _or_named(kind, handle) for kind, handle in COUNTED.ite
 
 
 class _Analysis(JitModelAnalysis):  # type: ignore[misc]
-    """fvcore's analysis with our handles; an operation belongs to the module that ran it, and to that one alone."""
+    """fvcore's analysis with our handles; an operation belongs only to the module that runs it."""
 
     def __init__(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         super().__init__(model, inputs)
@@ -153,7 +153,7 @@ class _Analysis(JitModelAnalysis):  # type: ignore[misc]
         self.tracer_warnings("none")
 
     def _should_ignore_node(self, node: Any) -> bool:
-        """In place of fvcore's own, which passes over arithmetic, calls, loops and branches without a word."""
+        """Replaces fvcore's rule, which silently skips arithmetic, calls, loops and branches."""
         return node.kind() in FREE or is_glue(node) or is_shape_arithmetic(node)
 
     def _get_all_ancestors(self, module_name: str) -> set[str]:
@@ -161,7 +161,7 @@ class _Analysis(JitModelAnalysis):  # type: ignore[misc]
 
 
 def _shared_params_once(model: nn.Module, modules: dict[str, ModuleCosts]) -> dict[str, ModuleCosts]:
-    """A parameter that two modules own is counted at the first."""
+    """A parameter of several modules counts for the first one."""
     seen: set[int] = set()
     for name, module in model.named_modules():
         twice = 0
@@ -175,10 +175,10 @@ def _shared_params_once(model: nn.Module, modules: dict[str, ModuleCosts]) -> di
 
 @contextmanager
 def _every_result_read(model: nn.Module, used: set[str]) -> Iterator[None]:
-    """A result that nobody reads leaves the call too: the tracer drops from its graph what no output needs.
+    """Return unused results from each call too, because the tracer drops what no output needs.
 
-    Caches are such results, written for tokens to come, and so is whatever a model works out in vain. `used` gets the
-    names of the modules whose parameters an operation took.
+    Writes to caches are unused results, and so is any wasted work. `used` collects the names of modules whose
+    parameters an operation took.
     """
 
     def read(_: nn.Module, inputs: Any, __: Any) -> Any:
@@ -188,7 +188,7 @@ def _every_result_read(model: nn.Module, used: set[str]) -> Iterator[None]:
             for value in node.outputs():
                 if value.type().kind() == "TensorType":
                     graph.registerOutput(value)
-        return inputs  # in place of an answer that the tracer may not know: everything is read already
+        return inputs  # instead of an output that the tracer may not accept: everything is read already
 
     hook = model.register_forward_hook(read)
     try:
@@ -198,14 +198,14 @@ def _every_result_read(model: nn.Module, used: set[str]) -> Iterator[None]:
 
 
 def _parameters_used(module: nn.Module) -> bool:
-    """Did an operation of the running trace take one of the module's own parameters?"""
+    """Did an operation of the running trace take a parameter of the module itself?"""
     parameters = module.parameters(recurse=False)
     value_of = torch._C._get_value_trace  # type: ignore[attr-defined]  # noqa: SLF001 - torch's stubs leave it out
     return any(value_of(parameter).uses() for parameter in parameters)
 
 
 def _all_nodes(block: Any) -> Iterator[Any]:
-    """Those of a block and of the blocks in it: while a trace runs, each module that is called has one."""
+    """The nodes of a block and of its inner blocks: while a trace runs, each called module has one."""
     for node in block.nodes():
         yield node
         for inner in node.blocks():
@@ -214,7 +214,7 @@ def _all_nodes(block: Any) -> Iterator[Any]:
 
 @contextmanager
 def _without_fast_path() -> Iterator[None]:
-    """torch runs an encoder in evaluation mode as one operation, on nested tensors; a trace needs its parts."""
+    """torch runs an encoder in evaluation mode as one operation on nested tensors. A trace needs its parts."""
     was_on = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -225,7 +225,7 @@ def _without_fast_path() -> Iterator[None]:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """A trace only makes objects that it keeps; looking for garbage among them costs a few percent."""
+    """A trace creates almost no garbage. Pausing the collector saves a few percent."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -238,10 +238,10 @@ def _collector_paused() -> Iterator[None]:
 def traced_rows(
     model: nn.Module, inputs: tuple[Tensor, ...], rows: dict[str, str]
 ) -> tuple[list[Operation], list[str]]:
-    """The traced account of a built spec: rows by path, and what no row owns.
+    """The traced account of a model built from a spec: rows by path, and texts about other findings.
 
-    `rows` maps the path of a mechanism's module to the path of its row. What differs between repeated blocks, stands
-    outside a leaf or is unsupported comes as text.
+    `rows` maps the path of a component's module to the path of its row. Findings are differences between repeated
+    blocks, work outside a leaf, and unsupported operations.
     """
     traced = trace(model, inputs)
     loose = [

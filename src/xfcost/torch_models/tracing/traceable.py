@@ -1,4 +1,4 @@
-"""Which modules a trace can take: what is refused before it runs, and what torch's tracer gives up on."""
+"""Which modules can be traced: checks before the trace, and explained errors of torch's tracer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xfcost.torch_models.tracing.unchanged import unchanged
 
 
 def check_traceable(model: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    """Refuse what can't be traced, as far as it can be told before a run.
+    """Refuse inputs and modules that cannot be traced, if that shows before the run.
 
     Raises:
         UsageError: `model` is no module, or an input no tensor; or a module is scripted, compiled or without shapes.
@@ -54,7 +54,7 @@ def _check_module(model: Any) -> None:
 
 
 def _instead(given: Any) -> str:
-    """What to pass in place of an input that is no tensor."""
+    """Advice for an input that is not a tensor."""
     wrap = "wrap the model in a module whose forward takes tensors alone"
     if isinstance(given, tuple | list) and given and all(isinstance(item, Tensor) for item in given):
         return f"pass tensors one by one, as in trace(model, q, k, v), or {wrap}"
@@ -62,14 +62,14 @@ def _instead(given: Any) -> str:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    """Is it what torch.compile returns? The class is not imported for the question: importing it takes seconds."""
+    """Is it the result of torch.compile? The class is not imported for this, because that takes seconds."""
     compiler = sys.modules.get("torch._dynamo.eval_frame")
     return compiler is not None and isinstance(module, compiler.OptimizedModule)
 
 
 @contextmanager
 def tracer_may_refuse(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[None]:
-    """Tell what torch's tracer can't do from what `model` itself raises, which passes through as it is.
+    """Turn an error of torch's tracer into a UsageError; errors of `model` itself pass through.
 
     Raises:
         UsageError: the tracer failed on a model that runs where it is called with the same inputs.
@@ -87,13 +87,13 @@ def tracer_may_refuse(model: nn.Module, inputs: tuple[Tensor, ...]) -> Iterator[
 
 
 def _raised_while_tracing(error: Exception) -> bool:
-    """Was it raised while the graph was made, and not while what is in it was counted?"""
+    """Did the error occur while tracing, not while counting?"""
     frames = traceback.walk_tb(error.__traceback__)
     return any(frame.f_code is _get_scoped_trace_graph.__code__ for frame, _ in frames)
 
 
 def _runs(model: nn.Module, inputs: tuple[Tensor, ...]) -> bool:
-    """Does `model` run where it is simply called?"""
+    """Does a plain call of `model` succeed?"""
     try:
         with unchanged(model):
             model(*(tensor.detach().clone() for tensor in inputs))

@@ -1,7 +1,4 @@
-"""A trace runs the module, and what runs may write: into buffers, parameters, attributes, the random state.
-
-All of it is put back, whether the run ends well or not.
-"""
+"""Restores a module after a run that may write buffers, parameters, attributes or random states."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ from torch import Tensor, nn
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Let `model` run, and leave all as it was: what its tensors hold, its attributes and hooks, random states.
+    """Let `model` run, then restore its tensors, attributes, hooks and the random states.
 
-    Copies stand in for its buffers meanwhile, and for embedding tables whose rows are held to a norm. Other parameters
-    are not copied, for they may fill the memory; no module of torch writes into them.
+    The run works on copies of buffers and of embedding tables with a maximum norm. Other parameters are not copied,
+    because they may fill the memory; no module of torch writes to them.
 
     Warns:
-        UserWarning: the model wrote into a parameter all the same.
+        UserWarning: the model wrote to another parameter.
     """
     versions = {name: _version(parameter) for name, parameter in model.named_parameters()}
     attributes = _Attributes(model)
@@ -43,12 +40,12 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 def _version(parameter: Tensor) -> int:
-    """How often a tensor was written into."""
+    """How often a tensor was written."""
     return parameter._version  # noqa: SLF001 - autograd's own, and the only one
 
 
 class _Attributes:
-    """What every module's attributes are, and what stands in those that are dictionaries, lists or sets.
+    """Stores the attributes of each module, and the contents of dictionaries, lists and sets among them.
 
     Hooks, buffers, parameters and submodules are such dictionaries.
     """
@@ -71,7 +68,7 @@ class _Attributes:
 
 
 def _stand_in(model: nn.Module) -> None:
-    """Put a copy in the place of every tensor that a module of torch may write into; shared ones stay shared."""
+    """Replace each tensor that a torch module may write with a copy; shared tensors stay shared."""
     copies: dict[int, Any] = {}
     for module in model.modules():
         for buffer in module.buffers(recurse=False):
@@ -85,7 +82,7 @@ def _stand_in(model: nn.Module) -> None:
 
 @contextmanager
 def _random_states_kept(devices: list[int]) -> Iterator[None]:
-    """Of torch on the CPU and on `devices`, of Python and of numpy."""
+    """Restore the random states of torch on the CPU and on `devices`, of Python and of numpy."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - it is the global one that is kept
     try:
         with torch.random.fork_rng(devices):

@@ -1,0 +1,91 @@
+"""The options of a training run, checked: optimizer, tokens, devices and their rate."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from xfcost.formulas.conventions import OPTIMIZERS
+from xfcost.ledger.errors import UsageError, nearest, shown
+from xfcost.ledger.options import read_option
+from xfcost.ledger.training import Plan
+
+# `--rate` is refused: it could be a sustained rate or a peak.
+_RATE_REMOVED: Final = (
+    "say which rate it is: --sustained 125T is what a device really does in training, "
+    "--peak 312T --mfu 40% a datasheet's peak and the share of it that model FLOPs get"
+)
+_DEVICES_WITHOUT_RATE: Final = (
+    "--devices: they share a run's FLOPs; say what each does, as in --peak 312T --mfu 40%, or --sustained 125T"
+)
+
+
+def device_flops(seconds: float, devices: int, rate: float) -> float:
+    """FLOPs that devices can do in that time at a sustained rate. It is no count of a model's work.
+
+    Vaswani et al. 2017, table 2, give training cost so: hours × GPUs × sustained FLOP/s (footnote 5).
+    """
+    return seconds * devices * rate
+
+
+def make_plan(  # noqa: PLR0913 - the options of a training run
+    mode: str,
+    *,
+    optimizer: str | None = None,
+    tokens: Any = None,
+    peak: Any = None,
+    mfu: Any = None,
+    sustained: Any = None,
+    devices: Any = None,
+    rate: Any = None,
+) -> Plan | None:
+    """The checked plan of `--mode train`; None in other modes, which take none of these options.
+
+    Raises:
+        UsageError: any of them can't be.
+    """
+    if rate is not None:
+        raise UsageError(f"--rate {shown(rate)}: {_RATE_REMOVED}")
+    speed = {"peak": peak, "mfu": mfu, "sustained": sustained, "devices": devices}
+    given = {"optimizer": optimizer, "tokens": tokens} | speed
+    named = [f"--{name}" for name, value in given.items() if value is not None]
+    if mode != "train":
+        if not named:
+            return None
+        verb = "it is" if len(named) == 1 else "they are"
+        raise UsageError(f"{', '.join(named)}: {verb} of training; add --mode train, or leave it out")
+    name = "adamw" if optimizer is None else str(optimizer)
+    if name not in OPTIMIZERS:
+        raise UsageError(f"--optimizer {shown(optimizer)}: {nearest(name, OPTIMIZERS)}")
+    if tokens is None and any(value is not None for value in speed.values()):
+        raise UsageError(f"{named[-1]}: a rate makes days of a whole run; say how long it is, as in --tokens 300e9")
+    if devices is not None and peak is None and sustained is None:
+        raise UsageError(_DEVICES_WITHOUT_RATE)
+    return Plan(
+        optimizer=name,
+        tokens=read_option("tokens", tokens),
+        **_rates(peak, mfu, sustained),
+        devices=read_option("devices", 1 if devices is None else devices),
+    )
+
+
+def _rates(peak: Any, mfu: Any, sustained: Any) -> dict[str, float]:
+    """`rate`, a sustained rate as given or peak · mfu, and in the second case `peak` and `mfu`.
+
+    Raises:
+        UsageError: `peak` or `mfu` is missing, or both ways are given.
+    """
+    if sustained is not None and (peak is not None or mfu is not None):
+        raise UsageError("--sustained: it stands in place of --peak and --mfu; give it, or the two")
+    if sustained is not None:
+        return {"rate": read_option("sustained", sustained)}
+    if peak is None and mfu is None:
+        return {}
+    if mfu is None:
+        raise UsageError(
+            "--peak: no device trains at the peak of its datasheet; say what share of it the model's FLOPs get, as in "
+            "--mfu 40% (in print: 21.3% for GPT-3, 46.2% for PaLM; Chowdhery et al. 2022, table 3)"
+        )
+    if peak is None:
+        raise UsageError("--mfu: a share of what? Give the device's peak, as in --peak 312T (A100, dense bfloat16)")
+    high, share = read_option("peak", peak), read_option("mfu", mfu)
+    return {"rate": high * share, "peak": high, "mfu": share}

@@ -1,0 +1,66 @@
+"""Base of mixers that convolve a sequence or a grid with a dilated kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from xfcost.formulas.component import Mixer, Place, Side, single_token
+from xfcost.formulas.dilated_kernel import DilatedKernel
+from xfcost.formulas.letters import Letter
+from xfcost.formulas.rows import convolution_cache_write, decode_step, move
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+Dilation = Annotated[int, msgspec.Meta(ge=1, le=2**16)]
+
+
+class ConvolutionMixer(Mixer, frozen=True, kw_only=True):
+    """A convolution of stride 1 on a sequence or a grid, dilated and perhaps causal."""
+
+    size: Annotated[Side, Letter("W")] = 3
+    """Kernel side W, odd unless it is causal."""
+    dilation: Dilation = 1
+    """Dilation δ: the distance between the kernel's taps, in tokens."""
+    causal: bool | None = None
+    """Whether a token reads no later token; by default as its stream: true in a decoder, else false."""
+
+    def with_stream_defaults(self, *, decoder: bool) -> Self:
+        return msgspec.structs.replace(self, causal=decoder) if self.causal is None else self
+
+    @property
+    def dilated_kernel(self) -> DilatedKernel:
+        """Its kernel: W taps, dilation δ."""
+        return DilatedKernel(self.size, self.dilation, bool(self.causal))
+
+    def check(self, place: Place) -> None:
+        self.dilated_kernel.check(place.grid)
+
+    def reads(self, grid: Grid, token: int, memory: Grid | None = None) -> Sequence[int]:
+        return self.dilated_kernel.reads(grid, token)
+
+    def pairs(self, grid: Grid, memory: Grid | None = None) -> Number:
+        return self.dilated_kernel.pairs(grid)
+
+    def label(self) -> str:
+        words = ["Causal" if self.causal else "", "dilated" if self.dilation > 1 else "", "convolution"]
+        return " ".join(word for word in words if word).capitalize()
+
+    def decoding(self, place: Place) -> Iterator[Operation]:
+        """One position; the last (W - 1)·δ inputs are cached."""
+        if not self.causal:
+            yield from super().decoding(place)
+        yield from decode_step(self.operations(single_token(place)), place.grid.total)
+
+    def zeros(self, place: Place, width: Number) -> Iterator[Operation]:
+        """Causal zero padding before the first token."""
+        if padded := self.dilated_kernel.padded(place.grid):
+            cached_inputs = tuple(convolution_cache_write(width, self.size, self.dilation))
+            yield move("pad", "Zeros before the tokens", padded * width, in_decode=cached_inputs)

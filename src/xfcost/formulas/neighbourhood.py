@@ -1,0 +1,120 @@
+"""Neighbourhoods on a grid: gathered windows of W positions along every axis, centred on each position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Annotated, Any
+
+import msgspec
+
+from xfcost.formulas.arithmetic import ceil_div, greater
+from xfcost.formulas.component import check_no_special_tokens
+from xfcost.formulas.rows import letter_power, move
+from xfcost.ledger.errors import ComponentError
+from xfcost.ledger.grid import Grid, sides_text
+from xfcost.ledger.number import Number
+from xfcost.ledger.operation import Operation
+
+# A window's side: of one position it would be a map of that position alone.
+WindowSide = Annotated[int, msgspec.Meta(ge=3, le=2**8 - 1)]
+
+
+class Neighbourhood(msgspec.Struct, frozen=True):
+    """Windows of W positions along each of r axes, centred on every s-th position of a grid.
+
+    Beyond the border are zeros. A window has W^r positions, padding included.
+    """
+
+    grid: Grid
+    size: Number
+    """W, odd."""
+    stride: Number = 1
+    """s."""
+
+    def check(self) -> None:
+        """Raise ComponentError where the windows do not fit the grid."""
+        if self.size % 2 == 0:
+            raise ComponentError(
+                "size",
+                f"{self.size} is even, and the window is centred; try {self.size - 1} or {self.size + 1}",
+            )
+        check_no_special_tokens(self.grid, "neighbourhoods are on a grid")
+
+    @property
+    def rank(self) -> int:
+        """r, the number of axes."""
+        return len(self.grid.sides)
+
+    @property
+    def reach(self) -> Number:
+        """Positions on either side of the centre, (W - 1)/2."""
+        return self.size // 2
+
+    @property
+    def places(self) -> Number:
+        """W^r."""
+        return self.size**self.rank
+
+    @property
+    def out(self) -> Grid:
+        """The positions that windows are centred on."""
+        return Grid(tuple(ceil_div(side, self.stride) for side in self.grid.sides))
+
+    @property
+    def mixing(self) -> dict[str, Any]:
+        """Attributes of rows that mix a window's tokens."""
+        return {"mixing": "local", "reads": letter_power("W", self.rank), "reads_tokens": self.places}
+
+    def tokens(self, token: int, *, cell: bool = False) -> list[int]:
+        """Tokens in the window of output `token`; with `cell`, in the windows of its stride cell's s^r positions."""
+        extent = self.stride - 1 if cell else 0
+        tokens_found = [0]
+        for side, position in zip(self.grid.sides, _unravel(token, self.out.sides), strict=True):
+            first, last = position * self.stride - self.reach, position * self.stride + extent + self.reach
+            inside = range(max(first, 0), min(last + 1, side))
+            tokens_found = [before * side + place for before in tokens_found for place in inside]
+        return tokens_found
+
+    def pairs(self, *, cell: bool = False) -> Number:
+        """Σ len(tokens) over all outputs: a product over the axes."""
+        extent = self.stride - 1 if cell else 0
+        return prod(_reached(side, self.stride, self.reach, self.reach + extent) for side in self.grid.sides)
+
+    def gather(self, path: str, title: str, width: Number) -> Operation:
+        """Gather of every window's vectors of `width`: the zero-padded grid, then the windows."""
+        bordered = prod(side + 2 * self.reach for side in self.grid.sides)
+        return move(path, title, (bordered + self.out.tokens * self.places) * width)
+
+    def notes(self, what: str) -> Iterator[str]:
+        """A note on padding inside the windows; `what` says what becomes of it."""
+        places, tokens_read = self.out.tokens * self.places, self.pairs()
+        if tokens_read != places:
+            yield (
+                f"windows of {sides_text((self.size,) * self.rank)} cross the border: {places - tokens_read:,} of "
+                f"{places:,} keys are padding, {what}, and counted"
+            )
+
+
+def _unravel(token: int, sides: tuple[int, ...]) -> list[int]:
+    places = []
+    for side in reversed(sides):
+        token, place = divmod(token, side)
+        places.append(place)
+    return places[::-1]
+
+
+def _reached(side: Number, stride: Number, before: Number, after: Number) -> Number:
+    """Σ over outputs i < ⌈n/s⌉ of the positions from i·s - before to i·s + after that lie on an axis of n."""
+    outputs = ceil_div(side, stride)
+    full = outputs * (before + after + 1)
+    return full - _over(outputs, stride, after - (side - 1)) - _over(outputs, -stride, before)
+
+
+def _over(outputs: Number, step: Number, start: Number) -> Number:
+    """Σ over i < outputs of max(0, start + i·step): the terms above zero are the last ones, or (step < 0) the first."""
+    if step < 0:
+        return _over(outputs, -step, start + (outputs - 1) * step)
+    terms = greater(0, outputs - greater(0, -start // step + 1))
+    last = outputs - 1
+    return terms * start + step * (terms * (2 * last - terms + 1) // 2)

@@ -1,0 +1,173 @@
+"""A checked spec becomes an `Architecture`: every component at its place (grid, width, what it reads)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from xfcost.formulas.component import Joining, Place, Residual, SubLayer
+from xfcost.formulas.layer import Enter
+from xfcost.formulas.residual import TwoStreams
+from xfcost.ledger.errors import SpecError, combined
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.options import Mode
+from xfcost.spec.architecture import Architecture, Part, Stage, Stream
+from xfcost.spec.block_placement import BlockPlacer, Shape
+from xfcost.spec.checks import check_pooled, check_reading, check_starts, logits_of
+from xfcost.spec.component_placement import ComponentPlacer
+from xfcost.spec.grammar import StageSpec, StreamSpec, TokenInput
+from xfcost.spec.inputs import Inputs, streams_of
+from xfcost.spec.reader import YamlPath
+from xfcost.spec.reversible import check_residual, is_reversible
+from xfcost.spec.run import Run
+from xfcost.spec.schedule import widens
+
+if TYPE_CHECKING:
+    from xfcost.spec.load import Loaded
+
+# Modes that run one forward over all tokens and compute all logits, as published figures mean it.
+_PUBLISHED: Final[frozenset[Mode]] = frozenset(("forward", "train"))
+
+
+def place(loaded: Loaded, run: Run) -> Architecture:
+    """Every component of the spec at its place.
+
+    Raises:
+        SpecError: a component can't be where it is written; with file and line.
+        UsageError: the spec can't have the input size of `run`.
+    """
+    placement = _Placement(loaded, run)
+    try:
+        return placement.architecture()
+    except SpecError as error:
+        raise combined([*placement.components.errors, error]) from None
+
+
+class _Placement:
+    def __init__(self, loaded: Loaded, run: Run) -> None:
+        self.loaded, self.spec, self.source, self.run = loaded, loaded.spec, loaded.source, run
+        self.components = ComponentPlacer(loaded.source, run)
+
+    def architecture(self) -> Architecture:
+        spec, run = self.spec, self.run
+        streams = [
+            self._stream(path, stream, number) for number, (path, stream) in enumerate(streams_of(self.loaded, run))
+        ]
+        if self.components.errors:
+            raise combined(self.components.errors)
+        parts = (part for stage in streams[-1].stages for block in stage.blocks for part in block.parts)
+        check_reading(spec, self.source, (part.component for part in parts if isinstance(part.component, SubLayer)))
+        check_starts(streams, self.source)
+        own_size = all(self._has_own_size(stream) for stream in streams)
+        settings = self.loaded.settings
+        return Architecture(
+            spec=spec,
+            source=self.loaded.name,
+            streams=tuple(streams),
+            head=self._head(streams[-1]),
+            tables=self.components.tables.shapes,
+            bound_tables=frozenset(self.components.tables.bound),
+            batch=run.batch,
+            dtype=run.dtype,
+            attention=run.attention,
+            mode=run.mode,
+            memory_level=run.memory_level,
+            settings=settings,
+            own_size=own_size,
+            as_written=own_size and not settings and run.batch == 1 and run.mode in _PUBLISHED,
+        )
+
+    def _has_own_size(self, stream: Stream) -> bool:
+        """Is the stream's input the size that the spec gives?"""
+        written = getattr(self.spec, stream.name).input if stream.name else None
+        return (written or self.spec.input).sides == stream.input.sides
+
+    def _stream(self, path: YamlPath, stream: StreamSpec, number: int) -> Stream:
+        tokens = self.run.tokens[number if len(self.run.tokens) > 1 else 0] if self.run.tokens else None
+        inputs = Inputs(self.spec.name, self.source, self.run)
+        entry = inputs.sized(path, stream, stream.input or self.spec.input, tokens)
+        vocabulary = entry.vocabulary if isinstance(entry, TokenInput) else None
+        entrance = Place(grid=Grid(entry.sides), dim=entry.width, out_dim=stream.stages[0].dim, vocabulary=vocabulary)
+        embed, shape = self._layers((*path, "embed"), stream.embed, entrance, [])
+        stages: list[Stage] = []
+        shapes: list[Shape] = []
+        for index, stage in enumerate(stream.stages):
+            label = self._label(path, index, len(stream.stages))
+            placed, shape = self._stage((*path, "stages", index), label, stage, shape, shapes)
+            stages.append(placed)
+            shapes.append(shape)
+        self.components.encoder_output = shape
+        return Stream("".join(f"{step}." for step in path), entry, tuple(embed), tuple(stages))
+
+    def _layers(
+        self, path: YamlPath, layers: list[Any], entrance: Place, earlier: list[Shape]
+    ) -> tuple[list[Part], Shape]:
+        """The layers of a stem or a stage entry, the first at `entrance`; and the shape that leaves the last one.
+
+        `earlier` are the shapes that leave the stages before, which a layer may read.
+        """
+        parts = []
+        grid, dim = entrance.grid, entrance.dim
+        for index, layer in enumerate(layers):
+            position = msgspec.structs.replace(entrance, grid=grid, dim=dim, fused=self.components.fused)
+            if isinstance(layer, Enter) and layer.reads_stage and layer.reads_stage <= len(earlier):
+                memory, memory_dim = earlier[layer.reads_stage - 1]
+                position = msgspec.structs.replace(position, memory=memory, memory_dim=memory_dim, memory_letter="N")
+            if not self.run.extra_tokens and layer.out(position)[0].extra > grid.extra:
+                continue
+            parts.append(self.components.part((*path, index), layer, position))
+            grid, dim = layer.out(position)
+        return parts, (grid, dim)
+
+    @staticmethod
+    def _label(stream: YamlPath, index: int, stages: int) -> str:
+        """`stage 2`; `encoder`, or `encoder stage 2` of several."""
+        numbered = stages > 1 or not stream
+        return " ".join([*map(str, stream), *([f"stage {index + 1}"] if numbered else [])])
+
+    def _stage(
+        self, path: YamlPath, label: str, stage: StageSpec, shape: Shape, earlier: list[Shape]
+    ) -> tuple[Stage, Shape]:
+        entrance = Place(grid=shape[0], dim=shape[1], out_dim=stage.dim)
+        enter, (grid, entering) = self._layers((*path, "enter"), stage.enter, entrance, earlier)
+        if entering != stage.dim and not widens(path, stage, self.source):
+            key = "embed" if path[-1] == 0 else "enter"
+            raise self.source.error(
+                (*path, "dim"), f"the width is {entering} here and nothing in `{key}` brings it to {stage.dim}"
+            )
+        residual = self.spec.residual if stage.residual is None else stage.residual
+        check_residual((*(() if stage.residual is None else path), "residual"), residual, self.source)
+        blocks, order, leaving = BlockPlacer(self.components, path, stage, residual).place((grid, entering))
+        end = self._reversible_end(path, residual, leaving, len(order))
+        if end:
+            leaving = end.component.out(end.place)
+        if entering != stage.dim != leaving[1]:
+            raise self.source.error(
+                (*path, "dim"), f"the stage's blocks bring the width {entering} to {leaving[1]}, not to {stage.dim}"
+            )
+        text = ".".join(map(str, path))
+        return Stage(text, label, stage.dim, grid, tuple(enter), blocks, order, end), leaving
+
+    def _reversible_end(self, path: YamlPath, residual: Joining, shape: Shape, blocks: int) -> Part | None:
+        """The layer that joins the two streams of a reversible stage; None of any other stage."""
+        if not (isinstance(residual, Residual) and is_reversible(residual)):
+            return None
+        grid, dim = shape
+        joining = TwoStreams(join=residual.join or "concatenate", blocks=blocks)
+        return self.components.part((*path, "residual"), joining, Place(grid=grid, dim=dim, out_dim=dim))
+
+    def _head(self, stream: Stream) -> Part | None:
+        head = self.spec.head
+        logits = logits_of(self.spec, self.source, self.run.mode, self.run.logits)
+        if head is None:
+            return None
+        if self.run.extra_tokens:
+            layers = (*stream.embed, *(part for stage in stream.stages for part in stage.enter))
+            check_pooled(self.spec, self.source, (part.component for part in layers))
+        else:
+            head = head.without_extra_tokens()
+        grid, dim = stream.stages[-1].leaves
+        vocabulary = stream.input.vocabulary if isinstance(stream.input, TokenInput) else None
+        position = Place(grid=grid, dim=dim, out_dim=dim, vocabulary=vocabulary, logits=logits)
+        return self.components.part(("head",), head, position)

@@ -1,0 +1,33 @@
+"""The checked run options that change what is counted: input size, batch, dtype, attention, mode."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from xfcost.ledger.options import Execution, Logits, Mode
+from xfcost.ledger.training import Plan
+
+
+class Run(NamedTuple):
+    """Run options: how a spec is run, beside the spec itself."""
+
+    tokens: tuple[int, ...] | None = None
+    """N of the first stage (one number per stream, or one for all); the spec's own input where it is None."""
+    size: tuple[int, int] | None = None
+    """Height and width of the image, or of a video's frames, in place of `tokens`."""
+    batch: int = 1
+    dtype: str = "float32"
+    attention: Execution = "eager"
+    scale: tuple[int, int] = (1, 1)
+    """A fraction that multiplies the sides of every input (or of its folded grid)."""
+    memory_level: int | None = None
+    """Bytes of on-chip memory for which the main-memory traffic of attention is computed."""
+    mode: Mode = "forward"
+    new_tokens: int = 1
+    """m, in the mode `generate`."""
+    logits: Logits | None = None
+    """The positions of a prompt (`prefill`, `generate`) whose logits are computed; None is the last."""
+    plan: Plan | None = None
+    """The training run, in the mode `train`."""
+    extra_tokens: bool = True
+    """False leaves out special tokens ([CLS]) and the layers that change them alone, to compare scores on the grid."""

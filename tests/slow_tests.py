@@ -1,0 +1,54 @@
+"""Tests whose every case takes long: how many of their cases `make test` runs. `make test-rest` runs the others.
+
+The cases that stay are spread evenly over those that the quick tier would run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+# file::function -> cases in the quick tier
+CASES_IN_QUICK: Final = {
+    "test_cli.py::test_batch_multiplies_costs_and_not_parameters": 0,
+    "test_compare_options.py::test_an_option_changes_the_table": 12,
+    "test_every_mechanism.py::test_the_closed_form_in_n_is_torch_s": 12,
+    "test_generation_executed.py::test_what_transformers_generates_costs_what_is_counted": 3,
+    "test_import_tiny.py::test_the_spec_runs_and_every_row_is_what_the_trace_sees": 12,
+    "test_mla.py::test_a_decoding_preset_is_counted_as_it_is_traced": 1,
+    "test_moe_models.py::test_params_of_every_size": 4,
+    "test_mvit.py::test_presets_are_what_their_public_configurations_give": 3,
+    "test_mvit.py::test_whole_models_give_the_numbers_of_a_plain_one": 3,
+    "test_numbers.py::test_fused_and_eager_cost_the_same_and_keep_another_memory": 1,
+    "test_numbers.py::test_swin_on_awkward_images": 1,
+    "test_numbers.py::test_whole_models_to_the_unit_in_both_accounts": 1,
+    "test_orders.py::test_every_costly_row_of_every_preset_has_an_order": 1,
+    "test_presets.py::test_counted_and_traced_agree_to_the_unit": 50,
+    "test_presets.py::test_published_figures_are_ours_rounded_or_the_reason_is_known": 240,
+    "test_pvt_v2.py::test_a_preset_has_their_parameters_and_their_macs": 2,
+    "test_swin_v2.py::test_a_preset_has_their_parameters_macs_and_attention_entries": 3,
+    "test_swin_v2.py::test_awkward_grids_are_counted_as_they_are_traced": 4,
+    "test_t5.py::test_a_preset_has_their_parameters_and_their_macs": 2,
+    "test_training.py::test_a_step_is_timed_and_its_memory_was_predicted": 2,
+    "test_training.py::test_both_accounts_of_a_backward_pass_agree_in_every_family": 24,
+    "test_training.py::test_the_report_says_what_a_step_costs": 0,
+    "test_training.py::test_what_does_not_fit_is_refused_before_it_is_built": 0,
+    "test_training.py::test_what_is_kept_is_what_autograd_saves": 2,
+}
+
+
+def thinned(items: Sequence[pytest.Item]) -> None:
+    """Mark as `rest` the cases of slow tests that the quick tier leaves out."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("rest") is None:
+            cases[f"{item.path.name}::{getattr(item, 'originalname', item.name)}"].append(item)
+    for test, kept in CASES_IN_QUICK.items():
+        known = cases[test]
+        chosen = {number * len(known) // kept for number in range(kept)}
+        for number, item in enumerate(known):
+            if number not in chosen:
+                item.add_marker(pytest.mark.rest)
