@@ -20,8 +20,8 @@ from tiers import of_example, tiered
 from xfcost.formulas.component import Mixer, Place, tag_of
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.probe import ProbedRow
-from xfcost.torch_models.probed.compare import Readings, compared, readings
-from xfcost.torch_models.probed.hints import hints_for
+from xfcost.torch_models.probing.compare import Readings, compared, readings
+from xfcost.torch_models.probing.hints import hints_for
 
 EXAMPLES = list(examples())
 every_example = pytest.mark.parametrize(

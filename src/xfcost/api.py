@@ -124,7 +124,7 @@ def _probed(loaded: Loaded, run: Run, ledger: Ledger, say: Progress) -> Ledger:
 
     check_torch_loads()
     with memory_may_run_out(loaded.spec.name, "probing it"):
-        from xfcost.torch_models.probed.account import probed
+        from xfcost.torch_models.probing.account import probed
 
         return probed(place(loaded, run), ledger, say)
 

@@ -37,7 +37,7 @@ class Frozen(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Where its rows are held against their leaves; what the leaves don't show by themselves is in `probed.hints`."""
+    """Where its rows are held against their leaves; what the leaves don't show by themselves is in `probing.hints`."""
 
     grids: Callable[[Any], tuple[Grid, Grid]] | None = None
     """Two grids, the second larger, where its pattern has room; those of `growth` by default."""

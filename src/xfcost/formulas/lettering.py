@@ -53,9 +53,9 @@ class Units:
         return number if number < letter.least or letter.name is None else self.number(number, letter.name)
 
 
-def letter_of(struct: type[msgspec.Struct], field: str) -> Letter | None:
-    """The letter of a field that holds one number; None where its annotation has none."""
-    return _letter(_hint(struct, field), listed=False)
+def letter_of(struct: type[msgspec.Struct], field: str, *, listed: bool = False) -> Letter | None:
+    """The letter of a field that holds one number, or (`listed`) a list; None where its annotation has none."""
+    return _letter(_hint(struct, field), listed=listed)
 
 
 def grid_in_letters(grid: Grid, letter: str = "N", extra: str | None = None, *, even: bool = False) -> Grid:

@@ -1,1 +1,1 @@
-"""The probed account by row: the tokens that each operation of a running module reads."""
+"""The probed account of a spec: what its rows declare, beside what their running leaves read on small grids."""

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from xfcost.torch_models.probing.calls import Call, tensors
 from xfcost.torch_models.probing.prepared import prepared
 from xfcost.torch_models.probing.reading import Reading
-from xfcost.torch_models.probing.run import LabelledRun
+from xfcost.torch_models.probing.run import Beforehand, LabelledRun
 
 # What every number that an operation makes is multiplied by, about: no two are then equal.
 APART: Final = 1e-3
@@ -30,6 +30,7 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
     apart: int = 0,
     fresh_weights: bool = True,
     rounding: float = 0,
+    paired: bool = False,
     seed: int = 0,
 ) -> dict[str, Reading]:
     """The reading of each leaf of `module` that outputs floats, by the leaf's name.
@@ -39,13 +40,16 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
 
     Args:
         module: any module; its leaves are its operations.
-        inputs: example inputs, (1, N, D) each, also nested; tokens are numbered across inputs.
-        positional: leaves that output weights of keys without reading them; the last axis of the output indexes keys.
-        states: leaves that output states, each read by several tokens.
-        apart: the number of axes after the batch that index heads or lists of keys, which are counted separately.
-        fresh_weights: use random weights, because zeros of an initialisation would hide readings.
-        rounding: differences up to this fraction of the largest number are rounding errors.
-        seed: the seed of all noise.
+        inputs: example inputs, nested ones too, (1, N, D) each; tokens are numbered on from one to the next.
+        positional: leaves that give weights of keys which they don't read (a bias, weights out of the query alone):
+            the keys are numbered by the last axis of what they give, and as many are read.
+        states: leaves that give states of what was read before, each for several tokens to read: they are no tokens.
+        apart: as many axes after the batch number heads or lists of keys that choose for themselves: each is counted
+            for itself.
+        fresh_weights: put noise in place of the weights, so that zeros of an initialisation hide nothing.
+        rounding: differences up to this part of the largest number are none.
+        paired: the tokens of all inputs are the same ones, vectors of one token standing at the same place of each.
+        seed: of all noise.
 
     Raises:
         ValueError: the module is on `meta`.
@@ -58,7 +62,7 @@ def probe_rows(  # noqa: PLR0913 - the call, in its parts
     )
     others: dict[str, list[Call]] = {}
     _watch(module, second, lambda name, call: others.setdefault(name, []).append(call), lambda answer: answer)
-    run = LabelledRun(tensors(first), positional, states, apart, rounding, noise)
+    run = LabelledRun(tensors(first), Beforehand(positional, states, apart, rounding, paired), noise)
     turns = dict.fromkeys(others, 0)
 
     def look(name: str, call: Call) -> None:

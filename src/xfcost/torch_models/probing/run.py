@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,21 +15,23 @@ from xfcost.torch_models.probing.operands import NOWHERE, Changed, Operand, Seen
 from xfcost.torch_models.probing.reading import Reading
 
 
+class Beforehand(NamedTuple):
+    """What is known of a module beforehand: `probe_rows` says what each is."""
+
+    positional: frozenset[str] = frozenset()
+    states: frozenset[str] = frozenset()
+    apart: int = 0
+    rounding: float = 0
+    paired: bool = False
+
+
 class LabelledRun:
     """Analyses the calls of a module's leaves, in the order of the run."""
 
-    def __init__(
-        self,
-        inputs: list[Tensor],
-        positional: frozenset[str],
-        states: frozenset[str],
-        apart: int,
-        rounding: float,
-        noise: torch.Generator,
-    ) -> None:
-        self.positional, self.states, self.apart = positional, states, apart
-        self.rounding, self.noise = rounding, noise
-        self.tokens = sum(tensor.shape[1] for tensor in inputs)
+    def __init__(self, inputs: list[Tensor], beforehand: Beforehand, noise: torch.Generator) -> None:
+        self.positional, self.states, self.apart = beforehand.positional, beforehand.states, beforehand.apart
+        self.rounding, self.noise = beforehand.rounding, noise
+        self.tokens = (max if beforehand.paired else sum)(tensor.shape[1] for tensor in inputs)
         self.places, self.labels = Places(self.tokens), LabelledValues()
         self._read: dict[str, dict[tuple[object, int], tuple[set[int], set[int], set[int]]]] = {}
         self._keys: dict[str, int] = {}
@@ -36,12 +39,14 @@ class LabelledRun:
         self._dependent: dict[str, bool] = {}
         self._recurs: set[str] = set()
         self._state_of: dict[int, int] = {}
+        self._queries: set[object] = set()
+        self._calls = 0
         self._summaries: dict[object, int] = {}
         token = 0
         for tensor in inputs:
             numbers = np.array([self.labels.number(Label(token + n, token + n)) for n in range(tensor.shape[1])])
             self.labels.remember("", tensor, np.broadcast_to(numbers[None, :, None], tensor.shape))
-            token += tensor.shape[1]
+            token += 0 if beforehand.paired else tensor.shape[1]
 
     @property
     def names(self) -> list[str]:
@@ -53,8 +58,14 @@ class LabelledRun:
         if name in self._keys:
             return Reading(self._keys[name], self._keys[name], self._apiece[name], self._dependent[name], mixes=True)
         places, tokens, mixes = 1, 1, False
-        groups = {frozenset(content) for _, content, _ in self._read[name].values() if content}
-        disjoint = sum(map(len, groups)) == len(frozenset[int]().union(*groups))
+        # tokens that are put beside each other in one new token read the same; two learned queries that do are two
+        groups = {
+            (frozenset(content), home if home in self._queries else None)
+            for (home, _), (_, content, _) in self._read[name].items()
+            if content
+        }
+        sets = [content for content, _ in groups]
+        disjoint = sum(map(len, sets)) == len(frozenset[int]().union(*sets))
         for (home, _), (counted, content, tokens_read) in self._read[name].items():
             if content - {home} if isinstance(home, int) else len(content) > 1:
                 mixes = True
@@ -63,7 +74,8 @@ class LabelledRun:
         return Reading(places, tokens, self._apiece[name], self._dependent[name], mixes=mixes, disjoint=disjoint)
 
     def look(self, name: str, call: Call, other: Call) -> None:
-        """Analyse one call of a leaf; `other` is the same call on another sample."""
+        """At one call of a leaf; `other` is the same call on another sample."""
+        self._calls += 1
         if name in self.positional:
             keys = max(out.shape[-1] for out in call.outputs)
             self._keys[name] = max(self._keys.get(name, 0), keys)
@@ -140,7 +152,9 @@ class LabelledRun:
         read = [self._read_and_content(one, asks=not weighs, weighs=weighs and not only_weights) for one in seen]
         for one, (counted, content) in zip(seen, read, strict=True):
             if one.home != NO_PLACE:
-                reader = (one.home, one.list) if one.home != NOWHERE else (content, one.where)
+                reader: tuple[object, int] = (one.home, one.list)
+                if one.home == NOWHERE:  # all channels of a new token are its own, whichever maximum each of them takes
+                    reader = (content if one.where == NO_PLACE else ("call", self._calls), one.where)
                 sets = self._read[name].setdefault(reader, (set(), set(), set()))
                 sets[0].update(counted)
                 self._apiece[name] = max(self._apiece[name], len(counted))
@@ -233,7 +247,9 @@ class LabelledRun:
         count = learned_places(shape)
         if not count:
             return np.full(shape, UNKNOWN)
-        numbers = [self.labels.number(Label(self.places.add(frozenset()), NO_PLACE)) for _ in range(count)]
+        learned = [self.places.add(frozenset()) for _ in range(count)]
+        self._queries.update(learned)
+        numbers = [self.labels.number(Label(place, NO_PLACE)) for place in learned]
         return np.broadcast_to(np.array(numbers)[:, None], shape)
 
 

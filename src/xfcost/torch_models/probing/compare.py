@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from xfcost.formulas.component import Component, Place
 from xfcost.formulas.layer import Embed, Enter, Head
-from xfcost.ledger.operation import Mixing, Operation
+from xfcost.ledger.operation import Operation
 from xfcost.ledger.probe import Mixes, ProbedRow
-from xfcost.torch_models.probed.hints import Hints, hints_for
+from xfcost.torch_models.probing.hints import Hints, hints_for
 from xfcost.torch_models.probing.reading import Reading, kind_of_rows
 from xfcost.torch_models.probing.rows import probe_rows
 from xfcost.torch_models.tracing.rows import row_path
 
 Pair = tuple[Place, Place]
+_CUT_OFF: Final = "no grid that is small enough has room for the component's pattern"
 
 
 class Readings(NamedTuple):
@@ -49,18 +50,28 @@ def readings(module: nn.Module, inputs: tuple[Any, ...], component: Component, p
         apart=hints.apart,
         fresh_weights=hints.fresh_weights,
         rounding=hints.rounding,
+        paired=hints.paired,
     )
     return {own[name]: reading for name, reading in found.items()}
 
 
 def compared(
-    component: Component, rows: tuple[Sequence[Operation], Sequence[Operation]], seen: Readings, places: Pair
+    component: Component,
+    rows: tuple[Sequence[Operation], Sequence[Operation]],
+    seen: Readings,
+    places: Pair,
+    cut: frozenset[str] = frozenset(),
 ) -> Iterator[ProbedRow]:
-    """Each row with the reading of its leaf, or the reason why there is none."""
+    """Every row beside what its leaf was seen to read, or the reason why nothing was.
+
+    Of the rows `cut`, the places may cut off what they read; where they do, no row that mixes tokens can be judged.
+    """
     hints = hints_for(component)
+    cut_off = any(one.path in cut and one.reads_tokens != other.reads_tokens for one, other in zip(*rows, strict=True))
     tokens = tuple(place.grid.total for place in places)
     for small, large in zip(*rows, strict=True):
         reason = _reason(component, hints, small, large, seen)
+        reason = _CUT_OFF if cut_off and small.mixes else reason
         if reason:
             declared = Mixes(
                 mixing=small.mixing,
@@ -91,7 +102,9 @@ def _declared_and_found(
     """The declared and the found values of a row, as far as they are comparable."""
     row = rows[0]
     leaves = (seen.small[row.path], seen.large[row.path])
-    kind: Mixing = "per-token" if _makes_new_tokens(component, leaves) else kind_of_rows(*leaves)
+    kind = kind_of_rows(*leaves)
+    if _makes_new_tokens(component, leaves) and (row.mixing, kind) != ("global", "global"):
+        kind = "per-token"  # a single new token of all: attention with one query is global, a mean is not mixing
     if kind != row.mixing or not row.mixes:
         reads = leaves[1].number if kind != "per-token" else None
         declared = Mixes(mixing=row.mixing, reads_tokens=rows[1].reads_tokens if kind != row.mixing else reads)

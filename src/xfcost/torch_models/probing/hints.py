@@ -45,7 +45,11 @@ class Hints(NamedTuple):
     more: dict[str, Tokens] = {}  # noqa: RUF012 - never written to
     """Rows that declare the pattern's tokens -> the number of tokens computed in addition and masked later."""
     left_out: Callable[[Any], dict[str, str]] = lambda component: {}
-    """Rows that cannot be compared with their leaf, each with the reason."""
+    """Rows that can't be held against their leaf, each with the reason."""
+    paired: bool = False
+    """Are the tokens of the memory those of the stream, one for one?"""
+    whole: Callable[[Any], int] = lambda component: 1
+    """Sides of a grid that are multiples of it are not padded."""
     fresh_weights: bool = True
     """False if the weights take part in a choice that noise would change."""
     rounding: float = 0.0
@@ -112,6 +116,7 @@ def _dropped_by_stride(component: Any, place: Place) -> int:
 _STRIDED: Final = (
     "the shortcut takes every second token: its places are the old tokens', the convolution's the new ones'"
 )
+_SHIFTED_MEMORY: Final = "the memory's token that it adds is the one before, and counts as a token of its own"
 _TABLE: Final = "it adds a table to keys that are gathered already: nothing in it numbers queries"
 _ASKS: Final = "it asks with the state of the step before: what it reads is counted for that step's token"
 _ASKING: Final = (
@@ -147,6 +152,9 @@ HINTS: Final[dict[str, Hints]] = {
         more={"position_scores": _beyond_the_query},
     ),
     "full": Hints(positional=_always("relative_bias"), masks=_names("mask")),
+    "context": Hints(
+        paired=True, left_out=lambda component: {"add": _SHIFTED_MEMORY} if component.shift is not None else {}
+    ),
     "funnel": Hints(
         positional=_always("position_scores", "position_shift", "type_pick", "type_add", "cls_mask"),
         uncounted=_names("position_scores"),
@@ -245,6 +253,14 @@ HINTS: Final[dict[str, Hints]] = {
     "synthesizer": Hints(
         positional=lambda component: _names("mask", "softmax", *(() if "dense" in component.form else ("synthesis",)))
     ),
-    "window": Hints(positional=_always("relative_bias", "cpb_lookup"), masks=_names("mask")),
-    "window_pooling": Hints(positional=_always("position_scores", "spread"), uncounted=_names("position_scores")),
+    "window": Hints(
+        whole=lambda component: component.size,
+        positional=_always("relative_bias", "cpb_lookup"),
+        masks=_names("mask"),
+    ),
+    "window_pooling": Hints(
+        whole=lambda component: component.window,
+        positional=_always("position_scores", "spread"),
+        uncounted=_names("position_scores"),
+    ),
 }

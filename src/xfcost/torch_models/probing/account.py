@@ -8,7 +8,7 @@ import msgspec
 import torch
 from torch import nn
 
-from xfcost.formulas.component import Component, Place, SubLayer
+from xfcost.formulas.component import Component, SubLayer
 from xfcost.formulas.layer import Embed, Enter, Head
 from xfcost.formulas.residual import residual_rows
 from xfcost.ledger.errors import ComponentError
@@ -17,11 +17,12 @@ from xfcost.ledger.operation import Operation
 from xfcost.ledger.probe import Mixes, Probe, ProbedRow
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.probed.compare import Readings, compared, example, readings
-from xfcost.torch_models.probed.hints import hints_for
-from xfcost.torch_models.probed.small import made_small
+from xfcost.torch_models.probing.compare import Readings, compared, example, readings
+from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.probing.reading import Reading
+from xfcost.torch_models.probing.small import Small, made_small
 from xfcost.torch_models.shared.leaves import Table
+from xfcost.torch_models.shared.recurrent import RecurrentLayer
 from xfcost.torch_models.sublayer import SubLayerModel
 
 _STEM = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
@@ -35,14 +36,14 @@ def probed(architecture: Architecture, ledger: Ledger, say: Callable[[str], None
     sizes: dict[str, str] = {}
     probed_parts: dict[str, list[ProbedRow]] = {}
     for part, *_ in architecture.parts():
-        found, size = _probed_part(part, probed_parts, say)
+        found, size = probed_part(part, probed_parts, say)
         rows += [msgspec.structs.replace(row, path=f"{part.path}.{row.path}") for row in found]
         sizes |= {part.path: size} if size else {}
     rows += [_left_out(row, "a table, which reads no token") for row in ledger.rows if row.path.startswith("shared.")]
     return msgspec.structs.replace(ledger, probe=Probe(rows=tuple(rows), sizes=sizes))
 
 
-def _probed_part(
+def probed_part(
     part: Part, probed_parts: dict[str, list[ProbedRow]], say: Callable[[str], None]
 ) -> tuple[list[ProbedRow], str]:
     """The rows of a part by their own names, and its small size; or rows with the reason why it is not probed."""
@@ -57,7 +58,7 @@ def _probed_part(
             key = repr((small.component, small.places, part.residual))
             if key not in probed_parts:
                 say(f"probing {part.path} …")
-                probed_parts[key] = list(_rows(part._replace(component=small.component), small.places))
+                probed_parts[key] = list(_rows(part, small))
             return probed_parts[key], small.text
     return [_left_out(row, reason) for row in _operations(part)], ""
 
@@ -87,10 +88,11 @@ def _operations(part: Part) -> list[Operation]:
     )
 
 
-def _rows(part: Part, places: tuple[Place, Place]) -> Iterator[ProbedRow]:
-    parts = [part._replace(place=place) for place in places]
-    small, large = (_readings(one) for one in parts)
-    yield from compared(part.component, (_operations(parts[0]), _operations(parts[1])), Readings(small, large), places)
+def _rows(part: Part, small: Small) -> Iterator[ProbedRow]:
+    parts = [part._replace(component=small.component, place=place) for place in small.places]
+    seen = Readings(*(_readings(one) for one in parts))
+    rows = (_operations(parts[0]), _operations(parts[1]))
+    yield from compared(small.component, rows, seen, small.places, small.cut)
 
 
 def _readings(part: Part) -> dict[str, Reading]:
@@ -104,7 +106,9 @@ def _readings(part: Part) -> dict[str, Reading]:
     maker = ModuleMaker(tables)
     reads_memory = isinstance(component, SubLayer) and component.reads_memory
     inputs = example(place)[: 2 if reads_memory else 1]
-    found = readings(maker.module(part), (*inputs, *hints_for(component).past(component, place)), component, place)
+    found = readings(
+        _alone(maker.module(part)), (*inputs, *hints_for(component).past(component, place)), component, place
+    )
     if isinstance(component, SubLayer) and (part.residual != "none" or component.special_tokens_only):
         model = SubLayerModel(part, maker)
         grid, width = component.out(place)
@@ -113,3 +117,10 @@ def _readings(part: Part) -> dict[str, Reading]:
         around = readings(model, inputs, component, place)
         found |= {row: reading for row, reading in around.items() if row.startswith("residual_")}
     return found
+
+
+def _alone(module: nn.Module) -> nn.Module:
+    """The module without its encoder: a recurrence that starts from the encoder's last state starts from zeros."""
+    if isinstance(module, RecurrentLayer):
+        module.starts_from_encoder = False
+    return module

@@ -1,0 +1,207 @@
+"""Components made small for the probe: they keep their form, and the two grids hold their whole pattern, unpadded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from xfcost.formulas.component import Component, Place
+from xfcost.formulas.feature_maps import RandomFeatures
+from xfcost.layers.context import Context
+from xfcost.layers.pooling_attention import PoolingAttention
+from xfcost.ledger.grid import Grid
+from xfcost.ledger.operation import Operation
+from xfcost.ledger.probe import ProbedRow
+from xfcost.mechanisms.basic import Basic
+from xfcost.mechanisms.blockwise import Blockwise
+from xfcost.mechanisms.full import Full
+from xfcost.mechanisms.global_local import GlobalLocal
+from xfcost.mechanisms.kernel import Kernel
+from xfcost.mechanisms.lstm import Lstm
+from xfcost.mechanisms.nystrom import Nystrom
+from xfcost.mechanisms.pooling import Pooling
+from xfcost.mechanisms.retention import Retention
+from xfcost.mechanisms.window import Window
+from xfcost.mechanisms.window_pooling import WindowPooling
+from xfcost.spec.architecture import Part
+from xfcost.torch_models.probing import small as small_module
+from xfcost.torch_models.probing.account import probed_part
+from xfcost.torch_models.probing.rows import probe_rows
+from xfcost.torch_models.probing.small import made_small
+
+
+def place(*sides: int, dim: int = 768, out_dim: int | None = None, extra: int = 0, memory: Grid | None = None) -> Place:
+    memory_dim = None if memory is None else dim
+    return Place(grid=Grid(sides, extra), dim=dim, out_dim=out_dim or dim, memory=memory, memory_dim=memory_dim)
+
+
+def rows_of(component: Component, at: Place) -> dict[str, ProbedRow]:
+    rows, _ = probed_part(Part("it", component, at, "none"), {}, lambda text: None)
+    return {row.path: row for row in rows}
+
+
+def named(value: object) -> str | None:
+    return type(value).__name__ if isinstance(value, Component) else ""
+
+
+# Options that are made smaller keep their form ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("component", "at", "smaller"),
+    [
+        # chunks of 64 by default, whichever N: four tokens each
+        (Kernel(heads=8, causal=True), place(784), {"chunk": 4}),
+        # not causal, it has none
+        (Kernel(heads=8), place(784), {"chunk": None}),
+        # a window of odd size keeps its middle, and a shift stays about half of it
+        (Window(heads=4, size=7, shift=3), place(56, 56), {"size": 3, "shift": 1}),
+        (Window(heads=4, size=12, shift=6), place(96, 96), {"size": 3, "shift": 1}),
+        # three heads of queries share one of keys
+        (Full(heads=24, kv_heads=8), place(1024), {"heads": 3, "kv_heads": 1}),
+        # an odd number of heads stays odd
+        (Full(heads=25), place(1024, dim=1600), {"heads": 3}),
+        # widths that heads divide
+        (Retention(heads=4, value_dim=1728), place(512, dim=1024), {"heads": 2}),
+        # strides in a list
+        (Pooling(heads=1, kv_stride=[1, 8, 8]), place(8, 56, 56, dim=96), {"kv_stride": [1, 2, 2], "kv_size": 3}),
+        # a window of several keys
+        (WindowPooling(heads=1, window=56, kv_stride=4), place(56, 56, dim=96), {"window": 4, "kv_stride": 2}),
+        (GlobalLocal(heads=12, radius=84), place(4096, extra=230), {"radius": 4}),
+    ],
+    ids=named,
+)
+def test_a_component_made_small_keeps_its_form(component: Component, at: Place, smaller: dict[str, object]) -> None:
+    found = made_small(component, at).component
+    assert {name: getattr(found, name) for name in smaller} == smaller
+
+
+def test_what_a_number_becomes_is_told() -> None:
+    text = made_small(Nystrom(heads=12), place(784)).text
+    assert text == "at 16 and 24 tokens, width 24, heads 12 → 3, landmarks 64 → 8, conv 65 → 3"
+
+
+# Grids ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("component", "at", "whole"),
+    [
+        (Kernel(heads=8, causal=True), place(784), 4),
+        (Nystrom(heads=12), place(784), 8),
+        (GlobalLocal(heads=12, radius=84), place(4096, extra=230), 5),
+        (Window(heads=4, size=7), place(56, 56), 3),
+        (WindowPooling(heads=1, window=56, kv_stride=4), place(56, 56, dim=96), 4),
+    ],
+    ids=named,
+)
+def test_sides_are_whole_chunks_segments_blocks_and_windows(component: Component, at: Place, whole: int) -> None:
+    sides = [one.grid.sides[0] for one in made_small(component, at).places]
+    assert [side % whole for side in sides] == [0, 0]
+    assert sides[0] < sides[1]
+
+
+def test_both_grids_have_room_for_what_a_token_reads() -> None:
+    component = Blockwise(heads=8, block=[8, 16], above=8, beside=16, causal=True)
+    small, *_ = found = made_small(component, place(32, 96, dim=512))
+    reads = [[row.reads_tokens for row in small.operations(one) if row.mixing == "local"] for one in found.places]
+    assert reads[0] == reads[1]
+    assert 2 * max(number or 0 for number in reads[0]) <= found.places[0].grid.total
+
+
+def test_a_row_that_no_small_grid_has_room_for_is_not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # chunks of 64 tokens, of which 24 hold no whole one
+    monkeypatch.setattr(small_module, "forms", lambda: iter((None,)))
+    monkeypatch.setattr(small_module, "MOST_TOKENS", 24)
+    monkeypatch.setattr(small_module, "_sides", lambda component, axes: range(8, 24))
+    rows = rows_of(Kernel(heads=8, causal=True), place(784))
+    reason = "no grid that is small enough has room for the component's pattern"
+    assert rows["local_scores"].reason == rows["read"].reason == reason
+    assert rows["qkv"].agrees
+
+
+def test_a_row_declared_local_that_reads_all_is_found_global(monkeypatch: pytest.MonkeyPatch) -> None:
+    operations = Full.operations
+
+    def wrong(self: Full, at: Place) -> Iterator[Operation]:
+        for row in operations(self, at):
+            yield msgspec.structs.replace(row, mixing="local") if row.path == "scores" else row
+
+    monkeypatch.setattr(Full, "operations", wrong)
+    rows = rows_of(Full(heads=12), place(784))
+    assert rows["scores"].agrees is False
+    assert rows["scores"].found is not None
+    assert rows["scores"].found.mixing == "global"
+
+
+# No false differences ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("component", "at"),
+    [
+        (Kernel(heads=8, causal=True), place(784)),
+        (Kernel(heads=8, causal=True, features=RandomFeatures(count=256)), place(784)),
+        (Nystrom(heads=12), place(784)),
+        (GlobalLocal(heads=12, radius=84), place(4096, extra=230)),
+        # k learned queries read all tokens, and their sets are the same
+        (PoolingAttention(count=256, heads=4, residual="none"), place(784, out_dim=512)),
+        # one learned query: a single new token of all
+        (PoolingAttention(count=1, heads=4, residual="none"), place(784, out_dim=512)),
+        # the memory's tokens are the stream's
+        (Context(), place(64, memory=Grid((64,)))),
+        # its second convolution stands behind a stride
+        (Basic(stride=2), place(56, 56, dim=64, out_dim=128)),
+        # alone, it starts from zeros
+        (Lstm(hidden=768, start="encoder"), place(50, memory=Grid((50,)))),
+    ],
+    ids=named,
+)
+def test_what_was_a_false_difference_agrees(component: Component, at: Place) -> None:
+    rows = rows_of(component, at)
+    assert {path: (row.declared, row.found) for path, row in rows.items() if row.agrees is False} == {}
+    assert any(row.agrees for row in rows.values())
+
+
+class MaxPool(nn.Module):
+    """The maximum of 3×3 of S×S tokens, every second one: (B, N, D) -> (B, M, D)."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.side = side
+
+    def forward(self, x_BND: Tensor) -> Tensor:
+        x_BDYX = x_BND.transpose(1, 2).unflatten(2, (self.side, self.side))
+        return F.max_pool2d(x_BDYX, 3, 2, 1).flatten(2).transpose(1, 2)
+
+
+@pytest.mark.parametrize("side", [6, 7])
+def test_the_channels_of_a_maximum_read_a_kernel_together(side: int) -> None:
+    """No single channel of so few need be seen to take each of the nine."""
+    found = probe_rows(nn.Sequential(MaxPool(side)), (torch.zeros(1, side * side, 24),))
+    assert found["0"].places == 9
+    assert found["0"].apiece == 8
+
+
+def test_a_shifted_memory_is_not_probed() -> None:
+    rows = rows_of(Context(shift="row"), place(8, 8, memory=Grid((8, 8))))
+    assert rows["add"].reason == "the memory's token that it adds is the one before, and counts as a token of its own"
+
+
+def test_queries_that_read_all_tokens_are_no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    operations = PoolingAttention.operations
+
+    def wrong(self: PoolingAttention, at: Place) -> Iterator[Operation]:
+        for row in operations(self, at):
+            yield msgspec.structs.replace(row, mixing="per-token", reads=None, reads_tokens=None)
+
+    monkeypatch.setattr(PoolingAttention, "operations", wrong)
+    rows = rows_of(PoolingAttention(count=8, heads=4), place(784, out_dim=512))
+    assert rows["scores"].agrees is False
+    assert rows["scores"].found is not None
+    assert rows["scores"].found.mixing == "global"
