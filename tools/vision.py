@@ -43,7 +43,7 @@ def _components(part: Part) -> Iterator[tuple[Component, Place]]:
     """A part's component, and the mixer that replaces a bottleneck's convolution."""
     yield part.component, part.place
     if isinstance(part.component, Bottleneck) and part.component.spatial is not None:
-        yield part.component.instead, part.component.inside(part.place)
+        yield part.component.spatial_mixer, part.component.inside(part.place)
 
 
 def _ordered(component: Component, where: Place) -> Iterator[Operation]:
