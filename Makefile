@@ -9,8 +9,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install -q -c constra
 help: ## what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
-demo: $(VENV)/installed ## install, then compare ViT and Swin at N=784, closed form against fvcore's trace
-	$(BIN)/xfcost compare vit swin --N 784 --trace
+demo: $(VENV)/installed ## install, then compare ViT and Swin on the same image, closed form against the trace
+	$(BIN)/xfcost compare vit swin --size 224 --trace
 
 test: $(VENV)/test ## install what tests need, then run the quick tier: every contract on a covering choice of cases
 	$(BIN)/python -m pytest -n auto --tier quick

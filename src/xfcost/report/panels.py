@@ -67,7 +67,8 @@ def _draw_panel(axes: Axes, chart: Chart, numbers: Sequence[int]) -> None:
     draw_guides(axes, chart)
     draw_mark(axes, chart)
     slopes = [slope_text(line.slope) for line in (lines[0], lines[-1])]
-    axes.set_title(f"slopes {slopes[0]} to {slopes[1]}", loc="left", fontsize=10, fontweight="bold")
+    words = f"slope {slopes[0]}" if slopes[0] == slopes[1] else f"slopes {slopes[0]} to {slopes[1]}"
+    axes.set_title(words, loc="left", fontsize=10, fontweight="bold")
     ends = [
         End(f"{_shortened(line.name)}  {slope_text(line.slope)}", (line.xs[-1], line.values[-1]), SYSTEMS[place])
         for place, line in enumerate(lines)
