@@ -77,7 +77,7 @@ def test_image_transformer_2d_by_hand() -> None:
     # A memory block is an area, (2 + 1)·(3 + 2·1) = 15 positions, and not the survey's sum of lengths, 6 + 2·(1 + 1).
     assert next(row for row in component.operations(stand(grid)) if row.path == "scores").reads_tokens == 15
     assert figure(component, grid, "attention_entries", "scores") == 4 * 6 * 15
-    turns = [component.blocks(grid).turn(token) for token in range(24)]
+    turns = [component.blocks(grid).generation_order(token) for token in range(24)]
     assert turns[:6] == [0, 1, 2, 6, 7, 8]
     assert turns[6:12] == [3, 4, 5, 9, 10, 11]
 

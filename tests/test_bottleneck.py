@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 import pytest
@@ -197,8 +196,8 @@ class Join(nn.Module):
         return x + y
 
 
-class AnywhereTwin(nn.Module):
-    def __init__(self, component: Anywhere, place: Place, tables: Any) -> None:
+class AnywhereModule(nn.Module):
+    def __init__(self, component: Anywhere, place: Place) -> None:
         super().__init__()
         self.sides, self.stride = place.grid.sides, component.stride
         self.mean, self.project, self.join = Mean(), nn.Linear(place.dim, place.dim), Join()
@@ -212,7 +211,7 @@ class AnywhereTwin(nn.Module):
 
 @pytest.fixture
 def _anywhere(monkeypatch):
-    monkeypatch.setitem(live.SPATIAL, Anywhere, AnywhereTwin)
+    monkeypatch.setitem(live.SPATIAL, Anywhere, AnywhereModule)
 
 
 @pytest.mark.usefixtures("_anywhere")

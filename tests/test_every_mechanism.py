@@ -540,7 +540,7 @@ def test_no_tensor_grows_faster_than_the_mechanism_claims(component: Mixer) -> N
 
 def turn(component: Mixer, grid: Grid, token: int) -> int:
     """When a token's turn comes where they are generated one by one: as they are numbered, or block after block."""
-    return component.blocks(grid).turn(token) if isinstance(component, Blockwise) else token
+    return component.blocks(grid).generation_order(token) if isinstance(component, Blockwise) else token
 
 
 def leaks(component: Mixer, grid: Grid) -> set[tuple[int, int]]:

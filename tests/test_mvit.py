@@ -225,8 +225,8 @@ def test_one_key_alone_leaves_queries_without_a_choice() -> None:
 def test_windows_cut_keys_and_not_kernels() -> None:
     # 8 tokens, windows of 4: keys 0 … 3 are of tokens 0 … 4, one of them beyond the border.
     axis = PooledAxis(8, (1, 1), (3, 1), window=4)
-    assert list(axis.covered(3)) == [0, 1, 2, 3, 4]
-    assert list(axis.covered(4)) == [3, 4, 5, 6, 7]
+    assert list(axis.covered_tokens(3)) == [0, 1, 2, 3, 4]
+    assert list(axis.covered_tokens(4)) == [3, 4, 5, 6, 7]
 
 
 def test_distances_count_in_steps_of_the_finer_grid() -> None:

@@ -189,7 +189,7 @@ def test_refusals() -> None:
     with pytest.raises(ComponentError, match="4 does not divide the width 6") as refused:
         PoolingAttention(count=2, heads=4).check(where)
     assert refused.value.field == "heads"
-    with pytest.raises(ComponentError, match=r"as wide as the output \(6\), and they are 5 wide") as refused:
+    with pytest.raises(ComponentError, match=r"have the output's width 6, and they have 5;") as refused:
         PoolingAttention(count=2, heads=1, head_dim=5, output_projection=False).check(where)
     assert refused.value.field == "output_projection"
 

@@ -168,7 +168,7 @@ def test_tokens_learn_of_each_other_through_the_points_alone() -> None:
 @pytest.mark.parametrize("component", [Full, Inducing])
 def test_without_w_o_the_heads_make_the_width(component: Any) -> None:
     more = {"points": 2} if component is Inducing else {}
-    with pytest.raises(ComponentError, match=r"as wide as the output \(6\), and they are 10 wide") as refused:
+    with pytest.raises(ComponentError, match=r"have the output's width 6, and they have 10;") as refused:
         component(heads=2, head_dim=5, output_projection=False, **more).check(spot(3, 6))
     assert refused.value.field == "output_projection"
     component(heads=2, head_dim=3, output_projection=False, **more).check(spot(3, 6))
