@@ -9,13 +9,12 @@ from torch import Tensor, nn
 
 from xfcost.formulas.component import Place
 from xfcost.mechanisms.fourier_mixing import FourierMixing
-from xfcost.torch_models.shared.leaves import NO_TABLES, Tables
 
 
 class FourierTokenMixing(nn.Module):
     """(B, N, D) -> (B, N, D)."""
 
-    def __init__(self, config: FourierMixing, place: Place, tables: Tables = NO_TABLES) -> None:
+    def __init__(self, config: FourierMixing, place: Place) -> None:
         super().__init__()
         tokens, width = place.grid.total, place.dim
         self.cos_width, self.sin_width = OverWidth(cosines(width)), OverWidth(sines(width))

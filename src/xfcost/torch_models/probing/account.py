@@ -27,6 +27,7 @@ from xfcost.torch_models.sublayer import SubLayerModel
 
 _STEM = "its input is the model's own, pixels or token numbers; the probe follows vectors of tokens"
 _STREAMS = "it joins the two streams of a reversible stage, and the probe follows one"
+_NOT_SMALL = "its component has this row at larger sizes only"
 _TWO_INPUTS = "it reads an earlier stage's output too, of another grid"
 
 
@@ -59,7 +60,8 @@ def probed_part(
             if key not in probed_parts:
                 say(f"probing {part.path} …")
                 probed_parts[key] = list(_rows(part, small))
-            return probed_parts[key], small.text
+            found = {row.path: row for row in probed_parts[key]}
+            return [found.get(row.path) or _left_out(row, _NOT_SMALL) for row in _operations(part)], small.text
     return [_left_out(row, reason) for row in _operations(part)], ""
 
 

@@ -151,6 +151,8 @@ HINTS: Final[dict[str, Hints]] = {
         past=_compressive_past,
         more={"position_scores": _beyond_the_query},
     ),
+    # sines and cosines of some pairs of tokens are zero
+    "fourier_mixing": Hints(at_most=_names("cos_tokens", "sin_tokens")),
     "full": Hints(positional=_always("relative_bias"), masks=_names("mask")),
     "context": Hints(
         paired=True, left_out=lambda component: {"add": _SHIFTED_MEMORY} if component.shift is not None else {}
