@@ -12,7 +12,7 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.probe import Mixes, Probe, ProbedRow
 
-_COLUMNS = ("operation", "declared", "reads", "weights", "found", "reads", "weights", "rows", "agrees")
+_COLUMNS = ("operation", "declared", "found", "rows", "agrees")
 
 
 def probe_parts(ledger: Ledger) -> Iterator[RenderableType]:
@@ -33,21 +33,31 @@ def _table(probe: Probe) -> Table:
     """One line for all rows that are alike."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
     for name in _COLUMNS:
-        table.add_column(name, justify="right" if name in {"reads", "rows"} else "left", overflow="fold")
+        table.add_column(
+            name, justify="right" if name == "rows" else "left", no_wrap=name != "operation", overflow="fold"
+        )
     alike: dict[tuple[object, ...], list[ProbedRow]] = {}
     for row in probe.rows:
         alike.setdefault((row.title, row.declared, row.found), []).append(row)
     for row, *others in alike.values():
         style = "bold red" if row.agrees is False else "dim" if row.found is None else ""
-        found = ("not probed", units.DASH, units.DASH) if row.found is None else _cells(row.found)
+        found = "not probed" if row.found is None else _cell(row.found)
         agrees = {True: "=", False: "≠", None: units.DASH}[row.agrees]
-        table.add_row(row.title, *_cells(row.declared), *found, str(1 + len(others)), agrees, style=style)
+        table.add_row(row.title, _cell(row.declared), found, str(1 + len(others)), agrees, style=style)
     return table
 
 
-def _cells(mixes: Mixes) -> tuple[str, str, str]:
-    weights = {True: "by content", False: "fixed", None: units.DASH}[mixes.content_dependent]
-    return mixes.mixing, units.DASH if mixes.reads_tokens is None else str(mixes.reads_tokens), weights
+def _cell(mixes: Mixes) -> str:
+    """`local 49 by content`: the mixing kind, the tokens read per token, and where the weights come from."""
+    return " ".join(word for word in (mixes.mixing, _reads(mixes), _weights(mixes)) if word)
+
+
+def _reads(mixes: Mixes) -> str:
+    return "" if mixes.reads_tokens is None else str(mixes.reads_tokens)
+
+
+def _weights(mixes: Mixes) -> str:
+    return {True: "by content", False: "fixed", None: ""}[mixes.content_dependent]
 
 
 def _verdict_texts(probe: Probe) -> Iterator[Text]:
@@ -67,9 +77,9 @@ def _verdict_texts(probe: Probe) -> Iterator[Text]:
 
 def _words(mixes: Mixes) -> str:
     """`local, reads 49, weights by content`."""
-    mixing, reads, weights = _cells(mixes)
-    words = [mixing, f"reads {reads}" if mixes.reads_tokens is not None else ""]
-    return ", ".join(word for word in (*words, f"weights {weights}" if weights != units.DASH else "") if word)
+    reads, weights = _reads(mixes), _weights(mixes)
+    words = (mixes.mixing, f"reads {reads}" if reads else "", f"weights {weights}" if weights else "")
+    return ", ".join(word for word in words if word)
 
 
 def _by_size(probe: Probe) -> dict[str, list[str]]:
