@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 
-from xfcost.formulas.component import Component, Place, SubLayer
+from xfcost.formulas.component import Component, Place
 from xfcost.formulas.orders import orders
-from xfcost.formulas.residual import residual_rows
+from xfcost.formulas.residual import component_rows
 
 
 def orders_at(component: Component, place: Place) -> dict[str, str]:
     """Row -> order; of a sub-layer, with what joins the stream where it changes its shape."""
     component, place = component.in_letters(place)
-    return orders(
-        residual_rows(component, "none", place) if isinstance(component, SubLayer) else component.operations(place)
-    )
+    return orders(component_rows(component, "none", place))
 
 
 def exponent(order: str) -> float:

@@ -40,7 +40,6 @@ CASES_IN_QUICK: Final = {
     "test_orders.py::test_every_costly_row_of_every_preset_has_an_order": 1,
     "test_plot.py::test_traced_points_lie_on_the_formula": 0,
     "test_presets.py::test_counted_and_traced_agree_to_the_unit": 30,
-    "test_presets.py::test_published_figures_are_ours_rounded_or_the_reason_is_known": 240,
     "test_probe_command.py::test_json_and_csv_carry_it_only_where_it_ran": 0,
     "test_process_memory.py::test_the_prediction_is_what_a_process_takes": 0,
     "test_pvt_v2.py::test_a_preset_has_their_parameters_and_their_macs": 2,

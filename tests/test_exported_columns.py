@@ -596,6 +596,8 @@ def test_points_of_a_plot(image: Path, tmp_path: Path) -> None:
     expected |= {"dtype": "float32", "attention": "eager", "mode": "forward"}
     # 5 tokens with [CLS]: two rows of positions less, 2·4 parameters; 8·16 + 2·10·(48 + 16 + 12 + 80) + 2·2·2·25·4 + 24
     expected |= {"params": "577", "macs": "4072", "mixing_macs": "800", "cache_bytes": "0"}
+    # of one head of one layer, for one input: 5² pairs of tokens
+    expected |= {"scores": "25"}
     assert {name: first[name] for name in expected} == expected
     empty = ("traced_params", "traced_macs", "traced_mixing_macs", "seconds", "spread", "runs", "device", "machine")
     assert {first[name] for name in empty} == {""}

@@ -32,7 +32,7 @@ COUNTING = [
     ["--version"],
 ]
 
-_PROBE = """
+_RUN = """
 import sys
 sys.argv = ["xfcost", *{arguments!r}]
 from xfcost.cli import main
@@ -40,8 +40,13 @@ try:
     main()
 except SystemExit as leaving:
     assert not leaving.code, leaving.code
+"""
+_PROBE = (
+    _RUN
+    + """
 print("HEAVY:", *sorted(set(sys.modules) & set({heavy!r})), file=sys.stderr)
 """
+)
 
 
 def imported(code: str) -> list[str]:
@@ -61,17 +66,13 @@ def test_the_probe_sees_torch_where_it_is_imported():
 
 # The kinds that ViT's spec names; `enter`, windows and experts stay unread.
 VIT = ["layers.class_token", "layers.classifier", "layers.mlp", "layers.patch", "layers.position", "mechanisms.full"]
-_KINDS = """
-import sys
-sys.argv = ["xfcost", *{arguments!r}]
-from xfcost.cli import main
-try:
-    main()
-except SystemExit as leaving:
-    assert not leaving.code, leaving.code
+_KINDS = (
+    _RUN
+    + """
 kinds = (one for one in sys.modules if one.startswith(("xfcost.layers.", "xfcost.mechanisms.")))
 print("HEAVY:", *sorted(one.removeprefix("xfcost.") for one in kinds), file=sys.stderr)
 """
+)
 
 
 @pytest.mark.parametrize(

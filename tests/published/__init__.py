@@ -1,4 +1,4 @@
-"""Every published figure of a preset: one file per family, each with its PUBLISHED."""
+"""Published figures that aren't ours rounded to their last digit: one file per family, each with its PUBLISHED."""
 
 from __future__ import annotations
 

@@ -6,5 +6,4 @@ from published.judged import MILLION, Judged, RoundedDown
 
 PUBLISHED: Judged = {
     ("hyena-153m", "params", 153e6): RoundedDown(MILLION),
-    ("hyena-125m", "params", 125e6): MILLION,
 }

@@ -35,6 +35,8 @@ class PartOf(NamedTuple):
     most: int
 
 
-# (preset, quantity, the printed figure) -> the unit its paper rounds to (so that ours must be within half of it), or,
-# where the exact count can't give the printed one, the reason, or the parameters that are left out of an exact one.
-Judged = dict[tuple[str, str, float], float | str | Without | RoundedDown | Off | PartOf]
+# (preset, quantity, the printed figure) -> the unit its paper rounds to (so that ours must be within half of it) where
+# that isn't the place of its last digit, or, where the exact count can't give the printed one, the reason, or the
+# parameters that are left out of an exact one. A figure that no table names is rounded to the place of its last digit.
+Judgement = float | str | Without | RoundedDown | Off | PartOf
+Judged = dict[tuple[str, str, float], Judgement]

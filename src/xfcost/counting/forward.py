@@ -14,7 +14,7 @@ from xfcost.formulas.lettered import lettered
 from xfcost.formulas.notes import PaddingNote
 from xfcost.formulas.orders import order
 from xfcost.formulas.orders import orders as orders_of
-from xfcost.formulas.residual import residual_rows
+from xfcost.formulas.residual import component_rows
 from xfcost.formulas.rows import without_work
 from xfcost.formulas.traffic import plain, tiled
 from xfcost.ledger.accounts import Cached, Traffic, WeightsRead
@@ -52,9 +52,7 @@ def _rows(architecture: Architecture, *, orders: bool) -> Iterator[Operation]:
     for labelled in architecture.parts():
         part_orders = _orders(labelled, architecture.mode, letters.get(labelled.part.path)) if orders else {}
         for row in _part_rows(labelled, architecture.mode):
-            placed = _placed(row, labelled, architecture.batch)
-            ordered = msgspec.structs.replace(placed, order=part_orders.get(row.path)) if orders else placed
-            yield _with_traffic(ordered, architecture)
+            yield _with_traffic(_placed(row, labelled, architecture.batch, part_orders.get(row.path)), architecture)
 
 
 def _table_row(name: str, architecture: Architecture, *, order: str | None) -> Operation:
@@ -122,20 +120,20 @@ def _part_rows(labelled: LabelledPart, mode: Mode) -> Iterable[Operation]:
     component, place = part.component, part.place
     if labelled.idle and decodes:
         return (without_work(row) for row in _part_rows(labelled, "forward"))
-    rows = component.decoding(place) if decodes else component.operations(place)
-    if isinstance(component, SubLayer):
-        return residual_rows(component, part.residual, single_token(place) if decodes else place, rows)
-    return rows
+    if not decodes:
+        return component_rows(component, part.residual, place)
+    return component_rows(component, part.residual, single_token(place), component.decoding(place))
 
 
-def _placed(row: Operation, labelled: LabelledPart, batch: int) -> Operation:
-    """A component's row in the whole model: with its full path, labels and batch."""
+def _placed(row: Operation, labelled: LabelledPart, batch: int, order: str | None) -> Operation:
+    """A component's row in the whole model: with its full path, labels, batch and order."""
     part = labelled.part
     return msgspec.structs.replace(
         batched(row, batch),
         path=f"{part.path}.{row.path}",
         component=part.path,
         in_decode=None,
+        order=order,
         recomputed=is_reversible(part.residual),
         stage=labelled.stage,
         block=labelled.block,

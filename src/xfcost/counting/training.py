@@ -7,14 +7,13 @@ recompute their forward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from xfcost.formulas.arithmetic import ceil_div
-from xfcost.formulas.component import SubLayer
 from xfcost.formulas.conventions import OPTIMIZERS, STATE_BYTES
-from xfcost.formulas.residual import residual_rows
+from xfcost.formulas.residual import component_rows
 from xfcost.ledger.accounts import TrainingFigures
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
@@ -49,13 +48,13 @@ def inputs_without_gradient(architecture: Architecture) -> set[str]:
 def _first_products(stream: Stream) -> Iterator[str]:
     for part in stream.parts():
         yield from (f"{part.path}.{path}" for path in products_of_input(part))
-        if _learned(_rows(part)):
+        if _learned(component_rows(part.component, part.residual, part.place)):
             return
 
 
 def products_of_input(part: Part) -> list[str]:
     """Rows of `part` that multiply what comes into it, where no learned number has touched that."""
-    rows = _rows(part)
+    rows = list(component_rows(part.component, part.residual, part.place))
     learned = _learned(rows)
     if learned and learned[0].role == "norm":  # behind it, everything has a gradient
         return []
@@ -64,14 +63,7 @@ def products_of_input(part: Part) -> list[str]:
     return [row.path for row in rows if row.takes_input or row is first]
 
 
-def _rows(part: Part) -> list[Operation]:
-    component, place = part.component, part.place
-    if isinstance(component, SubLayer):
-        return list(residual_rows(component, part.residual, place))
-    return list(component.operations(place))
-
-
-def _learned(rows: Sequence[Operation]) -> list[Operation]:
+def _learned(rows: Iterable[Operation]) -> list[Operation]:
     """Those with parameters."""
     return [row for row in rows if row.params or row.shared]
 

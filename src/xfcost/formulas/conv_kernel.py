@@ -159,11 +159,15 @@ def kernel_of(grid: Grid, size: int | list[int], stride: int | list[int], paddin
     return Kernel(sides, steps, halves)
 
 
-def disjoint_kernel_in_letters(component: ComponentT, place: Place, grid: Grid, out: Grid) -> tuple[ComponentT, Place]:
-    """`component` (fields `size`, `stride`) and its place in letters, where kernels don't overlap: N patches of side P.
+def kernel_in_letters(
+    component: ComponentT, place: Place, kernel: Kernel, grid: Grid, out: Grid
+) -> tuple[ComponentT, Place]:
+    """`component` (fields `size`, `stride`) and its place in letters: N patches of side P where no kernels overlap.
 
-    `grid` comes in and `out` goes out, as numbers.
+    `kernel`, and the grids that come in and go out, are numbers.
     """
+    if kernel.overlaps:
+        return component, place
     fields: Any = component
     patches = patches_in_letters(fields.size, fields.stride, grid, out)
     return (

@@ -15,6 +15,15 @@ from xfcost.ledger.number import Number
 from xfcost.ledger.operation import Operation
 
 
+def component_rows(
+    component: Component, residual: Joining, place: Place, rows: Iterable[Operation] | None = None
+) -> Iterable[Operation]:
+    """The rows of any component (or `rows`): those of a sub-layer inside its residual connection."""
+    if isinstance(component, SubLayer):
+        return residual_rows(component, residual, place, rows)
+    return component.operations(place) if rows is None else rows
+
+
 def residual_rows(
     component: SubLayer, residual: Joining, place: Place, rows: Iterable[Operation] | None = None
 ) -> Iterator[Operation]:

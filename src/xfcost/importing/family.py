@@ -15,6 +15,7 @@ from xfcost.importing.draft import Draft
 from xfcost.importing.file import ConfigFile, is_finite
 from xfcost.ledger.errors import ComponentError, SpecError, nearest
 from xfcost.spec.error_messages import expected, path_of, value_at
+from xfcost.spec.kinds import split_path
 from xfcost.spec.reader import path_text, shown_value
 
 
@@ -114,7 +115,7 @@ def _contradictions(family: Family, family_type: type[Family], file: ConfigFile)
 
 def _path(error: msgspec.ValidationError) -> tuple[str | int, ...]:
     """The path of the value that the validator refuses."""
-    return path_of(str(error).rpartition(" - at `$")[2].rstrip("`"))
+    return path_of(split_path(str(error))[1])
 
 
 def _ignore(values: dict[str, Any], ignored: Collection[str], family_type: type[Family], file: ConfigFile) -> None:
@@ -203,8 +204,8 @@ def name_in_file(name: str, family_type: type[Family], file: ConfigFile) -> str:
 
 def _explained(message: str, values: dict[str, Any], family_type: type[Family], file: ConfigFile) -> SpecError:
     """The validator's message with file, line and field, in the grammar's words."""
-    text, _, end = message.rpartition(" - at `$")
-    path = path_of(end.rstrip("`"))
+    text, end = split_path(message)
+    path = path_of(end)
     if not path:  # a missing field, but every field has a default
         raise AssertionError(message)
     name = name_in_file(str(path[0]), family_type, file)

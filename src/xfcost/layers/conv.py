@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from xfcost.formulas.component import ActKind, NormKind, Place, Width
-from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, disjoint_kernel_in_letters, kernel_of, unread_note
+from xfcost.formulas.conv_kernel import Kernel, Paddings, Sides, kernel_in_letters, kernel_of, unread_note
 from xfcost.formulas.layer import Embed, Takes
 from xfcost.formulas.letters import Letter
 from xfcost.formulas.rows import convolution, elementwise, norm
@@ -66,10 +66,7 @@ class Conv(Embed, frozen=True, kw_only=True, tag="conv"):
         return Grid(self.kernel(place).out(place.grid.sides)), width
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        component, lettered = super().in_letters(place)
-        if self.kernel(place).overlaps:
-            return component, lettered
-        return disjoint_kernel_in_letters(component, lettered, place.grid, self.out(place)[0])
+        return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
 
     def operations(self, place: Place) -> Iterator[Operation]:
         grid, width = self.out(place)

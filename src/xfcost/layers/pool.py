@@ -11,7 +11,7 @@ from xfcost.formulas.conv_kernel import (
     Paddings,
     Sides,
     check_mean_pool,
-    disjoint_kernel_in_letters,
+    kernel_in_letters,
     kernel_of,
     pooling,
     unread_note,
@@ -63,10 +63,7 @@ class Pool(Embed, frozen=True, kw_only=True, tag="pool"):
         return Grid(self.kernel(place).out(place.grid.sides)), place.dim
 
     def in_letters(self, place: Place) -> tuple[Self, Place]:
-        component, lettered = super().in_letters(place)
-        if self.kernel(place).overlaps:
-            return component, lettered
-        return disjoint_kernel_in_letters(component, lettered, place.grid, self.out(place)[0])
+        return kernel_in_letters(*super().in_letters(place), self.kernel(place), place.grid, self.out(place)[0])
 
     def operations(self, place: Place) -> Iterator[Operation]:
         yield pooling("pool", self.form, self.kernel(place), self.out(place)[0].tokens * place.dim)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED
+from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
 from xfcost.ledger.operation import COUNTED
 from xfcost.ledger.probe import Mixes, ProbedRow
 from xfcost.ledger.visible import json_visible
@@ -21,10 +21,7 @@ _FIELDS: Final = (
     "path", "operation", "title", "mixing", "content_dependent", "reads", "reads_tokens", "order", "stage", "block",
     "times", "params", "active_params", "bound", "macs", "flops", "attention_entries",
     "matrix_entries", "matrix_statistics", "matrices_alive", "matrix_kept", "comparisons", "moved",
-    "cached", "cached_per_token", "read",
-    "plain_traffic_bytes", "tiled_traffic_bytes", "heads", "pairs", "shared",
-    "traced_params", "traced_macs", "traced_flops", "traced_comparisons", "traced_moved", "traced_cached",
-    "dispatched_macs", "dispatched_flops", "dispatched_comparisons", "dispatched_moved", "seconds",
+    "cached", "cached_per_token", "read", *TRAFFIC, "heads", "pairs", "shared", *TRACED, *DISPATCHED, "seconds",
 )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import re
 from typing import Any, Final
 
 from xfcost.ledger.errors import SpecError, nearest
+from xfcost.spec.kinds import split_path
 from xfcost.spec.meanings import clause
 from xfcost.spec.reader import Source, YamlPath, shown_value
 from xfcost.spec.schema import known_keys, known_kinds, meaning_at
@@ -29,10 +30,8 @@ def spec_error(message: str, data: dict[str, Any], source: Source, base: YamlPat
         source: the lines of the whole spec.
         base: the path of the part that was validated.
     """
-    text, _, inner_path = (
-        message.rpartition(" - at `$") if message.endswith("`") and " - at `$" in message else (message, "", "")
-    )
-    path = (*base, *path_of(inner_path.rstrip("`")))
+    text, inner_path = split_path(message)
+    path = (*base, *path_of(inner_path))
     if match := re.search(r"unknown field `(.*)`", text, re.DOTALL):
         key = match[1]
         return source.error((*path, key), f"unknown key {shown_value(key)}; {nearest(key, known_keys(data, path))}")

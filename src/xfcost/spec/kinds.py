@@ -75,7 +75,12 @@ def _component(hint: Any, value: Any) -> Component:
 
 def _joined(inner: str, outer: str) -> str:
     """Both paths as one: `… - at `$.heads` - at `$.head`` -> `… - at `$.head.heads``."""
-    to_component = outer.removeprefix(inner).removeprefix(" - at `$").removesuffix("`")
-    message, separator, rest = inner.rpartition(" - at `$") if inner.endswith("`") else (inner, "", "")
-    message, in_component = (message, rest.removesuffix("`")) if separator else (inner, "")
+    to_component = split_path(outer.removeprefix(inner))[1]
+    message, in_component = split_path(inner)
     return f"{message} - at `${to_component}{in_component}`" if to_component or in_component else message
+
+
+def split_path(message: str) -> tuple[str, str]:
+    """The validator's message, and the path at its end: "… - at `$.head.heads`" -> ("…", ".head.heads")."""
+    text, at, path = message.rpartition(" - at `$")
+    return (text, path.removesuffix("`")) if at and path.endswith("`") else (message, "")

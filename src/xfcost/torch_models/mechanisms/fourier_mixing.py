@@ -26,30 +26,28 @@ class FourierTokenMixing(nn.Module):
         return self.real_part(real_BND, self.sin_tokens(self.sin_width(x_BND)))
 
 
-class OverWidth(nn.Module):
-    """x W for a fixed matrix W."""
+class FixedMatrix(nn.Module):
+    """A matrix W that is not learned, in float64."""
 
-    matrix_DD: Tensor
+    matrix: Tensor
 
-    def __init__(self, matrix_DD: Tensor) -> None:
+    def __init__(self, matrix: Tensor) -> None:
         super().__init__()
-        self.register_buffer("matrix_DD", matrix_DD, persistent=False)
+        self.register_buffer("matrix", matrix, persistent=False)
+
+
+class OverWidth(FixedMatrix):
+    """x W, W of D×D."""
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return x_BND @ self.matrix_DD.to(x_BND.dtype)
+        return x_BND @ self.matrix.to(x_BND.dtype)
 
 
-class OverTokens(nn.Module):
-    """W x for a fixed matrix W."""
-
-    matrix_NN: Tensor
-
-    def __init__(self, matrix_NN: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("matrix_NN", matrix_NN, persistent=False)
+class OverTokens(FixedMatrix):
+    """W x, W of N×N."""
 
     def forward(self, x_BND: Tensor) -> Tensor:
-        return self.matrix_NN.to(x_BND.dtype) @ x_BND
+        return self.matrix.to(x_BND.dtype) @ x_BND
 
 
 class Subtract(nn.Module):

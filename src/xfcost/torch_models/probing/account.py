@@ -10,14 +10,14 @@ from torch import nn
 
 from xfcost.formulas.component import Component, SubLayer
 from xfcost.formulas.layer import Embed, Enter, Head
-from xfcost.formulas.residual import residual_rows
+from xfcost.formulas.residual import component_rows
 from xfcost.ledger.errors import ComponentError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.operation import Operation
-from xfcost.ledger.probe import Mixes, Probe, ProbedRow
+from xfcost.ledger.probe import Probe, ProbedRow
 from xfcost.spec.architecture import Architecture, Part
 from xfcost.torch_models.modules import ModuleMaker
-from xfcost.torch_models.probing.compare import Readings, compared, example, readings
+from xfcost.torch_models.probing.compare import Readings, compared, example, not_probed, readings
 from xfcost.torch_models.probing.hints import hints_for
 from xfcost.torch_models.probing.reading import Reading
 from xfcost.torch_models.probing.small import Small, made_small
@@ -40,7 +40,7 @@ def probed(architecture: Architecture, ledger: Ledger, say: Callable[[str], None
         found, size = probed_part(part, probed_parts, say)
         rows += [msgspec.structs.replace(row, path=f"{part.path}.{row.path}") for row in found]
         sizes |= {part.path: size} if size else {}
-    rows += [_left_out(row, "a table, which reads no token") for row in ledger.rows if row.path.startswith("shared.")]
+    rows += [not_probed(row, "a table, which reads no token") for row in ledger.rows if row.component == "shared"]
     return msgspec.structs.replace(ledger, probe=Probe(rows=tuple(rows), sizes=sizes))
 
 
@@ -61,8 +61,8 @@ def probed_part(
                 say(f"probing {part.path} …")
                 probed_parts[key] = list(_rows(part, small))
             found = {row.path: row for row in probed_parts[key]}
-            return [found.get(row.path) or _left_out(row, _NOT_SMALL) for row in _operations(part)], small.text
-    return [_left_out(row, reason) for row in _operations(part)], ""
+            return [found.get(row.path) or not_probed(row, _NOT_SMALL) for row in _operations(part)], small.text
+    return [not_probed(row, reason) for row in _operations(part)], ""
 
 
 def _reason(component: Component) -> str | None:
@@ -74,20 +74,8 @@ def _reason(component: Component) -> str | None:
     return None if isinstance(component, SubLayer | Embed | Enter | Head) else _STREAMS
 
 
-def _left_out(row: Operation, reason: str) -> ProbedRow:
-    declared = Mixes(
-        mixing=row.mixing,
-        reads_tokens=row.reads_tokens,
-        content_dependent=row.content_dependent if row.mixes else None,
-    )
-    return ProbedRow(path=row.path, title=row.title, declared=declared, reason=reason)
-
-
 def _operations(part: Part) -> list[Operation]:
-    rows = part.component.operations(part.place)
-    return list(
-        residual_rows(part.component, part.residual, part.place, rows) if isinstance(part.component, SubLayer) else rows
-    )
+    return list(component_rows(part.component, part.residual, part.place))
 
 
 def _rows(part: Part, small: Small) -> Iterator[ProbedRow]:

@@ -55,6 +55,16 @@ def readings(module: nn.Module, inputs: tuple[Any, ...], component: Component, p
     return {own[name]: reading for name, reading in found.items()}
 
 
+def not_probed(row: Operation, reason: str, tokens: tuple[int, ...] = ()) -> ProbedRow:
+    """A row as declared, with the reason why its leaf was not compared."""
+    declared = Mixes(
+        mixing=row.mixing,
+        reads_tokens=row.reads_tokens,
+        content_dependent=row.content_dependent if row.mixes else None,
+    )
+    return ProbedRow(path=row.path, title=row.title, declared=declared, tokens=tokens, reason=reason)
+
+
 def compared(
     component: Component,
     rows: tuple[Sequence[Operation], Sequence[Operation]],
@@ -73,12 +83,7 @@ def compared(
         reason = _reason(component, hints, small, large, seen)
         reason = _CUT_OFF if cut_off and small.mixes else reason
         if reason:
-            declared = Mixes(
-                mixing=small.mixing,
-                reads_tokens=large.reads_tokens,
-                content_dependent=small.content_dependent if small.mixes else None,
-            )
-            yield ProbedRow(path=small.path, title=small.title, declared=declared, tokens=tokens, reason=reason)
+            yield not_probed(large, reason, tokens)
             continue
         declared, found = _declared_and_found(component, hints, (small, large), seen, places)
         yield ProbedRow(path=small.path, title=small.title, declared=declared, found=found, tokens=tokens)

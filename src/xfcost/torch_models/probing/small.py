@@ -53,7 +53,7 @@ def made_small(component: Component, place: Place) -> Small:
     alone = frozenset(row.path for row in given.operations(place) if row.reads_tokens == 1)
     cramped: Small | None = None
     for form in forms():
-        # a memory of another number of tokens, so that the two are told apart; of the same, where it has to be
+        # a memory with another number of tokens where that can be: a row then shows which of the two it reads
         for longer, dim in itertools.product((1, 0) if place.memory else (0,), (*WIDTHS, place.dim)):
             one, changes = shrunk(given, form, dim / place.dim, len(place.grid.sides))
             found = _pair(one, partial(_place, place, dim, longer), alone)
