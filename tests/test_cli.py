@@ -462,8 +462,18 @@ class TestTerminal:
         producer.stdout.close()
         said = producer.stderr.read().decode()
         producer.stderr.close()
-        assert producer.wait() == 1
+        assert producer.wait() == 141  # 128 + SIGPIPE; 1 would be a disagreement
         assert said == ""
+
+    @pytest.mark.parametrize("arguments", [["list"], ["show", "vit"], ["--help"], ["analyze", "--help"], ["--version"]])
+    def test_every_command_ends_so(self, arguments):
+        producer = subprocess.Popen(
+            words_of(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+        )
+        producer.stdout.close()
+        assert producer.stderr.read() == b""
+        producer.stderr.close()
+        assert producer.wait() == 141
 
     @pytest.mark.skipif(os.name != "posix", reason="SIGINT to a process")
     def test_ctrl_c_ends_without_a_traceback(self):

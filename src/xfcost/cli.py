@@ -37,13 +37,13 @@ class LazyGroup(TyperGroup):
     """A group that imports a command's module when the command is run."""
 
     def make_context(self, *given: Any, **more: Any) -> Any:
-        """The group's context; an error repeats at most a part of the command line."""
-        with _short_refusals():
+        """The group's context, which the options before the command make."""
+        with _errors_before_typer():
             return super().make_context(*given, **more)
 
     def invoke(self, ctx: Any) -> Any:
-        """The command; the same of its options."""
-        with _short_refusals():
+        """The command, its own options read first."""
+        with _errors_before_typer():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -55,11 +55,20 @@ class LazyGroup(TyperGroup):
         return command(cmd_name) if cmd_name in COMMANDS else None
 
 
+# sysexits.h: EX_SOFTWARE. Never 1: the accounts disagree.
+INTERNAL_ERROR: Final = 70
+# 128 + SIGPIPE, as in shells: the reader of a pipe closed it (`xfcost list | head -1`).
+CLOSED_PIPE: Final = 141
+
+
 @contextmanager
-def _short_refusals() -> Iterator[None]:
-    """Typer's own refusals (`No such option: …`), their long words shortened."""
+def _errors_before_typer() -> Iterator[None]:
+    """A closed pipe ends quietly (typer ends it with 1); long words of a typer message are shortened."""
     try:
         yield
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(CLOSED_PIPE)
     except Exception as error:
         message = getattr(error, "message", None)
         if hasattr(error, "format_message") and isinstance(message, str):
@@ -111,10 +120,6 @@ def root(
         ctx.with_resource(allowed())
 
 
-# sysexits.h: EX_SOFTWARE. Never 1: the accounts disagree.
-INTERNAL_ERROR: Final = 70
-
-
 def main() -> None:
     """Run the app: a user's error is one message and exit code 2, an internal error one line and exit code 70."""
     open_stderr()
@@ -126,9 +131,6 @@ def main() -> None:
         _refuse(str(error), error.exit_code)
     except MemoryError:
         _refuse("out of memory; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)")
-    except BrokenPipeError:
-        _drop_output()
-        sys.exit(1)
     except OSError as error:
         _drop_output()
         _refuse(f"stdout can't be written: {error.strerror or error}")
