@@ -605,5 +605,21 @@ class TestOthers:
         summary = next(line for line in xf("--help").stdout.splitlines() if line.split()[:1] == [name])
         assert not summary.endswith("..."), "the first sentence of the help is too long for the list of commands"
 
+    @pytest.mark.parametrize(
+        ("command_name", "arguments", "option", "word"),
+        [
+            ("list", [], "--format", "latex"),
+            *(("plot", ["gpt2"], "--mode", mode) for mode in ("prefill", "generate", "train")),
+        ],
+    )
+    def test_help_names_no_word_that_is_refused(self, command_name, arguments, option, word):
+        assert option in refused(command_name, *arguments, option, word)
+        assert not re.search(rf"\b{word}\b", xf(command_name, "--help").stdout)
+
+    @pytest.mark.parametrize("option", ["--by", "--format", "--mode", "--dtype", "--attention", "--logits", "--optimizer"])
+    def test_an_unknown_word_is_refused_in_one_wording(self, option):
+        train = ["--mode", "train"] if option == "--optimizer" else []
+        assert f"{option} zzz: expected one of " in refused("analyze", "gpt2", "--no-trace", *train, option, "zzz")
+
     def test_version(self):
         assert xf("--version").stdout.strip() == f"xfcost {xfcost.__version__}"

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xfcost.ledger.errors import UsageError
 from xfcost.ledger.join import growth_exponent, join, with_seconds
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.matrices import Matrix
 from xfcost.ledger.metadata import Metadata, Timing
-from xfcost.ledger.operation import MIXINGS, Operation
+from xfcost.ledger.operation import MIXINGS, QUANTITIES, Operation
 
 # Two operations. `a` stands 3 times: 3·(10 + 20) MACs with `b`'s: 3·10 + 1·20 = 50; parameters 3·5 + 1·0 = 15.
 A = Operation(path="x.a", title="A", times=3, params=5, macs=10, flops=21, stage="one", block="one · x")
@@ -159,3 +160,16 @@ def test_growth_exponents() -> None:
     assert growth_exponent(100, 400, 2) == 2
     assert growth_exponent(100, 200, 2) == 1
     assert growth_exponent(0, 0, 2) is None
+
+
+@pytest.mark.parametrize(("name", "said"), [("mac", "did you mean 'macs'"), ("foo", "expected one of ")])
+def test_a_total_that_rows_have_not_is_refused_by_its_near_names(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=f"there is no quantity '{name}'; {said}"):
+        ledger(A, B).total(name)
+
+
+def test_every_quantity_has_a_total() -> None:
+    whole = ledger(A, B)
+    for quantity in QUANTITIES:
+        whole.total(quantity)
+    assert {"macs", "traced_macs", "kept_bytes", "active_params", "seconds"} <= QUANTITIES

@@ -349,7 +349,7 @@ def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
 
 def test_of_a_text_no_line_is_drawn():
     done = xf("plot", "gpt2", "--mode", "generate")
-    assert "--mode generate: a line is drawn of one of forward, decode" in done.stderr
+    assert "--mode generate: a line is drawn of forward or decode; `analyze` reports the others" in done.stderr
 
 
 def test_ticks_are_read_as_numbers_and_not_as_formulas():

@@ -23,8 +23,8 @@ from xfcost.commands.options import (
     spec_argument,
     verdict,
 )
-from xfcost.ledger.errors import UsageError, printable
 from xfcost.ledger.objects import View
+from xfcost.ledger.option_readers import one_of
 from xfcost.report.output import check_target
 
 VIEWS: Final = get_args(View)
@@ -51,7 +51,7 @@ def run(  # noqa: PLR0913 - options
     """
     from xfcost.api import analyze
 
-    view = _view(by)
+    view: View | None = one_of("--by", VIEWS)(by) if by is not None else None  # type: ignore[assignment]
     form = chosen_format(format_, output)
     check_target(output, force=force)
     ledger = analyze(
@@ -72,9 +72,3 @@ def run(  # noqa: PLR0913 - options
 
         deliver(ledger_text(ledger, form, view, verbose=verbose), output, force=force)
     verdict([ledger])
-
-
-def _view(by: str | None) -> View | None:
-    if by is not None and by not in VIEWS:
-        raise UsageError(f"--by {printable(by)}: expected one of {', '.join(VIEWS)}")
-    return by  # type: ignore[return-value]

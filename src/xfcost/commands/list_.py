@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from xfcost.commands import options
-from xfcost.commands.options import FormatOption
-from xfcost.ledger.errors import UsageError
+
+# A list of names is no table of a paper: no LaTeX.
+FORMATS: Final = ("table", "json", "csv", "markdown")
 
 
 def run(
     totals: Annotated[bool, typer.Option("--totals", help="Count every preset: parameters, MACs, tokens.")] = False,
-    format_: FormatOption = None,
+    format_: Annotated[str | None, options.format_option(FORMATS)] = None,
 ) -> None:
     """The presets that come with xfcost.
 
@@ -22,9 +23,7 @@ def run(
     from xfcost.counting.gallery import gallery_rows
     from xfcost.report.gallery import gallery_text, print_gallery
 
-    form = options.chosen_format(format_, None)
-    if form == "latex":
-        raise UsageError("--format latex: `list` prints table, json, csv or markdown")
+    form = options.chosen_format(format_, formats=FORMATS)
     rows = gallery_rows(totals=totals)
     if form == "table":
         print_gallery(rows)

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 
 import typer
 
-from xfcost.ledger.errors import UsageError, printable, shown
+from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import OPTIONS, Option, spelled_out
 from xfcost.ledger.visible import visible
 from xfcost.report.messages import say
@@ -22,13 +23,16 @@ FORMATS: Final = get_args(Format)
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def run_options(*names: str) -> Callable[[Command], Command]:
-    """`run(…, settings, …, **options)` with the run options `names` (all, where none is named) before `--set`."""
+def run_options(*names: str, **helps: str) -> Callable[[Command], Command]:
+    """`run(…, settings, …, **options)` with the run options `names` (all, where none is named) before `--set`.
+
+    `helps` are texts for a command that takes fewer values of an option than a run does.
+    """
 
     def described(name: str, option: Option, kind: Any) -> tuple[Any, Any]:
         default = None if option.default is None else str(option.default)
         flag = f"--{name.replace('_', '-')}"
-        parameter = typer.Option(flag, metavar=option.metavar, help=option.help, hidden=option.hidden)
+        parameter = typer.Option(flag, metavar=option.metavar, help=helps.get(name, option.help), hidden=option.hidden)
         return default, Annotated[str if default is not None else str | None, parameter]
 
     def decorated(command: Command) -> Command:
@@ -55,6 +59,11 @@ def spec_argument(text: str) -> Any:
     return typer.Argument(help=text, autocompletion=presets_from)
 
 
+def format_option(formats: Sequence[str]) -> Any:
+    """The option --format, whose help lists the `formats` that the command has."""
+    return typer.Option("--format", help=f"{any_of(formats)}.")
+
+
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -73,7 +82,7 @@ Probe = Annotated[
     bool,
     typer.Option("--probe", help="Also run each component on small grids: does it mix tokens as its rows declare?"),
 ]
-FormatOption = Annotated[str | None, typer.Option("--format", help=f"{any_of(FORMATS)}.")]
+FormatOption = Annotated[str | None, format_option(FORMATS)]
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="Write the report to a file; its ending says the format."),
@@ -90,16 +99,14 @@ ENDINGS: Final[dict[str, Format]] = {
 }
 
 
-def chosen_format(name: str | None, output: Path | None) -> Format:
-    """The format that `--format` names, else the one of the file's ending, else a table.
+def chosen_format(name: str | None, output: Path | None = None, formats: Sequence[str] = FORMATS) -> Format:
+    """The one of `formats` that `--format` names, else the one of the file's ending, else a table.
 
     Raises:
         UsageError: an unknown format or ending.
     """
     if name is not None:
-        if name not in FORMATS:
-            raise UsageError(f"--format {printable(name)}: expected one of {', '.join(FORMATS)}")
-        return name  # type: ignore[return-value]
+        return one_of("--format", formats)(name)  # type: ignore[return-value]
     if output is None:
         return "table"
     ending = output.suffix.lower()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
 from xfcost.commands.options import Force, Settings, progress, run_options, spec_argument
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
-from xfcost.ledger.errors import DeviceError, UsageError, nearest, printable
+from xfcost.ledger.errors import DeviceError, UsageError
+from xfcost.ledger.option_readers import one_of
+from xfcost.ledger.options import Mode
 from xfcost.report.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ _MOST_SECONDS: Final = 20.0
 _DRAWN: Final = ("forward", "decode")
 
 
-@run_options("batch", "dtype", "attention", "mode")
+@run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
 def run(  # noqa: PLR0913 - options
     specs: Annotated[list[str], spec_argument("Presets (`common-*` for several) or paths.")],
     N: Annotated[
@@ -74,8 +76,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.scaling import scaling_chart
     from xfcost.spec.load import expanded, load
 
-    if metric not in METRICS:
-        raise UsageError(f"--metric {printable(metric)}: {nearest(metric, METRICS)}")
+    one_of("--metric", METRICS)(metric)
     _check_device(metric, device)
     _check_scores(metric, device, options.get("attention", "eager"))
     axis, span = axis_of(N, size)
@@ -100,10 +101,8 @@ def _mode(metric: str, mode: str) -> str:
     Raises:
         UsageError: another mode, which is more than one cost.
     """
-    if mode not in _DRAWN:
-        raise UsageError(
-            f"--mode {printable(mode)}: a line is drawn of one of {', '.join(_DRAWN)}; `analyze` reports the others"
-        )
+    if mode in get_args(Mode) and mode not in _DRAWN:
+        raise UsageError(f"--mode {mode}: a line is drawn of {' or '.join(_DRAWN)}; `analyze` reports the others")
     return METRICS[metric].mode or mode
 
 

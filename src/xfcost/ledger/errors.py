@@ -116,11 +116,11 @@ def near_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`did you mean 'window'?` if a known name is similar, else the known names."""
+    """`did you mean 'window'?` if a known name is similar, else `expected one of …`."""
     names = sorted(known)
     if near := near_names(name, names):
         return "did you mean " + " or ".join(repr(word) for word in near) + "?"
-    return "known: " + ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
+    return "expected one of " + ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
 
 
 def divisors_text(number: int, most: int = 8) -> str:

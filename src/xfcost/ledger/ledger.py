@@ -12,10 +12,11 @@ import msgspec
 
 from xfcost.ledger import notebook
 from xfcost.ledger.accounts import DISPATCHED, LEARNING, TRACED, TRAFFIC
+from xfcost.ledger.errors import UsageError, nearest, shown
 from xfcost.ledger.matrices import RowMatrix, attention_memory
 from xfcost.ledger.metadata import Agreement, Metadata, Timing
 from xfcost.ledger.modes import Cache, Generation, Step
-from xfcost.ledger.operation import COUNTED, MIXINGS, Operation
+from xfcost.ledger.operation import COUNTED, MIXINGS, QUANTITIES, Operation
 from xfcost.ledger.probe import Probe
 from xfcost.ledger.training import Training
 from xfcost.ledger.units import BYTES_PER_ELEMENT
@@ -52,7 +53,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """What the running model reads, with `--probe`."""
 
     def total(self, quantity: str, where: Callable[[Operation], bool] | None = None) -> int | None:
-        """The sum of `quantity` over all blocks; None where no row has it."""
+        """The sum of `quantity` over all blocks; None where no row has it.
+
+        Raises:
+            UsageError: rows have no such quantity.
+        """
+        if quantity not in QUANTITIES:
+            raise UsageError(f"total: there is no quantity {shown(quantity)!r}; {nearest(str(quantity), QUANTITIES)}")
         values = [row.times_over(quantity) for row in self.rows if where is None or where(row)]
         present = [value for value in values if value is not None]
         if not values:

@@ -20,6 +20,11 @@ MIXINGS: Final[tuple[Mixing, ...]] = ("per-token", "local", "global")
 
 
 COUNTED: Final = ("params", "macs", "flops", "attention_entries", "comparisons", "moved", "cached")
+# Every figure of a row that is summed over rows.
+QUANTITIES: Final = frozenset({
+    *COUNTED, *FIGURES, "active_params", "idle_params", "backward_macs", "matrix_entries", "matrix_statistics",
+    "matrices_alive", "matrix_kept", "seconds",
+})  # fmt: skip
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from fractions import Fraction
 from typing import Any, Final
 
@@ -76,19 +76,8 @@ def dtype_name(given: Any) -> str:
     return name
 
 
-def either(option: str, words: tuple[str, ...]) -> Callable[[Any], str]:
-    """A reader of one of a few words: the message lists them all."""
-
-    def read(given: Any) -> str:
-        if given not in words:
-            raise UsageError(f"{option} {shown(given)}: expected {' or '.join(words)}")
-        return str(given)
-
-    return read
-
-
-def one_of(option: str, words: tuple[str, ...]) -> Callable[[Any], str]:
-    """A reader of one of several words: the message says the nearest."""
+def one_of(option: str, words: Collection[str]) -> Callable[[Any], str]:
+    """A reader of one of several words: the message says the nearest, or all."""
 
     def read(given: Any) -> str:
         if given not in words:
