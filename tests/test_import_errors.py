@@ -48,9 +48,9 @@ NO_JSON = [
     ('{"model_type": null}', "model_type: expected text, got null"),
     (
         '{"model_type": "lama"}',
-        "model_type: 'lama' is not supported, nor is its architecture (null); a config",
+        "model_type: 'lama' is not supported; a config of another model_type is another model",
     ),
-    ('{"model_type": "whisper"}', "is another model. Known: bert, roberta"),
+    ('{"model_type": "whisper"}', "is another model. Expected one of bert, roberta"),
 ]
 
 
@@ -256,7 +256,7 @@ def test_no_other_model_is_proposed_for_a_model_type(model_type: str, tmp_path: 
     with pytest.raises(SpecError) as error:
         import_config(path)
     assert "did you mean" not in str(error.value)
-    assert f"'{model_type}' is not supported, nor is its architecture ('NotSupported')" in str(error.value)
+    assert f"'{model_type}' is not supported, nor is its architecture 'NotSupported'" in str(error.value)
 
 
 def test_all_fields_that_are_refused_are_said_in_one_run_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -386,3 +386,26 @@ def test_the_command_refuses_with_one_line_and_no_traceback(tmp_path: Path) -> N
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert done.stderr.startswith("error: config.json:1 hidden_act: expected gelu")
     assert not (tmp_path / "spec.yaml").exists()
+
+
+def test_the_default_of_a_missing_field_is_told_and_written(tmp_path: Path) -> None:
+    fields = json.loads((CONFIGS / "gpt2.json").read_text())
+    whole = import_config(write(tmp_path, fields | {"tie_word_embeddings": True, "scale_attn_weights": True}))
+    assert not any("default" in remark for remark in whole.remarks)
+    partial = import_config(write(tmp_path, {name: fields[name] for name in fields if name not in ("n_embd", "n_layer")}))
+    said = (
+        "Assumed: n_embd 768, n_layer 12, scale_attn_weights true, tie_word_embeddings true; transformers' defaults of "
+        "fields that the config doesn't have."
+    )
+    assert said in partial.remarks
+    assert "# Assumed: n_embd 768, n_layer 12, " in partial.text
+    # An alias is no missing field, and classes matter to a classifier alone.
+    bert = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
+    assert "Assumed: num_labels 2, vocab_size 30522, " in import_config(write(tmp_path, bert)).text
+    assert "num_labels" not in import_config(write(tmp_path, bert | {"id2label": {"0": "a"}})).text
+
+
+def test_an_architecture_of_another_family_is_refused_in_the_words_of_any_option(tmp_path: Path) -> None:
+    path = write(tmp_path, {"model_type": "vit"})
+    with pytest.raises(UsageError, match=r"--architecture Foo: expected one of ViTForImageClassification, ViTModel \("):
+        import_config(path, "Foo")

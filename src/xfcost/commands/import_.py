@@ -18,7 +18,7 @@ def run(
     config: Annotated[Path, typer.Argument(help="A config.json of transformers, on this machine.")],
     architecture: Annotated[
         str | None,
-        typer.Option("--architecture", metavar="NAME", help="Another head than the config names: BertForMaskedLM."),
+        typer.Option("--architecture", metavar="NAME", help="The class to count, in place of the one that the config names: BertForMaskedLM."),
     ] = None,
     ignore: Annotated[
         list[str] | None,
@@ -32,7 +32,7 @@ def run(
     """A spec from a config.json of transformers.
 
     Nothing is fetched, and neither torch nor transformers is imported. What a spec can't carry is refused by the
-    field's name; what was assumed is said, and stands in the spec's comments.
+    field's name. Of a missing field transformers' default is taken; that is said, and stands in the spec's comments.
     """
     from xfcost.importing import import_config
     from xfcost.report.output import check_target

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -57,7 +57,14 @@ def import_config(path: Path, architecture: str | None = None, ignored: Collecti
     family, field_remarks = read_family(family_type, file, ignored)
     keys, draft_remarks = _draft(family, chosen, file)
     ignored_remarks = (f"{name}: ignored (--ignore)." for name in ignored)
-    remarks = (*family_remarks, *architecture_remarks, *ignored_remarks, *field_remarks, *draft_remarks)
+    remarks = (
+        *family_remarks,
+        *architecture_remarks,
+        *ignored_remarks,
+        *field_remarks,
+        *_defaults(family, chosen, file),
+        *draft_remarks,
+    )
     data = {"name": f"{_name(path, file)} ({chosen})", "paper": family_type.paper, **keys}
     source = f"Made by `xfcost import` from {file.name}: model_type {model_type}, architecture {chosen}."
     text = spec_text(data, (source, *remarks))
@@ -84,10 +91,11 @@ def _family_type(model_type: str, file: ConfigFile) -> tuple[type[Family], list[
     first = architectures[0] if isinstance(architectures, list) and architectures else None
     families = [family for family in map(family_of, FAMILIES) if first in family.architectures]
     if not families:
+        other = "" if first is None else f", nor is its architecture {shown_value(first)}"
         raise file.error(
             "model_type",
-            f"{shown_value(model_type)} is not supported, nor is its architecture ({shown_value(first)}); a config of "
-            f"another model_type is another model. Known: {', '.join(FAMILIES)}",
+            f"{shown_value(model_type)} is not supported{other}; a config of another model_type is another model. "
+            f"Expected one of {', '.join(FAMILIES)}",
         )
     remark = f"Assumed: {first}, from the config's architectures; no family has the model_type {printable(model_type)}."
     return families[0], [remark]
@@ -99,8 +107,7 @@ def _architecture(file: ConfigFile, family_type: type[Family], requested: str | 
     if requested is not None:
         if requested not in known:
             raise UsageError(
-                f"--architecture {printable(str(requested))}: {nearest(requested, known)} "
-                f"({file.name} is one of {', '.join(known)})"
+                f"--architecture {printable(str(requested))}: {nearest(requested, known)} ({file.name}: model_type {file.values['model_type']})"
             )
         return requested, []
     names = file.values.get("architectures")
@@ -116,6 +123,18 @@ def _architecture(file: ConfigFile, family_type: type[Family], requested: str | 
         )
     remarks = [f"Assumed: {names[0]}, the first of {len(names)} architectures."] if len(names) > 1 else []
     return names[0], remarks
+
+
+def _defaults(family: Family, architecture: str, file: ConfigFile) -> Iterator[str]:
+    """One remark on the defaults of fields that the file doesn't have; switches that are off are not listed."""
+    missing = [name for name in type(family).__struct_fields__ if name_in_file(name, type(family), file) not in file.lines]
+    assumed = [
+        f"{name} {shown_value(getattr(family, name))}"
+        for name in missing
+        if getattr(family, name) not in (None, False) and (name != "num_labels" or "Classification" in architecture)
+    ]
+    if assumed:
+        yield f"Assumed: {', '.join(assumed)}; transformers' defaults of fields that the config doesn't have."
 
 
 def _draft(family: Family, architecture: str, file: ConfigFile) -> tuple[dict[str, Any], list[str]]:
