@@ -144,7 +144,10 @@ class TestYaml:
     @pytest.mark.parametrize(
         ("text", "line", "problem"),
         [
-            ("name: [1, 2", 2, "did not find expected ',' or ']'"),
+            ("name: [1, 2", 1, "this `[` is not closed (did not find expected ',' or ']')"),
+            ("embed: [\n  {kind: token},\nstages:\n  - a\n", 4, "node content; is a `[` or `{` above not closed?"),
+            ("name: toy\nembed: [\n  {kind: token,\nstages: 1\n", 3, "this `{` is not closed"),
+            ("name: toy\nembed: [\n  {kind: token}\nstages: 1\n", 2, "this `[` is not closed"),
             ("name: toy\nstages:\n\t- dim: 3\n", 3, "cannot start any token"),
             ("name: *toy\n", 1, "undefined alias"),
             ("a: 1\n b: 2\n", 2, "mapping values are not allowed"),
@@ -471,6 +474,18 @@ class TestArchitecture:
         if "language_model" in new:
             text = text.replace("kind: classifier, ", "")
         assert refusal(text).startswith(f"toy.yaml:{said}")
+
+    def test_all_keys_that_an_object_misses_are_told_at_once(self, here):
+        said = refusal("paper: toy\n")
+        for key in ("name", "input", "stages"):
+            assert f"toy.yaml:1 the key '{key}' is missing" in said
+        stage = TOY.partition("stages")[0] + "stages:\n  - {}\nhead: {kind: classifier, pool: mean, classes: 10}\n"
+        said = refusal(stage)
+        for key in ("dim", "depth", "block"):
+            assert f"stages[0]: the key '{key}' is missing" in said
+        nested = refusal(stage.replace("{}", "{blocks: [[{kind: mlp}]]}"))
+        assert "the key 'dim' is missing" in nested
+        assert "errors" not in nested
 
     def test_streams_and_stages_exclude_each_other(self, here):
         assert refusal(TALKER + "stages: [{dim: 8, depth: 1, block: [{kind: mlp}]}]\n").startswith(

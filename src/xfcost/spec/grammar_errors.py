@@ -5,18 +5,25 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from xfcost.ledger.errors import SpecError, near_names
 from xfcost.spec.error_messages import spec_error
-from xfcost.spec.grammar import Spec
+from xfcost.spec.grammar import Spec, StageSpec
 from xfcost.spec.kinds import OneOf, converted
 from xfcost.spec.reader import Source, YamlPath
 
 Finding = tuple[YamlPath, str]
 """The path of a part that doesn't convert, and the validator's message about that part alone."""
+
+
+# Keys of which a spec or a stage needs one; where it has none, the first is missing.
+_ALTERNATIVES: Final[dict[type[msgspec.Struct], list[tuple[str, ...]]]] = {
+    Spec: [("stages", "encoder", "decoder")],
+    StageSpec: [("block", "pattern", "blocks"), ("depth", "blocks")],
+}
 
 
 def grammar_errors(data: dict[str, Any], source: Source) -> tuple[list[SpecError], Spec | None]:
@@ -77,8 +84,10 @@ def _in_struct(value: dict[str, Any], struct: type[msgspec.Struct], path: YamlPa
         elif key != tag:
             yield path, f"Object contains unknown field `{key}`"
     unknown = [key for key in value if key not in fields and key != tag]
-    for key, field in fields.items():
-        if field.required and key not in value and not any(key in near_names(other, fields) for other in unknown):
+    required = [(key,) for key, field in fields.items() if field.required] + _ALTERNATIVES.get(struct, [])
+    for key, *others in required:
+        misspelt = any(key in near_names(other, fields) for other in unknown)
+        if not misspelt and not {key, *others} & value.keys():
             yield path, f"Object missing required field `{key}`"
 
 

@@ -31,6 +31,7 @@ _INT: Final = re.compile(r"[-+]?[0-9][0-9_]*\Z")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _WORDS: Final = {"null": None, "~": None, "": None, "true": True, "false": False}
 _Mark = tuple[int, int]
+_BRACKETS: Final = {"while parsing a flow sequence": "[", "while parsing a flow mapping": "{"}
 # Some systems lack some of these flags.
 _READ: Final = os.O_RDONLY | sum(getattr(os, flag, 0) for flag in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"))
 
@@ -151,11 +152,19 @@ def _compose(text: str, source: Source) -> tuple[yaml.Node | None, dict[_Mark, s
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        parts = [getattr(error, name, None) for name in ("context", "problem")]
-        problem = ", ".join(part for part in parts if part) or getattr(error, "reason", None) or "it can't be parsed"
-        raise SpecError(f"{source.name}:{line} is not valid YAML: {problem}") from None
+        raise SpecError(f"{source.name}:{_problem(error)}") from None
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    """`3 is not valid YAML: …`, by the line where the parser noticed it; of an open bracket, by the bracket's."""
+    context, mark, problem = (getattr(error, name, None) for name in ("context", "problem_mark", "problem"))
+    begin = getattr(error, "context_mark", None)
+    if begin and context in _BRACKETS:
+        return f"{begin.line + 1} is not valid YAML: this `{_BRACKETS[context]}` is not closed ({problem})"
+    if context == "while parsing a flow node":
+        problem = f"{problem}; is a `[` or `{{` above not closed?"
+    words = ", ".join(filter(None, (context, problem))) or getattr(error, "reason", None) or "it can't be parsed"
+    return f"{mark.line + 1 if mark else 1} is not valid YAML: {words}"
 
 
 def _scan(text: str, source: Source) -> dict[_Mark, str]:
