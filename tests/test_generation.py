@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from xfcost.api import account, analyze, compare
 from xfcost.counting.run_options import make_run
 from xfcost.counting.sums import MAX_EVALUATIONS, sum_over_sizes
-from xfcost.ledger.errors import SpecError, UsageError
+from xfcost.ledger.errors import SpecError, UsageError, XfcostError
 from xfcost.ledger.ledger import Ledger
 from xfcost.spec.load import load
 
@@ -190,6 +190,14 @@ def test_a_prefill_alone_is_not_compared_with_texts() -> None:
 def test_images_write_no_tokens() -> None:
     with pytest.raises(UsageError, match="ViT-S/8 takes images, and writes no tokens"):
         analyze("vit", mode="generate", new_tokens=3, trace=False)
+
+
+@pytest.mark.parametrize(("spec", "options"), [("vit", {}), ("gpt2", {"N": 1000})])
+def test_what_can_not_be_generated_is_refused_before_the_trace(spec: str, options: dict[str, int]) -> None:
+    said: list[str] = []
+    with pytest.raises(XfcostError):
+        analyze(spec, mode="generate", new_tokens=26, trace=True, progress=said.append, **options)  # type: ignore[arg-type]
+    assert said == []
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,9 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from xfcost.counting.decoding import with_mode
-from xfcost.counting.forward import count, with_rebuilt_note
+from xfcost.api import account
+from xfcost.counting.forward import count
 from xfcost.counting.run_options import make_run
-from xfcost.counting.training import with_training
 from xfcost.importing import import_config
 from xfcost.ledger.errors import XfcostError
 from xfcost.report.export import ledger_text
@@ -163,11 +162,7 @@ def try_spec(rng: random.Random, folder: Path) -> None:
     file.write_text(text, "utf-8")
     run = make_run(**_options(rng))
     loaded = load(str(file))
-    architecture = place(loaded, run)
-    ledger = with_rebuilt_note(count(architecture), loaded, architecture)
-    if run.plan is not None:
-        ledger = with_training(ledger, architecture, run.plan)
-    ledger = with_mode(ledger, loaded, run, architecture)
+    ledger = account(loaded, run, trace=False)
     ledger_text(ledger, rng.choice(FORMS), rng.choice((None, None, "operation", "block", "stage", "mixing")))  # type: ignore[arg-type]
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from xfcost.counting.decoding import run_at, traced_steps, with_mode, with_traced_steps
+from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
 from xfcost.counting.forward import count, with_rebuilt_note
 from xfcost.counting.run_options import make_run
 from xfcost.counting.training import with_training
@@ -154,6 +154,7 @@ def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: 
 
         check_device(str(device))
     architecture = place(loaded, run)
+    check_generation(loaded, run, architecture)
     ledger = with_rebuilt_note(count(architecture), loaded, architecture)
     if run.plan is not None:
         ledger = with_training(ledger, architecture, run.plan)

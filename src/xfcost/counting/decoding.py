@@ -64,11 +64,8 @@ def _with_cache(ledger: Ledger, loaded: Loaded, run: Run) -> Ledger:
 
 def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architecture) -> Ledger:
     """The rows of the prefill and of all decode steps together, and the work without a cache."""
-    prompt = architecture.streams[-1].grid.tokens
-    last = prompt + run.new_tokens - 1
+    prompt, last = architecture.streams[-1].grid.tokens, _last(architecture, run)
     encoder = {labelled.part.path for stream in architecture.streams[:-1] for labelled in stream.labelled_parts()}
-    _check_last(last, loaded, run, architecture)
-
     def full_pass(tokens: int) -> Costs:
         """A pass of the decoder over all tokens so far, for the next token."""
         counted = count(place(loaded, run_at(tokens, architecture, run, "prefill")), orders=False)
@@ -99,19 +96,27 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
     return msgspec.structs.replace(prefill, rows=rows, cache=cache, generation=generation)
 
 
-def _check_last(tokens: int, loaded: Loaded, run: Run, architecture: Architecture) -> None:
-    """Check that the sequence can have its final length.
+def check_generation(loaded: Loaded, run: Run, architecture: Architecture) -> None:
+    """Check, before anything is traced, that the mode `generate` can be run to the sequence's final length.
 
     Raises:
         UsageError: the model reads images and generates no tokens.
         SpecError: the model has fewer positions.
     """
+    if run.mode != "generate":
+        return
+    tokens = _last(architecture, run)
     if isinstance(architecture.streams[-1].input, ImageInput | VideoInput):
         raise UsageError(f"--mode generate: {architecture.spec.name} takes images, and writes no tokens after them")
     try:
         place(loaded, run_at(tokens, architecture, run, "forward"))
     except SpecError as error:
         raise SpecError(f"{error}; the last of --new-tokens {run.new_tokens} reads {tokens:,} tokens") from None
+
+
+def _last(architecture: Architecture, run: Run) -> int:
+    """The tokens that the last pass of a generation reads."""
+    return architecture.streams[-1].grid.tokens + run.new_tokens - 1
 
 
 def traced_steps(generation: Generation) -> tuple[int, ...]:
