@@ -24,8 +24,10 @@ def test_without_n_the_range_is_that_of_all_systems_and_is_said(tmp_path: Path) 
     # GPT-2 has 1,024 positions; 32² = 1,024 is a grid of ViT's too.
     done = xf("plot", "vit", "gpt2", "-o", "a.csv", cwd=tmp_path)
     assert done.returncode == 0
-    assert "--N 49:1024, which all systems can have (GPT-2 (124M): " in done.stderr
-    assert "N can be at most 1024)" in done.stderr
+    first, second, *_ = done.stderr.splitlines()
+    assert first == "N = 49 to 1,024, the range that all systems have; --N LOW:HIGH sets another"
+    assert second.startswith("GPT-2 (124M) ends at N = 1,024: gpt2.yaml:4 embed[1].length: ")
+    assert second.endswith("N can be at most 1024")
     assert "its line ends" not in done.stderr
     assert "ViT-S/8: slope 1.99 from N = 49 to 1,024" in done.stdout
     rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
@@ -37,14 +39,29 @@ def test_without_n_the_range_is_that_of_all_systems_and_is_said(tmp_path: Path) 
 
 def test_a_range_that_is_given_is_drawn_and_every_line_as_far_as_it_goes(tmp_path: Path) -> None:
     done = xf("plot", "vit", "gpt2", "--N", "49:12544", "-o", "a.csv", cwd=tmp_path)
-    assert "which all systems can have" not in done.stderr
+    assert "all systems have" not in done.stderr
     assert "GPT-2 (124M): its line ends at N = 1,024" in done.stderr
     assert "ViT-S/8: slope 2.00 from N = 49 to 12,544" in done.stdout
 
 
 def test_the_whole_default_is_said_too(tmp_path: Path) -> None:
     done = xf("plot", "vit", "swin", "-o", "a.csv", cwd=tmp_path)
-    assert done.stderr.splitlines()[0] == "--N 49:12544, which all systems can have"
+    whole = "N = 49 to 12,544, the range that all systems have; --N LOW:HIGH sets another"
+    assert done.stderr.splitlines() == [whole, "Wrote a.csv"]
+
+
+@pytest.mark.parametrize(
+    ("systems", "end"),
+    [
+        (("gpt2", "mamba-130m"), "1,024"),  # Mamba's own points are 988 and 1,047
+        (("vit", "bert-base"), "484"),  # 22² is the largest square of BERT's 512 positions
+    ],
+)
+def test_all_systems_end_at_one_n_where_they_have_it(systems: tuple[str, str], end: str, tmp_path: Path) -> None:
+    done = xf("plot", *systems, "-o", "a.csv", cwd=tmp_path)
+    lines = [line for line in done.stdout.splitlines() if "slope" in line]
+    assert len(lines) == 2
+    assert all(line.endswith(f"from N = 49 to {end}") for line in lines), done.stdout
 
 
 def test_a_mark_beyond_the_range_of_all_is_refused(tmp_path: Path) -> None:
@@ -90,8 +107,8 @@ def test_a_few_numbers_are_all_named() -> None:
 def test_systems_without_a_common_range_are_refused_with_theirs() -> None:
     small, large = swept("vit", 49, 100), swept("vit", 144, 400)
     with pytest.raises(UsageError, match=r"no range of N is common to all systems \(vit from 49 to 100; vit from 144"):
-        common_range([small, large])
-    both = common_range([swept("vit", 49, 400), swept("vit", 144, 900)])
+        common_range([small, large], Run())
+    both = common_range([swept("vit", 49, 400), swept("vit", 144, 900)], Run())
     assert span_of(both) == (144, 400)
     assert [one.ended for one in both] == [None, None]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
@@ -151,15 +151,16 @@ def _sweeps(
     Where a line has gaps or ends early, that is said.
     """
     from xfcost.counting.comparison import distinct
-    from xfcost.counting.sweep import common_range, range_text, sweep
+    from xfcost.counting.sweep import common_range, sweep
     from xfcost.report.scaling import skipped_text
 
     names = distinct([one.spec.name for one in loaded])
     extra = [] if mark is None else [mark]
     wide = [sweep(name, one, run, span, extra, axis) for name, one in zip(names, loaded, strict=True)]
-    sweeps = common_range(wide) if narrow else wide
+    sweeps = common_range(wide, run) if narrow else wide
     if narrow:
-        progress(f"{range_text(sweeps)}, which all systems can have{_limits(wide, sweeps)}")
+        for line in _range_lines(wide, sweeps):
+            progress(line)
     for one in sweeps:
         if one.skipped:
             progress(skipped_text(one))
@@ -168,14 +169,19 @@ def _sweeps(
     return sweeps
 
 
-def _limits(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> str:
-    """Which systems have no more of the default range, and why."""
+def _range_lines(wide: Sequence[Sweep], sweeps: Sequence[Sweep]) -> Iterator[str]:
+    """The range of the plot, and of every system that has no more of the default range why."""
     from xfcost.counting.sweep import span_of
 
     low, high = span_of(sweeps)
-    ends = [f"{one.name}: {one.ended}" for one in wide if one.ended and one.xs[-1] == high]
-    starts = [f"{one.name} has none below" for one in wide if one.xs[0] == low and min(one.skipped, default=low) < low]
-    return f" ({'; '.join([*starts, *ends])})" if starts or ends else ""
+    axis = sweeps[0].axis
+    yield f"{axis.word} = {low:,} to {high:,}, the range that all systems have; {axis.option} LOW:HIGH sets another"
+    first, last = max(one.xs[0] for one in wide), min(one.xs[-1] for one in wide)
+    for one in wide:
+        if one.xs[0] == first and min(one.skipped, default=first) < first:
+            yield f"{one.name} has no {axis.word} below {first:,}: {next(iter(one.skipped.values()))}"
+        if one.ended and one.xs[-1] == last:
+            yield f"{one.name} ends at {axis.word} = {last:,}: {one.ended}"
 
 
 def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:

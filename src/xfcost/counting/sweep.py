@@ -92,10 +92,7 @@ def sweep(
     """
     points = _points_of(loaded, run, axis)
     steps = _steps(span, points, axis)
-
-    def ledger_at(x: int) -> Ledger:
-        return count(place(loaded, axis.run(run, x)), orders=False)
-
+    ledger_at = _ledger_at(loaded, run, axis)
     ledgers, errors = _counted([points.value(step) for step in steps], ledger_at)
     beyond = [x for x in errors if x > max(ledgers, default=0)]
     if ledgers and beyond:
@@ -103,11 +100,8 @@ def sweep(
         ledgers |= _largest(ledger_at, fits, next(step for step in steps if step > fits), points.value)
     if len(ledgers) < 2:  # noqa: PLR2004 - a line has two ends
         raise next(iter(errors.values()))
-    for x in extra:
-        if x not in ledgers and min(ledgers) < x < max(ledgers) and points.includes(x):
-            ledgers[x] = ledger_at(x)
     xs = tuple(sorted(ledgers))
-    return Sweep(
+    found = Sweep(
         name=name,
         loaded=loaded,
         xs=xs,
@@ -116,6 +110,7 @@ def sweep(
         ended=str(errors[beyond[0]]) if beyond else None,
         skipped={x: str(error) for x, error in errors.items() if x not in beyond},
     )
+    return _counted_at(found, extra, run)
 
 
 def _counted(xs: Iterable[int], ledger_at: Callable[[int], Ledger]) -> tuple[dict[int, Ledger], dict[int, SpecError]]:
@@ -130,14 +125,18 @@ def _counted(xs: Iterable[int], ledger_at: Callable[[int], Ledger]) -> tuple[dic
     return ledgers, errors
 
 
-def common_range(sweeps: Sequence[Sweep]) -> list[Sweep]:
-    """The sweeps cut to the range that all of them cover.
+def common_range(sweeps: Sequence[Sweep], run: Run) -> list[Sweep]:
+    """The sweeps cut to the range that all of them cover, every one counted at its ends where it has these points.
 
     Raises:
         UsageError: there is no such range.
     """
-    low, high = max(each.xs[0] for each in sweeps), min(each.xs[-1] for each in sweeps)
-    result = [_between(each, low, high) for each in sweeps]
+    result = list(sweeps)
+    for _ in range(2):  # the second time at ends that were no squares for some
+        low, high = max(each.xs[0] for each in result), min(each.xs[-1] for each in result)
+        result = [_between(_counted_at(each, (low, high), run, only_squares=True), low, high) for each in result]
+        if not all(each.xs for each in result):
+            break
     if any(len(each.xs) < 2 for each in result):  # noqa: PLR2004 - a line has two ends
         ranges = "; ".join(f"{each.name} from {each.xs[0]:,} to {each.xs[-1]:,}" for each in sweeps)
         raise UsageError(
@@ -151,10 +150,19 @@ def span_of(sweeps: Sequence[Sweep]) -> tuple[int, int]:
     return min(each.xs[0] for each in sweeps), max(each.xs[-1] for each in sweeps)
 
 
-def range_text(sweeps: Sequence[Sweep]) -> str:
-    """Their range as an option, `--N 49:1024`."""
-    low, high = span_of(sweeps)
-    return f"{sweeps[0].axis.option} {low}:{high}"
+def _counted_at(each: Sweep, xs: Iterable[int], run: Run, *, only_squares: bool = False) -> Sweep:
+    """The sweep with the points `xs` inside it that the system can have (of an image spec, on a square grid)."""
+    points = _points_of(each.loaded, run, each.axis)
+    fits = points.is_step if only_squares else points.includes
+    missing = [x for x in xs if each.xs[0] < x < each.xs[-1] and x not in each.xs and fits(x)]
+    ledgers, _ = _counted(missing, _ledger_at(each.loaded, run, each.axis))
+    ledgers |= dict(zip(each.xs, each.ledgers, strict=True))
+    ordered = tuple(sorted(ledgers))
+    return msgspec.structs.replace(each, xs=ordered, ledgers=tuple(ledgers[x] for x in ordered))
+
+
+def _ledger_at(loaded: Loaded, run: Run, axis: Axis) -> Callable[[int], Ledger]:
+    return lambda x: count(place(loaded, axis.run(run, x)), orders=False)
 
 
 def _between(whole: Sweep, low: int, high: int) -> Sweep:
@@ -178,6 +186,10 @@ class _Points(NamedTuple):
     def value(self, step: int) -> int:
         """The point number `step`."""
         return self.times * int((step * self.grain) ** self.root)
+
+    def is_step(self, x: int) -> bool:
+        """Is `x` the point of some step?"""
+        return self.value(round((x // self.times) ** (1 / self.root) / self.grain)) == x
 
     def includes(self, x: int) -> bool:
         """Is `x` possible, on any grid near to a square?"""
