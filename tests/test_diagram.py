@@ -87,16 +87,29 @@ def test_a_post_norm_decoder_with_three_sub_layers():
     ]  # fmt: skip
     marks = {box.title: one.mark(number) for number, (_, box) in enumerate(one.rows)}
     assert marks["Causal self-attention"] == "differs"
-    assert marks["Cross-attention"] == "only here"
+    assert marks["Cross-attention"] == "no counterpart"
     assert marks["MLP"] is None
     # Equal boxes stand side by side, and nothing is lost.
     for number, column in enumerate(one.columns):
         assert tuple(row[number] for row in one.rows if row[number]) == column.boxes
 
 
+def test_a_core_with_per_token_steps_tells_what_its_mixing_costs():
+    core = next(box for box in built("mamba-130m").columns[0].boxes if box.slot == "core")
+    # d = 1,536, N = 512: a kernel of 4 (and 3 zeros before), a scan of 16 states; ranks of 48 + 2·16, and 48 back.
+    assert core.mixing_macs == 1536 * (515 * 4 + 512 * 16)
+    assert core.macs == core.mixing_macs + 512 * 1536 * (80 + 48)
+    text = xf("diagram", "mamba-130m", COLUMNS="60").stdout
+    assert "global mixing · O(N·k·d)" in text
+    assert "116.4 M MACs, 15.75 M of them mixing" in text
+    for step in ("Causal depthwise convolution", "Projections to Δ, B, C", "Skip D∘u"):
+        assert step in text
+    assert "of them" not in xf("diagram", "vit").stdout
+
+
 def test_pre_norm_against_post_norm_is_marked():
     one = built("vit", "transformer-base", "gpt2", "swin")
-    assert one.mark(1) == "not in all"
+    assert one.mark(1) == "missing in some"
     for number, column in enumerate(one.columns):
         assert tuple(row[number] for row in one.rows if row[number]) == column.boxes
 
@@ -197,11 +210,11 @@ def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():
         for other in range(number):
             assert not frame.overlaps(frames[other]), (texts[number].get_text(), texts[other].get_text())
     boxes = [patch.get_window_extent(renderer) for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
-    marks = [frame for text, frame in zip(texts, frames, strict=True) if text.get_text() in ("differs", "only here")]
+    marks = [frame for text, frame in zip(texts, frames, strict=True) if text.get_text() in ("differs", "no counterpart")]
     assert marks
     assert not any(mark.overlaps(box) for mark in marks for box in boxes)
     said = {text.get_text() for text in texts}
-    assert {"W-MSA", "Self-attention", "Cross-attention", "only here", "local mixing"} <= said
+    assert {"W-MSA", "Self-attention", "Cross-attention", "no counterpart", "local mixing"} <= said
 
 
 def test_files_are_written_whole_and_kept_without_force(tmp_path):

@@ -347,6 +347,15 @@ def test_a_cache_is_drawn_of_models_that_decode(tmp_path):
     assert kept["mistral-7b-sliding", 65536] == 4096 * 32 * 2 * 1024 * 4  # the window
 
 
+def test_a_system_without_scores_is_named(tmp_path):
+    done = xf("plot", "vit", "resnet-50", "--metric", "scores", "--N", "49:784", "-o", tmp_path / "a.svg")
+    assert "ResNet-50 has no attention scores, and no line\n" in done.stdout
+    assert "ResNet-50: slope" not in done.stdout
+    sweeps = swept("vit", "resnet-50", span=(49, 784))
+    assert scaling_chart(sweeps, [[], []], "scores", mark=None).footnote == "ResNet-50 has no attention scores, and no line."
+    assert "no line" not in scaling_chart(sweeps, [[], []], "macs", mark=None).footnote
+
+
 def test_of_a_text_no_line_is_drawn():
     done = xf("plot", "gpt2", "--mode", "generate")
     assert "--mode generate: a line is drawn of forward or decode; `analyze` reports the others" in done.stderr

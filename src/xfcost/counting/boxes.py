@@ -40,6 +40,8 @@ class Box(NamedTuple):
     """The number of its sub-layer in the block."""
     number: int | None = None
     """Of the block's norms, the first is 1; None of other boxes."""
+    mixing_macs: int = 0
+    """The MACs of its rows that mix tokens; a core may have per-token rows between them."""
 
     @property
     def title(self) -> str:
@@ -150,4 +152,5 @@ def _box(slot: str, title: str, detail: str, rows: Sequence[Operation]) -> Box:
         [row for row in rows if row.mixes] or rows, key=lambda row: (row.macs, row.flops, row.params), default=None
     )
     kind: Mixing = costliest.mixing if costliest else "per-token"
-    return Box(slot, title, detail, kind, costliest.order if costliest else None, sum(row.macs for row in rows))
+    macs, mixing = (sum(row.macs for row in some) for some in (rows, [row for row in rows if row.mixes]))
+    return Box(slot, title, detail, kind, costliest.order if costliest else None, macs, mixing_macs=mixing)

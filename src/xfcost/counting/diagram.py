@@ -57,7 +57,7 @@ class Diagram(NamedTuple):
         missing = sum(box is None for box in self.rows[row])
         if not missing:
             return "differs"
-        return "only here" if missing == len(self.columns) - 1 else "not in all"
+        return "no counterpart" if missing == len(self.columns) - 1 else "missing in some"
 
     @property
     def kinds(self) -> list[Mixing]:

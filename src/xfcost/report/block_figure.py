@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xfcost.counting.boxes import Box
 from xfcost.counting.diagram import Diagram
-from xfcost.ledger import units
+from xfcost.report.diagram import box_texts
 from xfcost.report.figure import INK, QUIET, look, to_bytes
 from xfcost.report.style import FIGURE, WORDS
 
@@ -98,8 +98,7 @@ def _middle(column: int) -> float:
 def _texts(box: Box) -> list[str]:
     if box.mixing is None:
         return [f"{box.title} ({box.detail})"]
-    cost = f"{WORDS[box.mixing]} · {box.order or units.DASH} · {units.count(box.macs)} MACs"
-    return [box.title, *textwrap.wrap(box.detail, _DETAIL_LETTERS), cost]
+    return [box.title, *box_texts(box, box.mixing, _DETAIL_LETTERS)]
 
 
 def _height(box: Box) -> float:

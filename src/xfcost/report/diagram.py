@@ -19,6 +19,8 @@ _GAP: Final = 2
 _WIDEST: Final = 46
 # A border, a blank and a dash on either side of a title in its border.
 _FRAME: Final = 6
+# A blank at which no line is broken.
+_GLUE: Final = "\xa0"
 
 
 def print_diagram(diagram: Diagram) -> None:
@@ -98,7 +100,7 @@ def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> lis
         return [text] if last else [text, "↓".center(across).rstrip()]
     left, line, right, side, low_left, low_right = "┏━┓┃┗┛" if mark else "╭─╮│╰╯"
     inner = across - 4
-    texts = _texts(box, box.mixing, inner)
+    texts = box_texts(box, box.mixing, inner)
     top = f"{left}{line} {box.title} ".ljust(across - 1, line) + right
     body = [f"{side} {text.ljust(inner)} {side}" for text in texts]
     if mark:
@@ -108,10 +110,14 @@ def _lines(box: Box | None, across: int, mark: str | None, *, last: bool) -> lis
     return [top, *body, bottom]
 
 
-def _texts(box: Box, kind: Mixing, inner: int) -> list[str]:
+def box_texts(box: Box, kind: Mixing, inner: int) -> list[str]:
     """What stands in a box: its steps, its kind, its order and MACs; on as few lines as fit."""
-    words = [WORDS[kind], box.order or units.DASH, f"{units.count(box.macs)} MACs"]
-    return [*(textwrap.wrap(box.detail, inner) if box.detail else []), *packed(words, inner)]
+    mixing = "" if box.mixing_macs in (0, box.macs) else f", {units.count(box.mixing_macs)} of them mixing"
+    words = [WORDS[kind], box.order or units.DASH, f"{units.count(box.macs)} MACs{mixing}"]
+    # A line ends behind a step, except where a step is wider than a line.
+    steps = (step.replace(" ", _GLUE) if len(step) < inner - 1 else step for step in box.detail.split(" / "))
+    lines = textwrap.wrap(f"{_GLUE}/ ".join(steps), inner)
+    return [*(line.replace(_GLUE, " ") for line in lines), *packed(words, inner)]
 
 
 def packed(words: Sequence[str], across: int) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from xfcost.counting.glance import Entry, Glance
 from xfcost.ledger import units
+from xfcost.report.style import lowered
 
 
 def parameter_sentence(page: Glance) -> str:
@@ -21,7 +22,7 @@ def parameter_sentence(page: Glance) -> str:
     if len(titles) > len({entry.title for entry in mixing} - titles.keys()):
         return f"Here mixing operations do hold parameters ({_shares(holders, page)}), in: {', '.join(titles)}."
     exceptions = [
-        f"the {_lowered(title)} ({_shares([entry for entry in holders if entry.title == title], page)})"
+        f"the {lowered(title)} ({_shares([entry for entry in holders if entry.title == title], page)})"
         for title in titles
     ]
     number = "one exception" if len(exceptions) == 1 else f"{len(exceptions)} exceptions"
@@ -29,11 +30,6 @@ def parameter_sentence(page: Glance) -> str:
         f"Mixing operations hold no parameters, with {number}: {' and '.join(exceptions)}. "
         "All other parameters stand in per-token operations."
     )
-
-
-def _lowered(title: str) -> str:
-    """`Relative position bias` -> `relative position bias`; `QKᵀ` stays."""
-    return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
 def _shares(entries: Iterable[Entry], page: Glance) -> str:

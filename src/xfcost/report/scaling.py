@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from xfcost.counting.sweep import TOKENS, Sweep, slope, traced
@@ -12,6 +12,7 @@ from xfcost.ledger.metadata import Metadata
 from xfcost.report.chart import Chart, Line, Points, slope_text
 from xfcost.report.metrics import METRICS
 from xfcost.report.ratio_mark import ratio_summary
+from xfcost.report.style import lowered
 
 # Systems that a footnote names.
 _MOST_NAMED: Final = 4
@@ -39,7 +40,7 @@ def scaling_chart(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]], met
         points=points,
         mark=mark,
         footnote=_footnote(sweeps, metric),
-        summary=[*_summary(sweeps, chosen.quantity), *ratio_summary(lines, axis, mark)]
+        summary=[*_summary(sweeps, metric), *ratio_summary(lines, axis, mark)]
         if metric != "time"
         else [one.name for one in points],
     )
@@ -103,6 +104,7 @@ def _footnote(sweeps: Sequence[Sweep], metric: str) -> str:
     if padded and metric != "params":
         names = f" of {', '.join(padded)}" if len(padded) <= _MOST_NAMED else ""
         parts.append(f"Steps{names}: padding to whole windows or blocks, counted as it runs.")
+    parts += [f"{one.name} {_nothing(metric)}." for one in sweeps if not any(one.values(METRICS[metric].quantity))]
     parts += [f"{one.name} has no {numbers_text(one)}." for one in sweeps if one.skipped]
     parts += [f"{one.name} ends at {one.axis.word} = {one.xs[-1]:,}." for one in sweeps if one.ended]
     return " ".join(parts)
@@ -121,9 +123,16 @@ def numbers_text(one: Sweep) -> str:
     return f"{one.axis.word} = {', '.join(listed)}{' and ' if listed else ''}{last}"
 
 
-def _summary(sweeps: Sequence[Sweep], quantity: str) -> list[str]:
-    result = []
+def _summary(sweeps: Sequence[Sweep], metric: str) -> Iterator[str]:
     for one in sweeps:
-        fitted = slope_text(slope(one.xs, one.values(quantity)))
-        result.append(f"{one.name}: slope {fitted} from {one.axis.word} = {one.xs[0]:,} to {one.xs[-1]:,}")
-    return result
+        values = one.values(METRICS[metric].quantity)
+        if any(values):
+            fitted = slope_text(slope(one.xs, values))
+            yield f"{one.name}: slope {fitted} from {one.axis.word} = {one.xs[0]:,} to {one.xs[-1]:,}"
+        else:
+            yield f"{one.name} {_nothing(metric)}"
+
+
+def _nothing(metric: str) -> str:
+    """Why a system has no line: a log axis has no 0."""
+    return f"has no {lowered(METRICS[metric].title)}, and no line"

@@ -21,6 +21,11 @@ WORDS: Final[dict[Mixing, str]] = {"per-token": "per-token", "local": "local mix
 PLAIN_WIDTH: Final = 100
 
 
+def lowered(title: str) -> str:
+    """`Relative position bias` -> `relative position bias`; `QKᵀ` stays."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
+
+
 def letters_text(orders: Iterable[str | None]) -> str:
     """The meaning of the letters in some orders: `N tokens, d width`."""
     known = re.compile("|".join(sorted(map(re.escape, LETTERS), key=len, reverse=True)))
