@@ -616,7 +616,9 @@ class TestOthers:
         assert option in refused(command_name, *arguments, option, word)
         assert not re.search(rf"\b{word}\b", xf(command_name, "--help").stdout)
 
-    @pytest.mark.parametrize("option", ["--by", "--format", "--mode", "--dtype", "--attention", "--logits", "--optimizer"])
+    @pytest.mark.parametrize(
+        "option", ["--by", "--format", "--mode", "--dtype", "--attention", "--logits", "--optimizer"]
+    )
     def test_an_unknown_word_is_refused_in_one_wording(self, option):
         train = ["--mode", "train"] if option == "--optimizer" else []
         assert f"{option} zzz: expected one of " in refused("analyze", "gpt2", "--no-trace", *train, option, "zzz")

@@ -210,7 +210,9 @@ def test_the_figure_says_all_and_nothing_overlaps_or_leaves_it():
         for other in range(number):
             assert not frame.overlaps(frames[other]), (texts[number].get_text(), texts[other].get_text())
     boxes = [patch.get_window_extent(renderer) for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
-    marks = [frame for text, frame in zip(texts, frames, strict=True) if text.get_text() in ("differs", "no counterpart")]
+    marks = [
+        frame for text, frame in zip(texts, frames, strict=True) if text.get_text() in ("differs", "no counterpart")
+    ]
     assert marks
     assert not any(mark.overlaps(box) for mark in marks for box in boxes)
     said = {text.get_text() for text in texts}

@@ -392,7 +392,9 @@ def test_the_default_of_a_missing_field_is_told_and_written(tmp_path: Path) -> N
     fields = json.loads((CONFIGS / "gpt2.json").read_text())
     whole = import_config(write(tmp_path, fields | {"tie_word_embeddings": True, "scale_attn_weights": True}))
     assert not any("default" in remark for remark in whole.remarks)
-    partial = import_config(write(tmp_path, {name: fields[name] for name in fields if name not in ("n_embd", "n_layer")}))
+    partial = import_config(
+        write(tmp_path, {name: fields[name] for name in fields if name not in ("n_embd", "n_layer")})
+    )
     said = (
         "Assumed: n_embd 768, n_layer 12, scale_attn_weights true, tie_word_embeddings true; transformers' defaults of "
         "fields that the config doesn't have."

@@ -352,7 +352,10 @@ def test_a_system_without_scores_is_named(tmp_path):
     assert "ResNet-50 has no attention scores, and no line\n" in done.stdout
     assert "ResNet-50: slope" not in done.stdout
     sweeps = swept("vit", "resnet-50", span=(49, 784))
-    assert scaling_chart(sweeps, [[], []], "scores", mark=None).footnote == "ResNet-50 has no attention scores, and no line."
+    assert (
+        scaling_chart(sweeps, [[], []], "scores", mark=None).footnote
+        == "ResNet-50 has no attention scores, and no line."
+    )
     assert "no line" not in scaling_chart(sweeps, [[], []], "macs", mark=None).footnote
 
 

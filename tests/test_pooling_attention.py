@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from xfcost.ledger.errors import ComponentError, SpecError
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
-from xfcost.report.diagram import diagram_plain
+from xfcost.report.console import plain_text
+from xfcost.report.diagram import render
 from xfcost.spec.architecture import Architecture
 from xfcost.spec.load import Loaded, load
 from xfcost.spec.placement import place
@@ -259,7 +261,7 @@ def test_growth_is_the_doors_alone_and_crossovers_are_found(tmp_path: Path) -> N
 def test_a_diagram_draws_the_first_block_that_mixes(tmp_path: Path) -> None:
     data = spec(first=True)
     data["stages"][0] = {"enter": [DOOR], "dim": 6, "blocks": [[{"kind": "mlp"}], {"repeat": 2, "blocks": [BLOCK]}]}
-    text = diagram_plain(diagram([place(loaded(tmp_path, data), Run())]))
+    text = plain_text(partial(render, diagram([place(loaded(tmp_path, data), Run())])))
     assert "QKᵀ / softmax / AV" in text
     assert "N = 4 · d = 6" in text
     assert "pooled: blocks of no mixer and Self-attention are in this stage; Self-attention is drawn." in text

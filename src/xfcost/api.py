@@ -32,15 +32,17 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 def _ledger_html(ledger: Ledger) -> str:
-    from xfcost.report.table import ledger_html
+    from xfcost.report.console import rich_html
+    from xfcost.report.table import report
 
-    return ledger_html(ledger)
+    return rich_html(lambda width: report(ledger, None, width))
 
 
 def _comparison_html(comparison: Comparison) -> str:
-    from xfcost.report.compare import comparison_html
+    from xfcost.report.compare import report
+    from xfcost.report.console import rich_html
 
-    return comparison_html(comparison)
+    return rich_html(lambda width: report(comparison, width))
 
 
 notebook.register("Ledger", _ledger_html)

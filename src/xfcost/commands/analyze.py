@@ -17,14 +17,14 @@ from xfcost.commands.options import (
     Verbose,
     any_of,
     chosen_format,
-    deliver,
-    progress,
+    deliver_report,
     run_options,
     spec_argument,
     verdict,
 )
 from xfcost.ledger.objects import View
 from xfcost.ledger.option_readers import one_of
+from xfcost.report.messages import say
 from xfcost.report.output import check_target
 
 VIEWS: Final = get_args(View)
@@ -50,25 +50,18 @@ def run(  # noqa: PLR0913 - options
     (fvcore's trace and torch's dispatcher); `--no-trace` answers without torch, `--device` runs and times the model.
     """
     from xfcost.api import analyze
+    from xfcost.report.export import ledger_text
+    from xfcost.report.table import report
 
     view: View | None = one_of("--by", VIEWS)(by) if by is not None else None  # type: ignore[assignment]
     form = chosen_format(format_, output)
     check_target(output, force=force)
-    ledger = analyze(
-        spec,
-        settings=settings or (),
-        trace=trace,
-        device=device,
-        probe=probe,
-        progress=progress,
-        **options,
+    ledger = analyze(spec, settings=settings, trace=trace, device=device, probe=probe, progress=say, **options)
+    deliver_report(
+        lambda width: report(ledger, view, width, verbose=verbose),
+        lambda: ledger_text(ledger, form, view, verbose=verbose),
+        form,
+        output,
+        force=force,
     )
-    if form == "table" and output is None:
-        from xfcost.report.table import print_ledger
-
-        print_ledger(ledger, view, verbose=verbose)
-    else:
-        from xfcost.report.export import ledger_text
-
-        deliver(ledger_text(ledger, form, view, verbose=verbose), output, force=force)
     verdict([ledger])

@@ -13,12 +13,12 @@ from xfcost.commands.options import (
     Trace,
     Verbose,
     chosen_format,
-    deliver,
-    progress,
+    deliver_report,
     run_options,
     spec_argument,
     verdict,
 )
+from xfcost.report.messages import say
 
 
 @run_options()
@@ -42,25 +42,26 @@ def run(  # noqa: PLR0913 - options
     in closed form; `--trace` checks every system on the real torch model (fvcore's trace and torch's dispatcher).
     """
     from xfcost.api import compare
+    from xfcost.report.compare import report
+    from xfcost.report.export import comparison_text
     from xfcost.report.output import check_target
 
     form = chosen_format(format_, output)
     check_target(output, force=force)
     comparison = compare(
         *specs,
-        settings=settings or (),
+        settings=settings,
         trace=trace,
         device=device,
-        progress=progress,
+        progress=say,
         thorough=verbose or form == "json",
         **options,
     )
-    if form == "table" and output is None:
-        from xfcost.report.compare import print_comparison
-
-        print_comparison(comparison, verbose=verbose)
-    else:
-        from xfcost.report.export import comparison_text
-
-        deliver(comparison_text(comparison, form, verbose=verbose), output, force=force)
+    deliver_report(
+        lambda width: report(comparison, width, verbose=verbose),
+        lambda: comparison_text(comparison, form, verbose=verbose),
+        form,
+        output,
+        force=force,
+    )
     verdict(comparison.ledgers)

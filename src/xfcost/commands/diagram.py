@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from xfcost.commands.options import Force, Settings, deliver, progress, run_options, spec_argument
+from xfcost.commands.options import Force, Settings, deliver, run_options, spec_argument
 from xfcost.ledger.errors import UsageError
 
 MOST_SYSTEMS: Final = 4
@@ -31,8 +31,10 @@ def run(
     """
     from xfcost.counting.diagram import diagram
     from xfcost.counting.run_options import make_run
+    from xfcost.report.console import plain_text, show
+    from xfcost.report.diagram import render
     from xfcost.report.figure import ending
-    from xfcost.report.output import check_target, write_whole
+    from xfcost.report.output import check_target
     from xfcost.spec.load import expanded, load
     from xfcost.spec.placement import place
 
@@ -44,16 +46,10 @@ def run(
     how = make_run(**options)
     drawn = diagram([place(load(spec, settings or ()), how) for spec in names])
     if output is None:
-        from xfcost.report.diagram import print_diagram
+        show(lambda width: render(drawn, width))
+    elif form == ".txt":
+        deliver(plain_text(lambda width: render(drawn, width)), output, force=force)
+    else:
+        from xfcost.report.block_figure import diagram_bytes
 
-        print_diagram(drawn)
-        return
-    if form == ".txt":
-        from xfcost.report.diagram import diagram_plain
-
-        deliver(diagram_plain(drawn), output, force=force)
-        return
-    from xfcost.report.block_figure import diagram_bytes
-
-    write_whole(output, diagram_bytes(drawn, str(form)), force=force)
-    progress(f"Wrote {output}")
+        deliver(diagram_bytes(drawn, str(form)), output, force=force)

@@ -10,7 +10,7 @@ from xfcost.commands.options import (
     Output,
     Settings,
     chosen_format,
-    deliver,
+    deliver_report,
     run_options,
     spec_argument,
 )
@@ -32,7 +32,7 @@ def run(
     from xfcost.api import account
     from xfcost.counting.glance import glance
     from xfcost.counting.run_options import make_run
-    from xfcost.report.glance import glance_text, print_glance
+    from xfcost.report.glance import glance_text, render
     from xfcost.report.output import check_target
     from xfcost.spec.load import expanded, load
 
@@ -40,7 +40,4 @@ def run(
     check_target(output, force=force)
     run_ = make_run(**options)
     page = glance([account(load(spec, settings or ()), run_, trace=False) for spec in expanded(specs)])
-    if form == "table" and output is None:
-        print_glance(page)
-        return
-    deliver(glance_text(page, form), output, force=force)
+    deliver_report(lambda width: render(page), lambda: glance_text(page, form), form, output, force=force)

@@ -10,6 +10,7 @@ import typer
 from xfcost.commands import options
 from xfcost.commands.options import Force
 from xfcost.ledger.errors import UsageError, shown
+from xfcost.report.messages import say
 
 ENDINGS: Final = (".yaml", ".yml")
 
@@ -18,7 +19,11 @@ def run(
     config: Annotated[Path, typer.Argument(help="A config.json of transformers, on this machine.")],
     architecture: Annotated[
         str | None,
-        typer.Option("--architecture", metavar="NAME", help="The class to count, in place of the one that the config names: BertForMaskedLM."),
+        typer.Option(
+            "--architecture",
+            metavar="NAME",
+            help="The class to count, in place of the config's own: BertForMaskedLM.",
+        ),
     ] = None,
     ignore: Annotated[
         list[str] | None,
@@ -44,5 +49,5 @@ def run(
     check_target(output, force=force)
     spec = import_config(config, architecture, ignore or ())
     for remark in spec.remarks:
-        options.progress(remark)
+        say(remark)
     options.deliver(spec.text, output, force=force)

@@ -21,11 +21,10 @@ def run(
     With `--totals` every one is counted: parameters and MACs at its own size.
     """
     from xfcost.counting.gallery import gallery_rows
-    from xfcost.report.gallery import gallery_text, print_gallery
+    from xfcost.report.gallery import gallery_table, gallery_text
 
     form = options.chosen_format(format_, formats=FORMATS)
     rows = gallery_rows(totals=totals)
-    if form == "table":
-        print_gallery(rows)
-    else:
-        options.deliver(gallery_text(rows, form), None, force=False)
+    options.deliver_report(
+        lambda width: gallery_table(rows), lambda: gallery_text(rows, form), form, output=None, force=False
+    )

@@ -125,20 +125,29 @@ def verdict(ledgers: Iterable[Ledger]) -> None:
         raise typer.Exit(1)
 
 
-def progress(text: str) -> None:
-    """A line of talk, on stderr."""
-    say(text)
+def deliver_report(
+    render: Callable[[int], Any], text: Callable[[], str], form: Format, output: Path | None, *, force: bool
+) -> None:
+    """`render(width)` to stdout; as another form, or to a file, `text()`."""
+    if form == "table" and output is None:
+        from xfcost.report.console import show
+
+        show(render)
+    else:
+        deliver(text(), output, force=force)
 
 
-def deliver(text: str, output: Path | None, *, force: bool) -> None:
-    """`text` to stdout, or whole to a file (or not at all), with a last line on stderr that says so.
+def deliver(content: str | bytes, output: Path | None, *, force: bool) -> None:
+    """Text to stdout; text or bytes whole to a file (or not at all), with a last line on stderr that says so.
 
     A terminal gets it with what it would obey written out; a file and a pipe get it as it is.
     """
+    if isinstance(content, str):
+        content = content if content.endswith("\n") else f"{content}\n"
     if output is None:
-        shown = visible(text.replace("\r\n", "\n")) if sys.stdout.isatty() else text
-        sys.stdout.write(shown if shown.endswith("\n") else shown + "\n")
+        text = str(content)
+        sys.stdout.write(visible(text.replace("\r\n", "\n")) if sys.stdout.isatty() else text)
         sys.stdout.flush()
         return
-    write_whole(output, text.encode("utf-8") if text.endswith("\n") else f"{text}\n".encode(), force=force)
-    progress(f"Wrote {output}")
+    write_whole(output, content.encode("utf-8") if isinstance(content, str) else content, force=force)
+    say(f"Wrote {output}")

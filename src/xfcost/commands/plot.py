@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
-from xfcost.commands.options import Force, Settings, progress, run_options, spec_argument
+from xfcost.commands.options import Force, Settings, deliver, run_options, spec_argument
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import Mode
+from xfcost.report.messages import say
 from xfcost.report.metrics import METRICS
 
 if TYPE_CHECKING:
     from xfcost.counting.sweep import Axis, Sweep
     from xfcost.ledger.ledger import Ledger
-    from xfcost.report.chart import Chart
     from xfcost.spec.load import Loaded
     from xfcost.spec.run import Run
 
@@ -73,6 +73,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.counting.sweep import span_of
     from xfcost.report.figure import ending
     from xfcost.report.output import check_target
+    from xfcost.report.plot import chart_bytes
     from xfcost.report.scaling import scaling_chart
     from xfcost.spec.load import expanded, load
 
@@ -92,7 +93,9 @@ def run(  # noqa: PLR0913 - options
         at = marked(mark, axis, span_of(sweeps))
     live = [_live(one, how, metric, device) if device else [] for one in sweeps]
     chart = scaling_chart(sweeps, live, metric, mark=at)
-    _deliver(chart, _csv(sweeps, live) if form == ".csv" else None, target, force=force)
+    content = _csv(sweeps, live) if form == ".csv" else chart_bytes(chart, form)
+    deliver("\n".join(chart.summary), None, force=force)
+    deliver(content, target, force=force)
 
 
 def _mode(metric: str, mode: str) -> str:
@@ -160,12 +163,12 @@ def _sweeps(
     sweeps = common_range(wide, run) if narrow else wide
     if narrow:
         for line in _range_lines(wide, sweeps):
-            progress(line)
+            say(line)
     for one in sweeps:
         if one.skipped:
-            progress(skipped_text(one))
+            say(skipped_text(one))
         if one.ended:
-            progress(f"{one.name}: its line ends at {axis.word} = {one.xs[-1]:,}: {one.ended}")
+            say(f"{one.name}: its line ends at {axis.word} = {one.xs[-1]:,}: {one.ended}")
     return sweeps
 
 
@@ -194,16 +197,16 @@ def _live(one: Sweep, run: Run, metric: str, device: str) -> list[Ledger]:
     for x in thinned(one.xs, _TIMED_POINTS if timed else _TRACED_POINTS):
         counted, word = one.ledgers[one.xs.index(x)], one.axis.word
         if timed and (why := _too_long(counted, ledgers)):
-            progress(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: at {x:,} {why}")
+            say(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: at {x:,} {why}")
             break
-        progress(f"{one.name}, {word} = {x:,}")
+        say(f"{one.name}, {word} = {x:,}")
         try:
             at, on = one.axis.run(run, x), device if timed else None
-            ledgers.append(account(one.loaded, at, trace=not timed, device=on, progress=progress))
+            ledgers.append(account(one.loaded, at, trace=not timed, device=on, progress=say))
         except DeviceError as error:
             if not ledgers:
                 raise
-            progress(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: {error}")
+            say(f"{one.name}: measured up to {word} = {one.at(ledgers[-1]):,}: {error}")
             break
     return ledgers
 
@@ -218,21 +221,8 @@ def _too_long(counted: Ledger, before: Sequence[Ledger]) -> str | None:
     return f"a forward would take about {expected:.0f} s, and those over {_MOST_SECONDS:.0f} s are not waited for"
 
 
-def _deliver(chart: Chart, csv: bytes | None, target: Path, *, force: bool) -> None:
-    """The table where there is one, else the picture, whole to its file; the summary to stdout."""
-    from xfcost.ledger.visible import visible
-    from xfcost.report.figure import ending
-    from xfcost.report.output import write_whole
-    from xfcost.report.plot import chart_bytes
-
-    write_whole(target, chart_bytes(chart, ending(target)) if csv is None else csv, force=force)
-    for line in chart.summary:
-        typer.echo(visible(line))
-    progress(f"Wrote {target}")
-
-
-def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> bytes:
+def _csv(sweeps: Sequence[Sweep], live: Sequence[Sequence[Ledger]]) -> str:
     from xfcost.counting.sweep import records
     from xfcost.report.export import to_csv
 
-    return to_csv([row for one, ledgers in zip(sweeps, live, strict=True) for row in records(one, ledgers)]).encode()
+    return to_csv([row for one, ledgers in zip(sweeps, live, strict=True) for row in records(one, ledgers)])

@@ -66,6 +66,7 @@ def _generated(prefill: Ledger, loaded: Loaded, run: Run, architecture: Architec
     """The rows of the prefill and of all decode steps together, and the work without a cache."""
     prompt, last = architecture.streams[-1].grid.tokens, _last(architecture, run)
     encoder = {labelled.part.path for stream in architecture.streams[:-1] for labelled in stream.labelled_parts()}
+
     def full_pass(tokens: int) -> Costs:
         """A pass of the decoder over all tokens so far, for the next token."""
         counted = count(place(loaded, run_at(tokens, architecture, run, "prefill")), orders=False)
@@ -116,7 +117,8 @@ def check_generation(loaded: Loaded, run: Run, architecture: Architecture) -> No
 
 def _last(architecture: Architecture, run: Run) -> int:
     """The tokens that the last pass of a generation reads."""
-    return architecture.streams[-1].grid.tokens + run.new_tokens - 1
+    prompt: int = architecture.streams[-1].grid.tokens
+    return prompt + run.new_tokens - 1
 
 
 def traced_steps(generation: Generation) -> tuple[int, ...]:

@@ -11,29 +11,18 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.counting.system_crossovers import MOST_PAIRED
 from xfcost.report.agreement import COUNTED_ONLY, agreement_texts
 from xfcost.report.comparison_answer import answer_texts
-from xfcost.report.console import plain_text, rich_html, show
+from xfcost.report.console import note_texts, plain_text
 from xfcost.report.crossovers import crossover_texts, size_crossover_texts
 from xfcost.report.figures import figures_table
 from xfcost.report.input_description import input_text, input_warnings, run_text
-from xfcost.report.notes import note_texts
-from xfcost.report.run_settings import run_texts
 from xfcost.report.stages import size_parts, stage_parts
 from xfcost.report.table import CONVENTION
-
-
-def print_comparison(comparison: Comparison, *, verbose: bool = False) -> None:
-    """The report of `compare` on the terminal."""
-    show(lambda width: report(comparison, width, verbose=verbose))
+from xfcost.report.training import run_texts
 
 
 def comparison_plain(comparison: Comparison, *, verbose: bool = False) -> str:
-    """The same as text without colour."""
+    """The report of `compare` as text without colour."""
     return plain_text(lambda width: report(comparison, width, verbose=verbose))
-
-
-def comparison_html(comparison: Comparison) -> str:
-    """The same for a notebook."""
-    return rich_html(lambda width: report(comparison, width))
 
 
 def report(comparison: Comparison, width: int, *, verbose: bool = False) -> Group:

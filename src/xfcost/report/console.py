@@ -1,18 +1,42 @@
-"""Where rich text goes: the terminal, a pipe, a file, a notebook."""
+"""Where rich text goes: the terminal, a pipe, a file, a notebook; and the tables and notes that all reports have."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from xfcost.ledger.visible import visible
 from xfcost.report.style import PLAIN_WIDTH
+
+# Notes of a report that is not verbose.
+_MOST_NOTES: Final = 2
+
+
+def bare_table(first: str | None = None, *numbers: str) -> Table:
+    """A table without lines, with a column of text and some of numbers, if any."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    if first is not None:
+        table.add_column(first)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
+    return table
+
+
+def note_texts(notes: Iterable[str], *, verbose: bool) -> Iterator[Text]:
+    """A line per note; beyond a few, how many more there are."""
+    every = list(notes)
+    some = every if verbose else every[:_MOST_NOTES]
+    yield from (Text(f"note: {note}") for note in some)
+    if hidden := len(every) - len(some):
+        yield Text(f"{hidden} more note{'s' if hidden > 1 else ''}: --verbose", style="dim")
 
 
 class Visible(NamedTuple):

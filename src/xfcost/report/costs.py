@@ -1,13 +1,18 @@
-"""Ledger -> the lines below the tables: attention memory, comparisons, data movement, memory traffic, masks."""
+"""Ledger -> the lines below the tables: attention memory, comparisons, data movement, traffic, masks, matmuls."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.text import Text
 
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
+from xfcost.ledger.matrix_multiplies import matrix_multiplies
+
+# Kinds of blocks that are listed; more of them would fill the screen.
+_MOST_BLOCKS: Final = 3
 
 
 def memory_text(ledger: Ledger) -> Text:
@@ -21,7 +26,8 @@ def memory_text(ledger: Ledger) -> Text:
     parts.append(f"{units.size(memory['peak'])} peak (alive at once in inference)")
     text = Text.assemble((f"{_held(ledger)}, batch {metadata.batch}: ", "bold"), ", ".join(parts))
     if metadata.extra_tokens:
-        text.append(f"; with {_special_tokens(metadata.extra_tokens)}")
+        several = "s" if metadata.extra_tokens > 1 else ""
+        text.append(f"; with {metadata.extra_tokens} special token{several}")
     return text
 
 
@@ -85,5 +91,13 @@ def mask_texts(ledger: Ledger) -> Iterator[Text]:
         )
 
 
-def _special_tokens(tokens: int) -> str:
-    return "1 special token" if tokens == 1 else f"{tokens} special tokens"
+def matrix_multiply_texts(ledger: Ledger) -> Iterator[Text]:
+    """One line per kind of block: its matrix multiplies in the order they run, sub-layer by sub-layer."""
+    blocks = list(matrix_multiplies(ledger))
+    if len(blocks) > _MOST_BLOCKS:
+        return
+    for block in blocks:
+        total = f"{block.number} = " if len(block.sublayers) > 1 else ""
+        name = f" ({block.block})" if len(blocks) > 1 else ""
+        parts = " + ".join(f"{one.number} ({' · '.join(one.titles)})" for one in block.sublayers)
+        yield Text.assemble(("matrix multiplies", "bold"), f" of a block{name}: {total}{parts}")

@@ -11,6 +11,7 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.ledger.modes import Cache, Generation, Step, Work
+from xfcost.report.console import bare_table
 
 
 def decoding_answers(ledger: Ledger) -> Iterator[Text]:
@@ -20,8 +21,7 @@ def decoding_answers(ledger: Ledger) -> Iterator[Text]:
     if ledger.cache is not None:
         yield cache_text(ledger.cache, ledger.metadata)
     if ledger.step is not None:
-        yield step_text(ledger.step)
-        yield from intensity_texts(ledger.step)
+        yield from step_texts(ledger.step)
         yield Text.assemble(("tokens at once: ", "bold"), f"{ledger.metadata.batch:,} (one per sample)")
 
 
@@ -34,32 +34,24 @@ def cache_name(cache: Cache) -> str:
 
 def cache_text(cache: Cache, metadata: Metadata) -> Text:
     """Its bytes, and how they grow with N."""
-    text = Text(f"{cache_name(cache)}: ", style="bold")
-    text.append(f"{units.size(cache.bytes)} {metadata.dtype}, batch {metadata.batch}; ", style="not bold")
+    growth = "it does not grow with N" if cache.bytes else "nothing is cached"
     if cache.bytes_per_token:
-        text.append(f"{units.size(cache.bytes_per_token)} more per token of a sample", style="not bold")
-        if cache.state_bytes:
-            text.append(f"; {units.size(cache.state_bytes)} do not grow with N", style="not bold")
-    elif cache.bytes:
-        text.append("it does not grow with N", style="not bold")
-    else:
-        text.append("nothing is cached", style="not bold")
-    return text
+        growth = f"{units.size(cache.bytes_per_token)} more per token of a sample"
+        growth += f"; {units.size(cache.state_bytes)} do not grow with N" if cache.state_bytes else ""
+    size = f"{units.size(cache.bytes)} {metadata.dtype}, batch {metadata.batch}"
+    return Text.assemble((f"{cache_name(cache)}: ", "bold"), f"{size}; {growth}")
 
 
-def step_text(step: Step) -> Text:
-    """Bytes that one decode step reads."""
+def step_texts(step: Step) -> Iterator[Text]:
+    """Bytes that one decode step reads; FLOPs per byte, and below which ridge point that is memory-bound."""
     most = "at most " if step.at_most else ""
     shared = "; samples may share experts" if step.at_most else ""
-    return Text.assemble(
+    yield Text.assemble(
         ("bytes read per step: ", "bold"),
         f"{most}{units.size(step.bytes_read)} ({units.size(step.weight_bytes)} of weights, "
         f"{units.size(step.cache_bytes)} of KV cache{shared})",
     )
 
-
-def intensity_texts(step: Step) -> Iterator[Text]:
-    """FLOPs per byte read, and below which ridge point that is memory-bound."""
     if step.intensity is not None:
         yield Text.assemble(
             ("arithmetic intensity ", "bold"),
@@ -76,25 +68,18 @@ def generation_text(generation: Generation) -> Text:
     """The total of prompt and new tokens, and how much more it is without a KV cache."""
     m, n = generation.new_tokens, generation.prompt
     total = generation.with_cache
+    work = total or generation.without_cache
+    words = f"{units.exact(work.macs)} MACs   {units.exact(work.flops)} FLOPs"
     if total is None:
-        return Text.assemble(
-            (f"{m:,} new tokens after {n:,}, without a cache: ", "bold"), *_work_words(generation.without_cache)
-        )
+        return Text.assemble((f"{m:,} new tokens after {n:,}, without a cache: ", "bold"), words)
     more = _times_more(total.macs, generation.without_cache.macs)
-    return Text.assemble((f"{m:,} new tokens after {n:,}: ", "bold"), *_work_words(total), f" ({more} without a cache)")
-
-
-def _work_words(work: Work) -> tuple[str, ...]:
-    return (f"{units.exact(work.macs)} MACs   {units.exact(work.flops)} FLOPs",)
+    return Text.assemble((f"{m:,} new tokens after {n:,}: ", "bold"), f"{words} ({more} without a cache)")
 
 
 def generation_table(generation: Generation) -> Table:
     """With a KV cache, and without one."""
     m, n = generation.new_tokens, generation.prompt
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(f"{m:,} new tokens after {n:,}")
-    for title in ("MACs", "FLOPs"):
-        table.add_column(title, justify="right")
+    table = bare_table(f"{m:,} new tokens after {n:,}", "MACs", "FLOPs")
     lines: list[tuple[str, Work | None, str]] = [("  prefill (gives the first)", generation.prefill, "")]
     if generation.decode is not None:
         lines += [(f"  {m - 1:,} decode steps", generation.decode, "")]

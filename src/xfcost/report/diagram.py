@@ -23,20 +23,6 @@ _FRAME: Final = 6
 _GLUE: Final = "\xa0"
 
 
-def print_diagram(diagram: Diagram) -> None:
-    """The diagram on the terminal."""
-    from xfcost.report.console import show
-
-    show(lambda width: render(diagram, width))
-
-
-def diagram_plain(diagram: Diagram) -> str:
-    """The diagram as text."""
-    from xfcost.report.console import plain_text
-
-    return plain_text(lambda width: render(diagram, width))
-
-
 def render(diagram: Diagram, width: int) -> RenderableType:
     """Bands of columns, each as wide as `width` allows; the legend and the notes below."""
     from rich.console import Group

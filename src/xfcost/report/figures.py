@@ -10,6 +10,7 @@ from rich.table import Table
 from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
+from xfcost.report.console import bare_table
 from xfcost.report.decoding import intensity_number
 from xfcost.report.style import TERMINAL
 from xfcost.report.training import days_text, scientific
@@ -67,13 +68,7 @@ _WRITTEN: Final[dict[str, Callable[[float], str]]] = {
 }
 # Listed only where systems differ in them.
 _ONLY_DIFFERENT: Final = ("tokens", "token_pairs")
-
-
 _ONLY_NONZERO: Final = ("macs_per-token", "macs_local", "macs_global")
-_BYTES: Final = (
-    "attention_bytes", "attention_peak_bytes", "plain_traffic_bytes", "tiled_traffic_bytes", "cache_bytes",
-    "cache_bytes_per_token", "read_bytes", "gradients_bytes", "optimizer_bytes", "kept_bytes", "step_bytes",
-)  # fmt: skip
 
 
 def figure_rows(comparison: Comparison) -> list[list[str]]:
@@ -118,7 +113,7 @@ def figure_text(quantity: str, value: float | None) -> str:
         return units.DASH
     if quantity in _WRITTEN:
         return _WRITTEN[quantity](value)
-    if quantity in _BYTES:
+    if "bytes" in quantity:
         return units.size(int(value))
     if quantity in _EXACT:
         return units.exact(int(value))
@@ -143,8 +138,7 @@ def figures_table(comparison: Comparison, width: int, *, verbose: bool) -> Table
         for system in range(len(comparison.names))
     ]
     beside = max(len(words) for _, words, _ in rows) + sum(sum(pair) + 3 for pair in widths) <= width
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("")
+    table = bare_table("")
     for name, (wide, _) in zip(comparison.names, widths, strict=True):
         table.add_column(name.rjust(wide) if beside else name, justify="left" if beside else "right")
     for quantity, words, cells in rows:

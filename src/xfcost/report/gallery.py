@@ -9,14 +9,14 @@ from rich.table import Table
 from xfcost.counting.gallery import QUANTITIES
 from xfcost.ledger import units
 from xfcost.ledger.objects import json_text
-from xfcost.report.console import show
+from xfcost.report.console import bare_table
 from xfcost.report.export import to_csv, to_markup
 from xfcost.report.output import Format
 
 
-def print_gallery(rows: list[dict[str, Any]]) -> None:
+def gallery_table(rows: list[dict[str, Any]]) -> Table:
     """Families with their presets, or with totals one line per preset."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table = bare_table()
     if "name" not in rows[0]:
         table.add_column("family", style="bold")
         table.add_column("presets")
@@ -25,8 +25,7 @@ def print_gallery(rows: list[dict[str, Any]]) -> None:
             families.setdefault(row["family"], []).append(row["preset"])
         for family, presets in families.items():
             table.add_row(family, "  ".join(presets))
-        show(lambda width: table)
-        return
+        return table
     for title in ("preset", "name", "tokens"):
         table.add_column(title)
     for title in ("parameters", "MACs"):
@@ -35,7 +34,7 @@ def print_gallery(rows: list[dict[str, Any]]) -> None:
         table.add_row(
             row["preset"], row["name"], row["tokens"], *(units.count(row[quantity]) for quantity in QUANTITIES)
         )
-    show(lambda width: table)
+    return table
 
 
 def gallery_text(rows: list[dict[str, Any]], form: Format) -> str:

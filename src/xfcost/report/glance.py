@@ -46,14 +46,7 @@ def _run_text(words: str, numbers: Sequence[int]) -> str:
     return f"{words} {numbers[0]}" if len(numbers) == 1 else f"{words}s {numbers[0]}–{numbers[-1]}"
 
 
-def print_glance(page: Glance) -> None:
-    """The page on the terminal."""
-    from xfcost.report.console import show
-
-    show(lambda width: render(page))
-
-
-def render(page: Glance, _width: int = 0) -> RenderableType:
+def render(page: Glance) -> RenderableType:
     """One table: a section per mixing kind, a line per operation and system; the sentence below."""
     from rich.console import Group
     from rich.table import Table
@@ -137,7 +130,7 @@ def glance_text(page: Glance, form: Format) -> str:
     if form == "table":
         from xfcost.report.console import plain_text
 
-        return plain_text(lambda width: render(page, width))
+        return plain_text(lambda width: render(page))
     from xfcost.report.latex import latex
 
     texts = [*_input_lines(page), parameter_sentence(page)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -14,14 +14,13 @@ from xfcost.counting.system_crossovers import NamedOrder
 from xfcost.ledger import units
 from xfcost.report.agreement import COUNTED_ONLY, agreement_texts
 from xfcost.report.comparison_answer import exponent_text
+from xfcost.report.console import bare_table, note_texts
 from xfcost.report.crossovers import range_text, search_text
-from xfcost.report.decoding import intensity_number
+from xfcost.report.figures import figure_text
 from xfcost.report.input_description import common_input_text, input_warnings, names_text, run_text
-from xfcost.report.notes import note_texts
-from xfcost.report.run_settings import run_texts
 from xfcost.report.style import TERMINAL
 from xfcost.report.table import CONVENTION
-from xfcost.report.training import days_text, scientific
+from xfcost.report.training import run_texts
 
 
 class Column(NamedTuple):
@@ -30,50 +29,47 @@ class Column(NamedTuple):
     title: str
     width: int
     rank: int
-    cell: Callable[[Comparison, str], str]
+    quantity: str
+    what: Literal["figure", "ratio", "growth", "crossover"] = "figure"
+    """The quantity itself, over the first system's, its exponent in N, or where it becomes less than the first's."""
     style: str = ""
 
-
-def _count(quantity: str) -> Callable[[Comparison, str], str]:
-    return lambda comparison, name: units.count(comparison.figures[name].get(quantity))
-
-
-def _size(quantity: str) -> Callable[[Comparison, str], str]:
-    return lambda comparison, name: units.size(_whole(comparison.figures[name].get(quantity)))
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _ratio(quantity: str) -> Callable[[Comparison, str], str]:
-    return lambda comparison, name: units.ratio(_three(comparison.ratios[name][quantity]))
+    def cell(self, comparison: Comparison, name: str) -> str:
+        """The text of a system's cell."""
+        if self.what == "crossover":
+            return _first_fewer(comparison, name)
+        if self.what == "growth":
+            return exponent_text(comparison.growth[name][self.quantity])
+        if self.what == "ratio":
+            ratio = comparison.ratios[name][self.quantity]
+            return units.ratio(None if ratio is None else float(f"{ratio:.3g}"))
+        return figure_text(self.quantity, comparison.figures[name].get(self.quantity))
 
 
-def _three(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.3g}")
-
-
-def _growth(quantity: str) -> Callable[[Comparison, str], str]:
-    def cell(comparison: Comparison, name: str) -> str:
-        return exponent_text(comparison.growth[name][quantity])
-
-    return cell
-
-
-def _intensity(comparison: Comparison, name: str) -> str:
-    value = comparison.figures[name].get("intensity")
-    return units.DASH if value is None else intensity_number(value)
-
-
-def _run_flops(comparison: Comparison, name: str) -> str:
-    value = comparison.figures[name].get("run_flops")
-    return units.DASH if value is None else scientific(value)
-
-
-def _days(comparison: Comparison, name: str) -> str:
-    value = comparison.figures[name].get("run_days")
-    return units.DASH if value is None else days_text(value, "")
+COLUMNS: Final = (
+    Column("params", 7, 5, "params"),
+    Column("MACs", 7, 9, "macs", style="bold"),
+    Column("×first", 7, 8, "macs", "ratio"),
+    Column("MACs N^", 7, 6, "macs", "growth"),
+    Column("traced", 7, 6, "traced_macs"),
+    Column("mixing MACs", 11, 7, "mixing_macs", style=TERMINAL["global"]),
+    Column("mixing N^", 9, 9, "mixing_macs", "growth"),
+    Column("attention memory", 16, 6, "attention_bytes"),
+    Column("memory N^", 9, 4, "attention_bytes", "growth"),
+    Column("traffic", 9, 7, "plain_traffic_bytes"),
+    Column("tiled", 9, 8, "tiled_traffic_bytes"),
+    Column("KV cache", 9, 9, "cache_bytes"),
+    Column("read/step", 9, 7, "read_bytes"),
+    Column("FLOPs/byte", 10, 6, "intensity"),
+    Column("without cache", 13, 8, "generation_macs_without_cache"),
+    Column("backward", 8, 8, "backward_macs"),
+    Column("states", 9, 6, "optimizer_bytes"),
+    Column("step bytes", 10, 7, "step_bytes"),
+    Column("run FLOPs", 9, 8, "run_flops"),
+    Column("days", 7, 8, "run_days"),
+    Column("time", 8, 8, "seconds"),
+    Column("fewer MACs\nfirst seen at N", 17, 8, "macs", "crossover"),
+)
 
 
 def _cheaper_in_macs(comparison: Comparison, name: str) -> list[NamedOrder]:
@@ -98,13 +94,12 @@ def _first_fewer(comparison: Comparison, name: str) -> str:
         return "at all counted"
     if name not in cheaper:
         return "at none counted" if any(cheaper) else "equal at all"
-    first = next(one.first for one in orders if one.cheaper == name)
+    first = orders[cheaper.index(name)].first
     return f"at {first:,}{'*' if _changes_back(comparison, name) else ''}"
 
 
-def _extremes(comparison: Comparison) -> str:
+def _extremes(comparison: Comparison, short: dict[str, str]) -> str:
     """`MACs: least …, most …`."""
-    short = _short(comparison)
     macs = {name: value for name in comparison.names if (value := comparison.figures[name]["macs"]) is not None}
     if not macs:
         return "MACs: none counted"
@@ -115,52 +110,23 @@ def _extremes(comparison: Comparison) -> str:
     )
 
 
-COLUMNS: Final = (
-    Column("params", 7, 5, _count("params")),
-    Column("MACs", 7, 9, _count("macs"), "bold"),
-    Column("×first", 7, 8, _ratio("macs")),
-    Column("MACs N^", 7, 6, _growth("macs")),
-    Column("traced", 7, 6, _count("traced_macs")),
-    Column("mixing MACs", 11, 7, _count("mixing_macs"), TERMINAL["global"]),
-    Column("mixing N^", 9, 9, _growth("mixing_macs")),
-    Column("attention memory", 16, 6, _size("attention_bytes")),
-    Column("memory N^", 9, 4, _growth("attention_bytes")),
-    Column("traffic", 9, 7, _size("plain_traffic_bytes")),
-    Column("tiled", 9, 8, _size("tiled_traffic_bytes")),
-    Column("KV cache", 9, 9, _size("cache_bytes")),
-    Column("read/step", 9, 7, _size("read_bytes")),
-    Column("FLOPs/byte", 10, 6, _intensity),
-    Column("without cache", 13, 8, _count("generation_macs_without_cache")),
-    Column("backward", 8, 8, _count("backward_macs")),
-    Column("states", 9, 6, _size("optimizer_bytes")),
-    Column("step bytes", 10, 7, _size("step_bytes")),
-    Column("run FLOPs", 9, 8, _run_flops),
-    Column("days", 7, 8, _days),
-    Column("time", 8, 8, lambda comparison, name: units.seconds(comparison.figures[name]["seconds"])),
-    Column("fewer MACs\nfirst seen at N", 17, 8, _first_fewer),
-)
-
-
 def overview(comparison: Comparison, width: int, *, verbose: bool = False) -> Group:
     """The report of `compare` on many systems."""
     metadata = [ledger.metadata for ledger in comparison.ledgers]
-    head = Text(
-        f"{len(comparison.names)} systems, each against {_short(comparison)[comparison.names[0]]}", style="bold"
-    )
+    short = _short(comparison)
+    head = Text(f"{len(short)} systems, each against {short[comparison.names[0]]}", style="bold")
     head.append(f"\n{common_input_text(metadata)}{run_text(metadata[0])}", style="not bold")
     if all(ledger.agreement is None for ledger in comparison.ledgers):
         head.append(f"   {COUNTED_ONLY}", style="dim")
-    head.append(f"\n{_extremes(comparison)}", style="not bold")
-    for warning in input_warnings(dict(zip(_short(comparison).values(), metadata, strict=True))):
+    head.append(f"\n{_extremes(comparison, short)}", style="not bold")
+    for warning in input_warnings(dict(zip(short.values(), metadata, strict=True))):
         head.append(f"\n{warning}", style="bold yellow")
-    parts: list[RenderableType] = [
-        head,
-        Text(),
-        table(comparison, width),
-        Text(),
-        *endnotes(comparison, width, verbose=verbose),
-    ]
-    return Group(*parts)
+    filled = [one for one in COLUMNS if any(one.cell(comparison, name) != units.DASH for name in short)]
+    names = min(max(map(len, short.values())), max(24, width // 3))
+    fitting = _fitting(filled, width - names)
+    hidden = [column.title.replace("\n", " ") for column in filled if column not in fitting]
+    notes = endnotes(comparison, short, hidden, verbose=verbose)
+    return Group(head, Text(), _table(comparison, short, fitting, names), Text(), *notes)
 
 
 def _short(comparison: Comparison) -> dict[str, str]:
@@ -171,37 +137,27 @@ def _short(comparison: Comparison) -> dict[str, str]:
     return {name: one.source if one.preset and sources.count(one.source) == 1 else name for name, one in lines}
 
 
-def _filled(comparison: Comparison) -> list[Column]:
-    """The columns in which some system has a value."""
-    return [column for column in COLUMNS if any(column.cell(comparison, one) != units.DASH for one in comparison.names)]
+def _fitting(columns: list[Column], width: int) -> list[Column]:
+    """The columns that fit, the lowest ranks hidden first."""
+    fitting = list(columns)
+    while sum(column.width + 2 for column in fitting) > width and len(fitting) > 2:  # noqa: PLR2004 - a table yet
+        fitting.remove(min(fitting, key=lambda column: column.rank))
+    return fitting
 
 
-def _fitting(comparison: Comparison, width: int) -> tuple[list[Column], int]:
-    """The columns that have values and fit, and the width left for names."""
-    longest = max(map(len, _short(comparison).values()))
-    columns = _filled(comparison)
-    names = min(longest, max(24, width // 3))
-    while names + sum(column.width + 2 for column in columns) > width and len(columns) > 2:  # noqa: PLR2004 - a table yet
-        columns.remove(min(columns, key=lambda column: column.rank))
-    return columns, names
-
-
-def table(comparison: Comparison, width: int) -> Table:
-    """One line per system."""
-    columns, names = _fitting(comparison, width)
-    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    result.add_column("", min_width=names, max_width=names, overflow="fold")
+def _table(comparison: Comparison, short: dict[str, str], columns: list[Column], width: int) -> Table:
+    """One line per system, with `width` for its name."""
+    result = bare_table()
+    result.add_column("", min_width=width, max_width=width, overflow="fold")
     for column in columns:
         result.add_column(column.title, justify="right", no_wrap=True, min_width=column.width)
-    for name, short in _short(comparison).items():
-        result.add_row(short, *(Text(column.cell(comparison, name), style=column.style) for column in columns))
+    for name, line in short.items():
+        result.add_row(line, *(Text(column.cell(comparison, name), style=column.style) for column in columns))
     return result
 
 
-def endnotes(comparison: Comparison, width: int, *, verbose: bool) -> Iterator[Text]:
+def endnotes(comparison: Comparison, short: dict[str, str], hidden: list[str], *, verbose: bool) -> Iterator[Text]:
     """The counted N, agreement, notes (each once), hidden columns."""
-    columns, _ = _fitting(comparison, width)
-    short = _short(comparison)
     searches: dict[str, list[str]] = {}
     for one in comparison.searches:
         where = search_text(one) if verbose else range_text(one).removeprefix("counted ")
@@ -221,7 +177,6 @@ def endnotes(comparison: Comparison, width: int, *, verbose: bool) -> Iterator[T
         for note in ledger.metadata.notes:
             notes.setdefault(note, []).append(short[name])
     yield from note_texts([f"{', '.join(names)}: {note}" for note, names in notes.items()], verbose=verbose)
-    hidden = [column.title.replace("\n", " ") for column in _filled(comparison) if column not in columns]
     if hidden:
         yield Text(f"hidden at this width: {', '.join(hidden)}", style="dim")
     yield from run_texts(comparison.ledgers[0])

@@ -11,6 +11,7 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.probe import Mixes, Probe, ProbedRow
+from xfcost.report.console import bare_table
 
 _COLUMNS = ("operation", "declared", "found", "rows", "agrees")
 
@@ -31,7 +32,7 @@ def probe_parts(ledger: Ledger) -> Iterator[RenderableType]:
 
 def _table(probe: Probe) -> Table:
     """One line for all rows that are alike."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
+    table = bare_table()
     for name in _COLUMNS:
         table.add_column(
             name, justify="right" if name == "rows" else "left", no_wrap=name != "operation", overflow="fold"

@@ -12,14 +12,14 @@ from xfcost.counting.comparison_result import Comparison
 from xfcost.ledger import units
 from xfcost.ledger.grid import Grid
 from xfcost.ledger.ledger import Ledger
+from xfcost.report.console import bare_table
 
 
 def stage_parts(comparison: Comparison, width: int) -> Iterator[RenderableType]:
     """Tokens, width and MACs by stage, where a system has several stages."""
     if all(len(ledger.metadata.stages) < 2 for ledger in comparison.ledgers):  # noqa: PLR2004 - one stage is no hierarchy
         return
-    yield Text()
-    yield Text("by stage: output tokens × width, share of MACs", style="bold")
+    yield Text("\nby stage: output tokens × width, share of MACs", style="bold")
     table = _table(comparison)
     columns = [_stages(ledger, long=width > 40 * (1 + len(comparison.names))) for ledger in comparison.ledgers]
     for number in range(max(map(len, columns))):
@@ -54,8 +54,7 @@ def size_parts(comparison: Comparison) -> Iterator[RenderableType]:
     """MACs and attention memory at growing image sizes, of systems that take images."""
     if not comparison.by_size:
         return
-    yield Text()
-    yield Text("by image size: MACs, attention memory of all layers (padding included)", style="bold")
+    yield Text("\nby image size: MACs, attention memory of all layers (padding included)", style="bold")
     table = _table(comparison)
     sides = list(comparison.by_size[comparison.names[0]])
     for side in sides:
@@ -84,8 +83,7 @@ def _over(comparison: Comparison, name: str, last: int, first: int) -> str:
 
 
 def _table(comparison: Comparison) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("")
+    table = bare_table("")
     for name in comparison.names:
         table.add_column(name, justify="right", overflow="fold")
     return table

@@ -13,12 +13,17 @@ from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import View, grouped
 from xfcost.report.agreement import timing_texts
-from xfcost.report.console import plain_text, rich_html, show
-from xfcost.report.costs import comparison_texts, mask_texts, memory_text, movement_texts, traffic_texts
+from xfcost.report.console import bare_table, note_texts, plain_text
+from xfcost.report.costs import (
+    comparison_texts,
+    mask_texts,
+    matrix_multiply_texts,
+    memory_text,
+    movement_texts,
+    traffic_texts,
+)
 from xfcost.report.decoding import generation_table
 from xfcost.report.header import active_params, header
-from xfcost.report.matrix_multiplies import matrix_multiply_texts
-from xfcost.report.notes import note_texts
 from xfcost.report.operations import filled_columns, fitting_columns, operation_tables, order_cell
 from xfcost.report.probe import probe_parts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
@@ -27,19 +32,9 @@ from xfcost.report.training import training_parts
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
 
 
-def print_ledger(ledger: Ledger, by: View | None = None, *, verbose: bool = False) -> None:
-    """The report of `analyze` on the terminal."""
-    show(lambda width: report(ledger, by, width, verbose=verbose))
-
-
 def ledger_plain(ledger: Ledger, by: View | None = None, *, verbose: bool = False) -> str:
-    """The same as text without colour, 100 columns wide."""
+    """The report of `analyze` as text without colour, 100 columns wide."""
     return plain_text(lambda width: report(ledger, by, width, verbose=verbose))
-
-
-def ledger_html(ledger: Ledger) -> str:
-    """The same for a notebook."""
-    return rich_html(lambda width: report(ledger, None, width))
 
 
 def report(ledger: Ledger, by: View | None, width: int, *, verbose: bool = False) -> Group:
@@ -48,7 +43,7 @@ def report(ledger: Ledger, by: View | None, width: int, *, verbose: bool = False
     parts += [groups_table(ledger, by)] if by else list(operation_tables(ledger, width))
     parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger), *comparison_texts(ledger)]
     parts += [*(movement_texts(ledger) if verbose else ()), *traffic_texts(ledger), *mask_texts(ledger)]
-    parts += [*matrix_multiply_texts(ledger)]
+    parts += matrix_multiply_texts(ledger)
     if ledger.generation is not None:
         parts += [Text(), generation_table(ledger.generation)]
     parts += training_parts(ledger)
@@ -64,7 +59,7 @@ def groups_table(ledger: Ledger, by: View) -> Table:
     shown = {"flops": "FLOPs", "attention_entries": "attention entries", "traced_macs": "traced MACs"}
     shown |= {"cached": "cached"} if ledger.step else {}
     shown |= {"backward_macs": "backward MACs"} if ledger.training else {}
-    table = _plain_table(by, "params", "MACs", "share", *shown.values())
+    table = bare_table(by, "params", "MACs", "share", *shown.values())
     total = ledger.total("macs") or 0
     for group in grouped(ledger, by):
         style = TERMINAL[group[by]] if by == "mixing" else ""
@@ -75,7 +70,7 @@ def groups_table(ledger: Ledger, by: View) -> Table:
 
 def mixing_table(ledger: Ledger) -> Table:
     """Totals by mixing kind."""
-    table = _plain_table("totals by mixing kind", "params", "MACs", "share", "FLOPs")
+    table = bare_table("totals by mixing kind", "params", "MACs", "share", "FLOPs")
     total: dict[str, Any] = dict(ledger.totals())
     lines = [(WORDS[kinds["mixing"]], kinds, TERMINAL[kinds["mixing"]]) for kinds in grouped(ledger, "mixing")]
     for words, figures, style in [*lines, ("all", total, "bold")]:
@@ -87,7 +82,7 @@ def mixing_table(ledger: Ledger) -> Table:
 
 def published_table(published: list[dict[str, Any]]) -> Table:
     """Figures in print beside ours."""
-    table = _plain_table("published", "theirs", "ours", "difference")
+    table = bare_table("published", "theirs", "ours", "difference")
     table.add_column("source", overflow="fold")
     for figure in published:
         theirs, ours, difference = (figure[key] for key in ("published", "ours", "difference"))
@@ -129,11 +124,3 @@ def _hidden(ledger: Ledger, width: int, *, verbose: bool) -> Iterator[Text]:
     if moves and verbose:
         what = "1 operation that only moves or masks" if moves == 1 else f"{moves} operations that only move or mask"
         yield Text(f"hidden: {what} data (0 FLOPs); csv and json list them", style="dim")
-
-
-def _plain_table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(first)
-    for title in others:
-        table.add_column(title, justify="right", no_wrap=True)
-    return table

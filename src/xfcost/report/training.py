@@ -1,4 +1,4 @@
-"""Training as text: FLOPs and memory of a step, FLOPs and days of a run."""
+"""Training as text: FLOPs and memory of a step, FLOPs and days of a run; and the options of a comparison's run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from xfcost.formulas.conventions import OPTIMIZERS
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.training import TrainingStep, WholeRun
+from xfcost.report.console import bare_table
 
 
 def training_answers(ledger: Ledger) -> Iterator[Text]:
@@ -33,11 +34,7 @@ def training_parts(ledger: Ledger) -> Iterator[RenderableType]:
     """The tables of a step: its work, its memory; nothing in every other mode."""
     if ledger.training is None:
         return
-    step = ledger.training.step
-    yield Text()
-    yield _work(step)
-    yield Text()
-    yield _memory(ledger, step)
+    yield from (Text(), _work(ledger.training.step), Text(), _memory(ledger, ledger.training.step))
 
 
 def _memory_words(step: TrainingStep) -> str:
@@ -67,36 +64,41 @@ def scientific(value: float, digits: int = 4) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(title)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
-    return table
+def run_texts(ledger: Ledger) -> Iterator[Text]:
+    """What all systems of a comparison share and no header shows: new tokens, memory level, optimizer, length, speed."""
+    if ledger.generation is not None:
+        m, n = ledger.generation.new_tokens, ledger.generation.prompt
+        yield Text(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a KV cache", style="dim")
+    if ledger.metadata.memory_level is not None:
+        level = units.size(ledger.metadata.memory_level)
+        yield Text(f"attention traffic: main memory, plain and tiled for {level} on chip (FlashAttention)", style="dim")
+    if ledger.training is None:
+        return
+    yield Text(f"optimizer: {ledger.training.step.optimizer}", style="dim")
+    run = ledger.training.run
+    if run is not None:
+        speed = "" if run.rate is None else f" on {speed_text(run)}"
+        yield Text(f"run: {units.count(run.tokens)} tokens{speed}", style="dim")
 
 
 def _work(step: TrainingStep) -> Table:
-    table = _table(f"one step ({step.tokens:,} tokens)", "MACs", "FLOPs")
+    table = bare_table(f"one step ({step.tokens:,} tokens)", "MACs", "FLOPs")
+    table.add_column("", overflow="fold")
     again = step.recomputed_macs
     recomputation = f"{units.count(again)} of the MACs recompute the forward (reversible)" if again else ""
     for name, macs, more in (("forward", step.forward_macs, ""), ("backward", step.backward_macs, recomputation)):
         table.add_row(name, units.count(macs), units.count(2 * macs), more)
     macs = step.forward_macs + step.backward_macs
-    table.add_row(
-        "forward and backward",
-        units.count(macs),
-        units.count(step.model_flops),
-        "without element-wise work",
-        style="bold",
-    )
+    both = ("forward and backward", units.count(macs), units.count(step.model_flops), "without element-wise work")
+    table.add_row(*both, style="bold")
     each = OPTIMIZERS[step.optimizer].flops
     table.add_row(f"update, {step.optimizer}", units.DASH, units.count(step.update_flops), f"{each} per parameter")
     return table
 
 
 def _memory(ledger: Ledger, step: TrainingStep) -> Table:
-    table = _table("memory of a step", "bytes")
+    table = bare_table("memory of a step", "bytes")
+    table.add_column("", overflow="fold")
     number, dtype = units.exact(ledger.total("params")), ledger.metadata.dtype
     table.add_row("parameters", units.size(step.params_bytes), f"{number}, {dtype}")
     table.add_row("gradients", units.size(step.gradients_bytes), dtype)
@@ -146,13 +148,9 @@ def _beside_the_estimate(run: WholeRun, *, several_streams: bool) -> str:
     excess = run.excess_over_estimate
     side = "above" if excess >= 0 else "below"
     return (
-        f"the exact count is {_percent(abs(excess))} {side} 6·P·D ({scientific(run.estimate)}): "
+        f"the exact count is {100 * abs(excess):.1f} % {side} 6·P·D ({scientific(run.estimate)}): "
         f"attention matmuls {_signed(run.attention_over_estimate)}, {name} {_signed(rest)}"
     )
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _signed(share: float) -> str:
