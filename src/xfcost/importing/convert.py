@@ -107,7 +107,8 @@ def _architecture(file: ConfigFile, family_type: type[Family], requested: str | 
     if requested is not None:
         if requested not in known:
             raise UsageError(
-                f"--architecture {printable(str(requested))}: {nearest(requested, known)} ({file.name}: model_type {file.values['model_type']})"
+                f"--architecture {printable(str(requested))}: {nearest(requested, known)} "
+                f"({file.name}: model_type {file.values['model_type']})"
             )
         return requested, []
     names = file.values.get("architectures")

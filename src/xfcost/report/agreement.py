@@ -10,36 +10,29 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Agreement, Timing
-from xfcost.ledger.modes import Generation
 
 
 def timing_texts(ledger: Ledger) -> Iterator[Text]:
     """How long a forward took, and where; nothing where none was timed."""
-    if timing := ledger.timing:
-        peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
-        what = _phases(ledger.generation) if ledger.generation else _runs(timing, _what_runs(ledger))
-        where = f"on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
-        yield Text(f"time: {units.seconds(timing.seconds)} {what} {where}")
-        if process := timing.process_memory:
-            sizes = [units.size(held) for held in (process.predicted, process.low, process.high)]
-            yield Text("memory of the process: about {} more than before the run, between {} and {}".format(*sizes))
+    timing = ledger.timing
+    if timing is None:
+        return
+    peak = f", peak {units.size(timing.peak_bytes)}" if timing.peak_bytes else ""
+    where = f"on {timing.device}, {timing.machine}, {timing.threads} thread(s){peak}"
+    yield Text(f"time: {units.seconds(timing.seconds)} {_what_ran(ledger, timing)} {where}")
+    if process := timing.process_memory:
+        sizes = [units.size(held) for held in (process.predicted, process.low, process.high)]
+        yield Text("memory of the process: about {} more than before the run, between {} and {}".format(*sizes))
 
 
-def _what_runs(ledger: Ledger) -> str:
+def _what_ran(ledger: Ledger, timing: Timing) -> str:
+    if text := ledger.generation:
+        phases = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
+        return f"for {text.new_tokens:,} new tokens ({phases})"
+    what = "a decode step" if ledger.step else "a forward"
     if ledger.training is not None:
-        return f"a step of training, {ledger.training.step.optimizer} in {ledger.metadata.dtype}"
-    return "a decode step" if ledger.step else "a forward"
-
-
-def _runs(timing: Timing, what: str) -> str:
-    spread = f"interquartile range {units.seconds(timing.spread)}"
-    return f"{what} (median of {timing.runs}, {spread})"
-
-
-def _phases(text: Generation) -> str:
-    """How long the prefill took, and the steps."""
-    phases = f"prefill {units.seconds(text.prefill_seconds)}, steps {units.seconds(text.decode_seconds)}"
-    return f"for {text.new_tokens:,} new tokens ({phases})"
+        what = f"a step of training, {ledger.training.step.optimizer} in {ledger.metadata.dtype}"
+    return f"{what} (median of {timing.runs}, interquartile range {units.seconds(timing.spread)})"
 
 
 # What an account is called in a sentence.
@@ -55,11 +48,11 @@ def agreement_texts(ledger: Ledger) -> Iterator[Text]:
         return
     joined = " and ".join(_ACCOUNTS[name] for name in agreement.accounts)
     if agreement.exact:
-        yield Text(
-            f"{joined}: the real torch model agrees exactly, in all {len(ledger.rows)} operations"
-            f"{_traced_steps(ledger)}",
-            style="bold green",
-        )
+        text, steps = f"{joined}: the real torch model agrees exactly, in all {len(ledger.rows)} operations", ""
+        if ledger.generation is not None and ledger.generation.traced_at:
+            at = ", ".join(f"{tokens:,}" for tokens in ledger.generation.traced_at)
+            steps = f" (the prefill, and steps at {at} tokens)"
+        yield Text(text + steps, style="bold green")
         return
     yield Text(f"{joined}: {_disagreement(ledger, agreement)}", style="bold red")
     for difference in agreement.differences:
@@ -77,19 +70,11 @@ def _disagreement(ledger: Ledger, agreement: Agreement) -> str:
     unlike = [name for name in agreement.accounts if any(name in difference for difference in agreement.differences)]
     accounts = ["counted", *(unlike or agreement.accounts)]
     counted = f"DISAGREE in {_number(places, 'place')}" if places else f"agree in all {_number(rows, 'operation')}"
-    more = (
-        f", {'and' if places else 'but'} {_number(missing, 'thing')} {'was' if missing == 1 else 'were'} not counted"
-        if missing
-        else ""
-    )
-    return f"{', '.join(accounts[:-1])} and {accounts[-1]} {counted}{more}"
-
-
-def _traced_steps(ledger: Ledger) -> str:
-    """Which steps of a generated text were traced."""
-    if ledger.generation is None or not ledger.generation.traced_at:
-        return ""
-    return f" (the prefill, and steps at {', '.join(f'{tokens:,}' for tokens in ledger.generation.traced_at)} tokens)"
+    text = f"{', '.join(accounts[:-1])} and {accounts[-1]} {counted}"
+    if missing:
+        were = "was" if missing == 1 else "were"
+        text += f", {'and' if places else 'but'} {_number(missing, 'thing')} {were} not counted"
+    return text
 
 
 def _number(count: int, thing: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from xfcost.counting.comparison_result import Comparison, comparison_json
@@ -13,6 +13,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import View, grouped, ledger_json, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.visible import csv_cell, markdown
+from xfcost.report.header import active_params
 from xfcost.report.input_description import circumstances, image_cell
 from xfcost.report.output import Format
 
@@ -27,12 +28,20 @@ def ledger_text(ledger: Ledger, form: Format, by: View | None = None, *, verbose
         from xfcost.report.table import ledger_plain
 
         return ledger_plain(ledger, by, verbose=verbose)
+    counts = _counts(ledger, traced=form == "markdown" or ledger.agreement is not None)
     if form == "markdown":
-        return _preamble([ledger], form) + to_markdown(_rounded(ledger, by))
+        return _preamble([ledger], form) + to_markdown(_rounded(ledger, by, counts))
     from xfcost.report.latex_reports import groups_latex, ledger_latex
 
-    groups = groups_latex(by, grouped(ledger, by), traced=ledger.agreement is not None) if by else None
-    return _preamble([ledger], form) + (groups or ledger_latex(ledger))
+    table = groups_latex(by, grouped(ledger, by), counts) if by else ledger_latex(ledger, counts)
+    return _preamble([ledger], form) + table
+
+
+def _counts(ledger: Ledger, *, traced: bool) -> dict[str, str]:
+    """The headings of the columns of counts, and their quantities."""
+    backward = {"backward MACs": "backward_macs"} if ledger.training else {}
+    trace = {"traced MACs": "traced_macs"} if traced else {}
+    return {"params": "params", "MACs": "macs", **backward, "FLOPs": "flops", **trace}
 
 
 def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
@@ -42,9 +51,8 @@ def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
 
     lines = []
     for ledger in ledgers:
-        quantities = ["params", "macs", "flops"]
-        if ledger.total("active_params") != ledger.total("params"):
-            quantities.insert(1, "active_params")
+        active = ["active_params"] if active_params(ledger) is not None else []
+        quantities = ["params", *active, "macs", "flops"]
         totals = ", ".join(f"{units.exact(ledger.total(quantity))} {quantity}" for quantity in quantities)
         text = f"{ledger.metadata.name}: {' '.join(circumstances(ledger.metadata).split())}; {totals}"
         lines.append(latex(text) if form == "latex" else markdown(text))
@@ -100,33 +108,17 @@ def to_markdown(rows: Iterable[dict[str, str]]) -> str:
     return str(tabulate(written, headers="keys", tablefmt="github", disable_numparse=True)) + "\n"
 
 
-def _rounded(ledger: Ledger, by: View | None) -> list[dict[str, str]]:
-    """Rows for a paper: text, totals over all blocks."""
+def _rounded(ledger: Ledger, by: View | None, counts: dict[str, str]) -> list[dict[str, str]]:
+    """Rows for a paper, as text: of groups the totals over all blocks, of operations those of one block."""
     if by:
-        return [
-            {by: group[by], "params": units.count(group["params"]), "MACs": units.count(group["macs"])}
-            | _backward(group.get("backward_macs"))
-            | {"FLOPs": units.count(group["flops"]), "traced MACs": units.count(group["traced_macs"])}
-            for group in grouped(ledger, by)
-        ]
-    learns = ledger.training is not None
-    return [_rounded_row(row) | _backward(row.backward_macs if learns else None) for row in ledger.rows]
+        rows: list[tuple[dict[str, str], Callable[[str], Any]]]
+        rows = [({by: group[by]}, group.__getitem__) for group in grouped(ledger, by)]
+    else:
+        rows = [(_words(row), row.figure) for row in ledger.rows]
+        counts = dict(sorted(counts.items(), key=lambda count: count[1] == "backward_macs"))  # behind the others
+    return [words | {head: units.count(figure(name)) for head, name in counts.items()} for words, figure in rows]
 
 
-def _backward(macs: int | None) -> dict[str, str]:
-    return {} if macs is None else {"backward MACs": units.count(macs)}
-
-
-def _rounded_row(row: Operation) -> dict[str, str]:
-    return {
-        "block": row.block,
-        "operation": row.title,
-        "mixing": row.mixing,
-        "order": row.order or units.DASH,
-        "reads": row.reads or units.DASH,
-        "times": str(row.times),
-        "params": units.count(row.params),
-        "MACs": units.count(row.macs),
-        "FLOPs": units.count(row.flops),
-        "traced MACs": units.count(row.figure("traced_macs")),
-    }
+def _words(row: Operation) -> dict[str, str]:
+    words = {"block": row.block, "operation": row.title, "mixing": row.mixing}
+    return words | {"order": row.order or units.DASH, "reads": row.reads or units.DASH, "times": str(row.times)}

@@ -34,8 +34,9 @@ class Column(NamedTuple):
     right: bool = True
 
 
-def _share(row: Operation, totals: Totals) -> str:
-    return units.percent(row.times_over("macs") or 0, totals.macs) if row.macs else units.DASH
+def share_cell(row: Operation, total: int) -> str:
+    """The share of its blocks in the `total` MACs of the model."""
+    return units.percent(row.times_over("macs") or 0, total) if row.macs else units.DASH
 
 
 def _nonzero(value: int) -> str:
@@ -74,7 +75,7 @@ COLUMNS: Final = (
     Column("moved", 8, 0, lambda row, totals: _bytes(row.moved * totals.bytes_per_element)),
     Column("traffic", 8, 8, lambda row, totals: units.size(row.figure("plain_traffic_bytes"), 3)),
     Column("tiled", 8, 8, lambda row, totals: units.size(row.figure("tiled_traffic_bytes"), 3)),
-    Column("share", 6, 6, _share),
+    Column("share", 6, 6, lambda row, totals: share_cell(row, totals.macs)),
     Column("time", 7, 5, lambda row, totals: units.seconds(row.seconds)),
     Column("trace", 5, 4, _agreement),
 )

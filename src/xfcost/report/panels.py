@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from xfcost.report.captions import caption_heights, draw_captions
 from xfcost.report.chart import Chart, Line, slope_text
-from xfcost.report.chart_axes import draw_mark, label_axes, set_limits
+from xfcost.report.chart_frame import caption_heights, draw_captions, label_axes, set_limits
 from xfcost.report.chart_lines import draw_context, draw_line, draw_points
-from xfcost.report.guides import draw_guides
+from xfcost.report.chart_marks import draw_guides, draw_mark
 from xfcost.report.line_labels import End, label_ends
 from xfcost.report.style import SYSTEMS
 

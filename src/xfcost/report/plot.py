@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from xfcost.report.captions import caption_heights, draw_captions
 from xfcost.report.chart import Chart
-from xfcost.report.chart_axes import draw_mark, label_axes, set_limits
+from xfcost.report.chart_frame import caption_heights, draw_captions, label_axes, set_limits
 from xfcost.report.chart_lines import draw_line, draw_points
+from xfcost.report.chart_marks import draw_guides, draw_mark, draw_ratio
 from xfcost.report.figure import look, to_bytes
-from xfcost.report.guides import draw_guides
 from xfcost.report.panels import panel_figure
-from xfcost.report.ratio_mark import draw_ratio
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

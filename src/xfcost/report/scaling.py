@@ -10,8 +10,8 @@ from xfcost.ledger.errors import UsageError
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.metadata import Metadata
 from xfcost.report.chart import Chart, Line, Points, slope_text
+from xfcost.report.chart_marks import ratio_summary
 from xfcost.report.metrics import METRICS
-from xfcost.report.ratio_mark import ratio_summary
 from xfcost.report.style import lowered
 
 # Systems that a footnote names.

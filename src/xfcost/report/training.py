@@ -65,7 +65,7 @@ def scientific(value: float, digits: int = 4) -> str:
 
 
 def run_texts(ledger: Ledger) -> Iterator[Text]:
-    """What all systems of a comparison share and no header shows: new tokens, memory level, optimizer, length, speed."""
+    """What all systems of a comparison share and no header shows: new tokens, memory level, optimizer, length."""
     if ledger.generation is not None:
         m, n = ledger.generation.new_tokens, ledger.generation.prompt
         yield Text(f"MACs and FLOPs: {m:,} new tokens after {n:,}, with a KV cache", style="dim")

@@ -1,17 +1,24 @@
-"""The axes of a scaling chart: limits, ticks, labels, the marked N."""
+"""The frame of a scaling chart: limits, ticks and labels of its axes; title, subtitle and footnote around them."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import TYPE_CHECKING, Final
 
 from xfcost.ledger import units
 from xfcost.report.chart import Chart, Line, Points
-from xfcost.report.figure import INK
+from xfcost.report.figure import QUIET
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
+# Inches.
+_TITLE, _SUBTITLE_LINE, _FOOTNOTE_LINE, _BELOW = 0.42, 0.19, 0.15, 0.75
+# Letters of a line.
+_SUBTITLE_LETTERS: Final = 114
+_FOOTNOTE_LETTERS: Final = 110
 # Axes with less than these ratios of top to bottom get ticks at 1, 2 and 5, and at powers of two.
 _NARROW: Final = 300
 _CLOSE: Final = 33
@@ -82,15 +89,25 @@ def _second_tick(value: float, _position: object = None) -> str:
 _TICKS: Final = {"count": _count_tick, "byte": _byte_tick, "second": _second_tick}
 
 
-def draw_mark(axes: Axes, chart: Chart) -> None:
-    """The dotted line at the marked N."""
-    mark = chart.mark
-    if mark is None:
-        return
-    axes.axvline(mark, color=INK, linestyle=":", linewidth=1.2, gid="mark", zorder=1)
-    low, high = axes.get_xlim()
-    late = math.log(mark / low) > 0.85 * math.log(high / low)
-    axes.annotate(
-        f"{chart.axis.word} = {mark:,}", (mark, 0), xycoords=("data", "axes fraction"), xytext=(-4 if late else 4, 5),
-        textcoords="offset points", ha="right" if late else "left", fontsize=9, color=INK,
-    )  # fmt: skip
+def caption_heights(chart: Chart) -> tuple[float, float]:
+    """Inches above the axes (a legend apart) and below them."""
+    above = _TITLE + _SUBTITLE_LINE * len(_subtitle(chart))
+    return above, _BELOW + _FOOTNOTE_LINE * max(len(_footnote(chart)) - 1, 0)
+
+
+def draw_captions(figure: Figure, chart: Chart, left: float) -> None:
+    """Title and subtitle at the top, footnote at the bottom, `left` inches from the edge."""
+    width, height = figure.get_size_inches()
+    x = left / width
+    figure.text(x, 1 - 0.33 / height, chart.title, fontsize=13, fontweight="bold")
+    for number, text in enumerate(_subtitle(chart)):
+        figure.text(x, 1 - (_TITLE + _SUBTITLE_LINE * (number + 0.7)) / height, text, fontsize=9.5, color=QUIET)
+    figure.text(x, 0.1 / height, "\n".join(_footnote(chart)), fontsize=8, color=QUIET, linespacing=1.3)
+
+
+def _subtitle(chart: Chart) -> list[str]:
+    return textwrap.wrap(chart.subtitle, _SUBTITLE_LETTERS)
+
+
+def _footnote(chart: Chart) -> list[str]:
+    return textwrap.wrap(chart.footnote, _FOOTNOTE_LETTERS)
