@@ -14,8 +14,7 @@ from helpers import xf
 from xfcost.api import analyze
 from xfcost.counting.glance import glance
 from xfcost.report.console import plain_text
-from xfcost.report.glance import render, stages_text
-from xfcost.report.parameter_sentence import parameter_sentence
+from xfcost.report.glance import parameter_sentence, render, stages_text
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +154,6 @@ def test_formats(page, tmp_path):
 
 
 def test_an_encoder_decoder_and_the_plain_text(ledgers):
-    text = plain_text(lambda width: render(glance([ledgers[2]]), width))
+    text = plain_text(lambda width: render(glance([ledgers[2]])))
     assert "encoder, decoder" in text
     assert "Shared table 'embedding'" in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from xfcost.counting.sweep import Axis
 from xfcost.ledger import units
@@ -22,8 +22,6 @@ _LEAST = 1.5
 
 def draw_guides(axes: Axes, chart: Chart) -> None:
     """Thin grey lines of the axis's two slopes, beside the data and not on it, named along their way."""
-    low, high = axes.get_xlim()
-    bottom, top = axes.get_ylim()
     drawn: list[Line | Points] = [*chart.lines, *chart.points]
     for number, (power, name) in enumerate(chart.axis.guides):
         # The steeper above everything, the other below everything: the least offset at which no line is crossed.
@@ -32,37 +30,25 @@ def draw_guides(axes: Axes, chart: Chart) -> None:
             for one in drawn for n, value in zip(one.xs, one.values, strict=True)
         ]  # fmt: skip
         offset = min(offsets) - 0.2 if number else max(offsets) + 0.25
-        start, end = _visible(power, offset, (low, high), (bottom, top))
-        if start >= end or _pixels(axes, power, offset, (start, end))[0] < _SHORTEST_GUIDE:
+        start, end = _visible(axes, power, offset)
+        ends = [(n, 10**offset * n**power) for n in (start, end)]
+        (x0, y0), (x1, y1) = axes.transData.transform(ends)
+        if start >= end or math.hypot(x1 - x0, y1 - y0) < _SHORTEST_GUIDE:
             continue
-        axes.plot(
-            [start, end], [10**offset * n**power for n in (start, end)],
-            color="#999999", linewidth=1, linestyle=(0, (4, 3)), gid=name, zorder=1,
+        axes.plot(*zip(*ends, strict=True), color="#999999", linewidth=1, linestyle=(0, (4, 3)), gid=name, zorder=1)
+        at = start * (end / start) ** 0.62
+        axes.annotate(
+            name, (at, 10**offset * at**power), xytext=(0, -4 if number else 4), textcoords="offset points",
+            rotation=math.degrees(math.atan2(y1 - y0, x1 - x0)), rotation_mode="anchor",
+            ha="center", va="top" if number else "bottom", fontsize=8.5, color=QUIET,
         )  # fmt: skip
-        _name_guide(axes, (power, name), offset, (start, end), above=not number)
 
 
-def _visible(power: int, offset: float, xlim: tuple[float, float], ylim: tuple[float, float]) -> tuple[float, float]:
+def _visible(axes: Axes, power: int, offset: float) -> tuple[float, float]:
     """The N between which the guide is inside the axes."""
-    enters = 10 ** ((math.log10(ylim[0]) - offset) / power)
-    leaves = 10 ** ((math.log10(ylim[1]) - offset) / power)
-    return max(xlim[0], enters), min(xlim[1], leaves)
-
-
-def _pixels(axes: Axes, power: int, offset: float, ends: tuple[float, float]) -> tuple[float, float]:
-    """Length (pixels) and angle (degrees) of the guide on the figure."""
-    (x0, y0), (x1, y1) = axes.transData.transform([(n, 10**offset * n**power) for n in ends])
-    return math.hypot(x1 - x0, y1 - y0), math.degrees(math.atan2(y1 - y0, x1 - x0))
-
-
-def _name_guide(axes: Axes, guide: tuple[int, str], offset: float, ends: tuple[float, float], *, above: bool) -> None:
-    (power, name), (start, end) = guide, ends
-    at = start * (end / start) ** 0.62
-    axes.annotate(
-        name, (at, 10**offset * at**power), xytext=(0, 4 if above else -4), textcoords="offset points",
-        rotation=_pixels(axes, power, offset, ends)[1], rotation_mode="anchor",
-        ha="center", va="bottom" if above else "top", fontsize=8.5, color=QUIET,
-    )  # fmt: skip
+    enters, leaves = (10 ** ((math.log10(limit) - offset) / power) for limit in axes.get_ylim())
+    low, high = axes.get_xlim()
+    return max(low, enters), min(high, leaves)
 
 
 def draw_mark(axes: Axes, chart: Chart) -> None:
@@ -79,45 +65,33 @@ def draw_mark(axes: Axes, chart: Chart) -> None:
     )  # fmt: skip
 
 
-class _Pair(NamedTuple):
-    """The values of two lines at the mark."""
-
-    first: float
-    second: float
-
-    @property
-    def ratio(self) -> float:
-        """The larger value over the smaller one."""
-        return max(self) / min(self)
-
-
-def draw_ratio(axes: Axes, lines: Sequence[Line], mark: int | None) -> None:
+def draw_ratio(axes: Axes, chart: Chart) -> None:
     """An arrow from one line to the other at the mark, with the ratio beside it; of two lines only."""
-    pair = _pair(lines, mark)
-    if pair is None or pair.ratio < _LEAST:
+    pair = _at_mark(chart.lines, chart.mark)
+    if not pair or max(pair) / min(pair) < _LEAST:
         return
+    first, second = pair
     axes.annotate(
-        "", (mark, pair.first), xytext=(mark, pair.second),
+        "", (chart.mark, first), xytext=(chart.mark, second),
         arrowprops={"arrowstyle": "<->", "color": INK, "linewidth": 1.2, "shrinkA": 0, "shrinkB": 0}, zorder=5,
     )  # fmt: skip
     axes.annotate(
-        units.ratio(round(pair.ratio, 1)), (mark, math.sqrt(pair.first * pair.second)), xytext=(6, 0),
+        units.ratio(round(max(pair) / min(pair), 1)), (chart.mark, math.sqrt(first * second)), xytext=(6, 0),
         textcoords="offset points", va="center", fontsize=11, fontweight="bold", color=INK, gid="ratio", zorder=5,
     )  # fmt: skip
 
 
 def ratio_summary(lines: Sequence[Line], axis: Axis, mark: int | None) -> list[str]:
     """`at N = 784: ViT-S/8 616,225, Swin-T 38,416: 16.04×`, of two lines only."""
-    pair = _pair(lines, mark)
-    if pair is None:
+    pair = _at_mark(lines, mark)
+    if not pair:
         return []
     each = ", ".join(f"{line.name} {value:,}" for line, value in zip(lines, pair, strict=True))
-    return [f"at {axis.word} = {mark:,}: {each}: {units.ratio(pair.ratio)}"]
+    return [f"at {axis.word} = {mark:,}: {each}: {units.ratio(max(pair) / min(pair))}"]
 
 
-def _pair(lines: Sequence[Line], mark: int | None) -> _Pair | None:
-    """The values at the mark; None where there are not two lines that both have that point."""
+def _at_mark(lines: Sequence[Line], mark: int | None) -> list[float]:
+    """The values of two lines at the mark; nothing where there are not two that both have that point."""
     if mark is None or len(lines) != 2 or any(line.scaled or mark not in line.xs for line in lines):  # noqa: PLR2004
-        return None
-    first, second = (line.values[list(line.xs).index(mark)] for line in lines)
-    return _Pair(first, second)
+        return []
+    return [line.values[list(line.xs).index(mark)] for line in lines]

@@ -13,7 +13,6 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import View, grouped, ledger_json, records
 from xfcost.ledger.operation import Operation
 from xfcost.ledger.visible import csv_cell, markdown
-from xfcost.report.header import active_params
 from xfcost.report.input_description import circumstances, image_cell
 from xfcost.report.output import Format
 
@@ -47,7 +46,7 @@ def _counts(ledger: Ledger, *, traced: bool) -> dict[str, str]:
 def _preamble(ledgers: Sequence[Ledger], form: Format) -> str:
     """Names, runs and totals above the table; in LaTeX as comments, with the package that the table needs."""
     from xfcost.report.latex import latex
-    from xfcost.report.table import CONVENTION
+    from xfcost.report.table import CONVENTION, active_params
 
     lines = []
     for ledger in ledgers:

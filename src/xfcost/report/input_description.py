@@ -23,46 +23,32 @@ def circumstances(metadata: Metadata) -> str:
 
 def input_text(metadata: Metadata) -> str:
     """The input: `image 224×224   tokens 784 (28×28) + 1`."""
-    return "   ".join(text for text in (_image_text(metadata), f"tokens {metadata.tokens}") if text)
+    return f"{_image_text(metadata)}tokens {metadata.tokens}"
 
 
 def common_input_text(systems: Sequence[Metadata]) -> str:
     """The part of it that several systems share: `image 224×224   `, `N = 784   `."""
-    images, tokens = (
-        {function(metadata) for metadata in systems} for function in (_image_text, lambda one: one.grid_tokens)
-    )
-    image = f"{images.pop()}   ".lstrip() if len(images) == 1 else ""
-    return image + (f"N = {tokens.pop():,}   " if len(tokens) == 1 else "")
+    images, tokens = {_image_text(one) for one in systems}, {one.grid_tokens for one in systems}
+    return (images.pop() if len(images) == 1 else "") + (f"N = {tokens.pop():,}   " if len(tokens) == 1 else "")
 
 
 def run_text(metadata: Metadata) -> str:
     """Batch, dtype, attention and mode, the same for all systems of a comparison; settings below."""
+    run = f"batch {metadata.batch}   {metadata.dtype}   {metadata.attention} attention"
+    if metadata.mode != "forward":
+        run += f"   mode {metadata.mode}" + (" (one step)" if metadata.mode in ("decode", "train") else "")
+    if metadata.logits is not None and metadata.mode in PROMPTED:
+        run += ", logits of " + ("the last position" if metadata.logits == "last" else "all positions")
     settings = "   ".join(f"--set {setting}" for setting in metadata.settings)
-    run = f"batch {metadata.batch}   {metadata.dtype}   {metadata.attention} attention{mode_text(metadata)}"
     return f"{run}\n{settings}" if settings else run
 
 
-def mode_text(metadata: Metadata) -> str:
-    """`   mode decode (one step)`; nothing of a forward."""
-    if metadata.mode == "forward":
-        return ""
-    one = " (one step)" if metadata.mode in ("decode", "train") else ""
-    return f"   mode {metadata.mode}{one}{_logits(metadata)}"
-
-
-def _logits(metadata: Metadata) -> str:
-    """The positions of a prompt whose logits are computed."""
-    if metadata.logits is None or metadata.mode not in PROMPTED:
-        return ""
-    return ", logits of the last position" if metadata.logits == "last" else ", logits of all positions"
-
-
 def _image_text(metadata: Metadata) -> str:
-    """`image 224×224`, `video 16×224×224`; nothing without an image."""
+    """`image 224×224   `, `video 16×224×224   `; nothing without an image."""
     if metadata.image is None:
         return ""
     kind = "image" if len(metadata.image) == 2 else "video"  # noqa: PLR2004 - height and width
-    return f"{kind} {sides_text(metadata.image)}"
+    return f"{kind} {sides_text(metadata.image)}   "
 
 
 def image_cell(metadata: Metadata) -> str | None:
@@ -73,35 +59,24 @@ def image_cell(metadata: Metadata) -> str | None:
 def input_object(metadata: Metadata) -> dict[str, Any]:
     """The same as plain data."""
     image = None if metadata.image is None else list(metadata.image)
-    return {
-        "tokens": metadata.grid_tokens,
-        "extra_tokens": metadata.extra_tokens,
-        "image": image,
-        "batch": metadata.batch,
-    }
+    size = {"tokens": metadata.grid_tokens, "extra_tokens": metadata.extra_tokens}
+    return size | {"image": image, "batch": metadata.batch}
 
 
 def input_warnings(systems: Mapping[str, Metadata]) -> Iterator[str]:
-    """How the inputs of several systems differ: in N, in the image that they see."""
+    """How the inputs of several systems differ: in N, and in the image (`ViT-S/8 sees 224×224, Swin-T 112×112`)."""
     if len({metadata.grid_tokens for metadata in systems.values()}) > 1:
         yield "each at its own N, and they differ; --N sets one N for all"
-    if difference := _images_differ(systems):
-        yield difference
-
-
-def _images_differ(systems: Mapping[str, Metadata]) -> str | None:
-    """`images differ: ViT-S/8 sees 224×224, Swin-T 112×112; --size compares equal images`."""
-    seen: dict[tuple[int, ...], list[str]] = {}
+    seen: dict[str, list[str]] = {}
     for name, metadata in systems.items():
         if metadata.image is not None:
-            seen.setdefault(metadata.image[-2:], []).append(name)
-    if len(seen) < 2:  # noqa: PLR2004 - one size is no difference
-        return None
-    first, *others = [(names_text(names), sides_text(size)) for size, names in seen.items()]
-    sees = "see" if len(next(iter(seen.values()))) > 1 else "sees"
-    sizes = ", ".join([f"{first[0]} {sees} {first[1]}", *(f"{names} {size}" for names, size in others)])
-    mend = "; --size compares equal images" if all(metadata.image for metadata in systems.values()) else ""
-    return f"images differ: {sizes}{mend}"
+            seen.setdefault(sides_text(metadata.image[-2:]), []).append(name)
+    if len(seen) > 1:
+        (size, names), *others = seen.items()
+        first = f"{names_text(names)} {'see' if len(names) > 1 else 'sees'} {size}"
+        sizes = ", ".join([first, *(f"{names_text(names)} {size}" for size, names in others)])
+        mend = "; --size compares equal images" if all(metadata.image for metadata in systems.values()) else ""
+        yield f"images differ: {sizes}{mend}"
 
 
 def names_text(names: list[str]) -> str:

@@ -47,7 +47,7 @@ def chart_figure(chart: Chart) -> Figure:
     label_axes(axes, chart)
     draw_guides(axes, chart)
     draw_mark(axes, chart)
-    draw_ratio(axes, chart.lines, chart.mark)
+    draw_ratio(axes, chart)
     draw_captions(figure, chart, _LEFT)
     axes.legend(
         loc="lower left", bbox_to_anchor=(-0.008, 1.0), ncols=columns, frameon=False, fontsize=9, handlelength=3.2,

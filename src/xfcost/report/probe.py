@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from rich.console import RenderableType
@@ -13,30 +14,28 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.probe import Mixes, Probe, ProbedRow
 from xfcost.report.console import bare_table
 
-_COLUMNS = ("operation", "declared", "found", "rows", "agrees")
-
 
 def probe_parts(ledger: Ledger) -> Iterator[RenderableType]:
     """The table, the rows that differ, the rows that could not be probed, the sizes; nothing without `--probe`."""
     if ledger.probe is None:
         return
-    yield Text()
-    yield _table(ledger.probe)
-    yield Text()
+    yield from (Text(), _table(ledger.probe), Text())
     yield from _verdict_texts(ledger.probe)
-    for reason, rows in _by_reason(ledger.probe).items():
-        yield Text(f"not probed, {reason}: {', '.join(row.path for row in rows)}")
-    for size, paths in _by_size(ledger.probe).items():
-        yield Text(f"probed {size}: {', '.join(paths)}", style="dim")
+    reasons, sizes = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for row in ledger.probe.left_out:
+        reasons[row.reason or ""].append(row.path)
+    for path, size in ledger.probe.sizes.items():
+        sizes[size].append(path)
+    yield from (Text(f"not probed, {reason}: {', '.join(paths)}") for reason, paths in reasons.items())
+    yield from (Text(f"probed {size}: {', '.join(paths)}", style="dim") for size, paths in sizes.items())
 
 
 def _table(probe: Probe) -> Table:
     """One line for all rows that are alike."""
     table = bare_table()
-    for name in _COLUMNS:
-        table.add_column(
-            name, justify="right" if name == "rows" else "left", no_wrap=name != "operation", overflow="fold"
-        )
+    table.add_column("operation", overflow="fold")
+    for name in ("declared", "found", "rows", "agrees"):
+        table.add_column(name, justify="right" if name == "rows" else "left", no_wrap=True)
     alike: dict[tuple[object, ...], list[ProbedRow]] = {}
     for row in probe.rows:
         alike.setdefault((row.title, row.declared, row.found), []).append(row)
@@ -50,48 +49,30 @@ def _table(probe: Probe) -> Table:
 
 def _cell(mixes: Mixes) -> str:
     """`local 49 by content`: the mixing kind, the tokens read per token, and where the weights come from."""
-    return " ".join(word for word in (mixes.mixing, _reads(mixes), _weights(mixes)) if word)
+    return " ".join(filter(None, _words(mixes)))
 
 
-def _reads(mixes: Mixes) -> str:
-    return "" if mixes.reads_tokens is None else str(mixes.reads_tokens)
+def _words(mixes: Mixes) -> tuple[str, str, str]:
+    reads = "" if mixes.reads_tokens is None else str(mixes.reads_tokens)
+    return mixes.mixing, reads, {True: "by content", False: "fixed", None: ""}[mixes.content_dependent]
 
 
-def _weights(mixes: Mixes) -> str:
-    return {True: "by content", False: "fixed", None: ""}[mixes.content_dependent]
+def _sentence(mixes: Mixes) -> str:
+    """`local, reads 49, weights by content`."""
+    mixing, reads, weights = _words(mixes)
+    return ", ".join([mixing, *([f"reads {reads}"] if reads else []), *([f"weights {weights}"] if weights else [])])
 
 
 def _verdict_texts(probe: Probe) -> Iterator[Text]:
     """One line where all agree, else every row that differs."""
     count = len(probe.rows) - len(probe.left_out)
     if probe.exact:
-        yield Text(
-            f"probe: the running model agrees, in all {count} operations that could be probed", style="bold green"
-        )
+        agrees = f"probe: the running model agrees, in all {count} operations that could be probed"
+        yield Text(agrees, style="bold green")
         return
     number = len(probe.differences)
     yield Text(f"probe: the running model DISAGREES in {number} of {count} operations", style="bold red")
     for row in probe.differences:
         if row.found is not None:
-            yield Text(f"  {row.path}: declared {_words(row.declared)}; found {_words(row.found)}", style="red")
-
-
-def _words(mixes: Mixes) -> str:
-    """`local, reads 49, weights by content`."""
-    reads, weights = _reads(mixes), _weights(mixes)
-    words = (mixes.mixing, f"reads {reads}" if reads else "", f"weights {weights}" if weights else "")
-    return ", ".join(word for word in words if word)
-
-
-def _by_size(probe: Probe) -> dict[str, list[str]]:
-    sizes: dict[str, list[str]] = {}
-    for path, size in probe.sizes.items():
-        sizes.setdefault(size, []).append(path)
-    return sizes
-
-
-def _by_reason(probe: Probe) -> dict[str, list[ProbedRow]]:
-    reasons: dict[str, list[ProbedRow]] = {}
-    for row in probe.left_out:
-        reasons.setdefault(row.reason or "", []).append(row)
-    return reasons
+            difference = f"  {row.path}: declared {_sentence(row.declared)}; found {_sentence(row.found)}"
+            yield Text(difference, style="red")

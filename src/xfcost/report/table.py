@@ -12,7 +12,7 @@ from rich.text import Text
 from xfcost.ledger import units
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import View, grouped
-from xfcost.report.agreement import timing_texts
+from xfcost.report.agreement import agreement_texts, timing_texts
 from xfcost.report.console import bare_table, note_texts, plain_text
 from xfcost.report.costs import (
     comparison_texts,
@@ -22,12 +22,12 @@ from xfcost.report.costs import (
     movement_texts,
     traffic_texts,
 )
-from xfcost.report.decoding import generation_table
-from xfcost.report.header import active_params, header
+from xfcost.report.decoding import decoding_answers, generation_table
+from xfcost.report.input_description import circumstances
 from xfcost.report.operations import filled_columns, fitting_columns, operation_tables, order_cell
 from xfcost.report.probe import probe_parts
 from xfcost.report.style import TERMINAL, WORDS, letters_text
-from xfcost.report.training import training_parts
+from xfcost.report.training import training_answers, training_parts
 
 CONVENTION: Final = "1 MAC = 1 multiply-add of the dense matmul; FLOPs = 2·MACs + element-wise"
 
@@ -52,6 +52,45 @@ def report(ledger: Ledger, by: View | None, width: int, *, verbose: bool = False
         parts += [Text(), published_table(published)]
     parts += [Text(), *endnotes(ledger, listed=by is None, width=width, verbose=verbose)]
     return Group(*parts)
+
+
+def header(ledger: Ledger) -> Text:
+    """Name and run; what the mode asks; parameters, MACs, FLOPs; attention memory; how the accounts agree."""
+    metadata = ledger.metadata
+    title = Text(metadata.name, style="bold")
+    if metadata.paper:
+        title.append(f"   {metadata.paper}", style="not bold dim")
+    return Text("\n").join([title, Text(circumstances(metadata)), *_answers(ledger), *agreement_texts(ledger)])
+
+
+def active_params(ledger: Ledger) -> int | None:
+    """Parameters that a token uses, where those are not all."""
+    active = ledger.total("active_params")
+    return None if active == ledger.total("params") else active
+
+
+def _answers(ledger: Ledger) -> Iterator[Text]:
+    yield from training_answers(ledger)
+    yield from decoding_answers(ledger)
+    yield _totals(ledger)
+    memory = ledger.attention_memory()
+    if ledger.metadata.mode in ("forward", "prefill") and memory["peak"]:
+        yield Text(
+            f"attention memory: {units.size(memory['all_layers'])} in all layers (training), "
+            f"{units.size(memory['peak'])} peak (inference)"
+        )
+
+
+def _totals(ledger: Ledger) -> Text:
+    active = active_params(ledger)
+    used = f" ({units.exact(active)} active)" if active is not None else ""
+    work = {"decode": " per step", "train": " forward"}.get(ledger.metadata.mode, "")
+    params = f"{units.exact(ledger.total('params'))} parameters{used}"
+    if ledger.generation is not None and ledger.generation.with_cache is not None:
+        return Text(params)  # its MACs and FLOPs are above
+    return Text(
+        f"{params}   {units.exact(ledger.total('macs'))} MACs   {units.exact(ledger.total('flops'))} FLOPs{work}"
+    )
 
 
 def groups_table(ledger: Ledger, by: View) -> Table:
