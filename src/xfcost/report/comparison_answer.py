@@ -36,29 +36,18 @@ def answer_texts(comparison: Comparison) -> Iterator[Text]:
 
 
 def _least(comparison: Comparison, quantity: str, values: dict[str, int | float]) -> str:
-    """`Swin-T has the least at N = 784: 1.180 G, 18.99× less than ViT-S/8 (22.41 G)`."""
+    """`Swin-T has the least at N = 784: 1.180 G, 18.99× less than ViT-S/8 (22.41 G)`; `none in ResNet-50; …`."""
+    figures = {name: figure_text(quantity, value) for name, value in values.items()}
     if not all(values.values()):
-        return _none_and_some(quantity, values)
-    ranked = sorted(values, key=lambda name: values[name])
-    least, others = ranked[0], ranked[1:]
-    if len(set(values.values())) == 1:
-        return f"the same{_at(comparison)}, {figure_text(quantity, values[least])}"
-    against = ", ".join(
-        f"{_times_less(values[least], values[name])} {name} ({figure_text(quantity, values[name])})" for name in others
-    )
-    return f"{least} has the least{_at(comparison)}, {figure_text(quantity, values[least])}: {against}"
-
-
-def _none_and_some(quantity: str, values: dict[str, int | float]) -> str:
-    """`none in ResNet-50; 8.353 MiB in Swin-T`."""
-    none = ", ".join(name for name, value in values.items() if not value)
-    some = ", ".join(f"{figure_text(quantity, value)} in {name}" for name, value in values.items() if value)
-    return f"none in {none}; {some}"
-
-
-def _at(comparison: Comparison) -> str:
+        none = ", ".join(name for name, value in values.items() if not value)
+        return f"none in {none}; {', '.join(f'{figures[name]} in {name}' for name in values if values[name])}"
     tokens = {ledger.metadata.grid_tokens for ledger in comparison.ledgers}
-    return f" at N = {tokens.pop():,}" if len(tokens) == 1 else ""
+    at = f" at N = {tokens.pop():,}" if len(tokens) == 1 else ""
+    least, *others = sorted(values, key=lambda name: values[name])
+    if len(set(values.values())) == 1:
+        return f"the same{at}, {figures[least]}"
+    against = (f"{_times_less(values[least], values[name])} {name} ({figures[name]})" for name in others)
+    return f"{least} has the least{at}, {figures[least]}: {', '.join(against)}"
 
 
 def _times_less(less: float, more: float) -> str:

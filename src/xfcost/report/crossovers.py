@@ -110,11 +110,16 @@ def _ranges(orders: Sequence[NamedOrder], search: Search, at: _At) -> str:
     """The order on a range of which every point was counted."""
     start = orders[0]
     begins = f"at {at(start.first)}" if start.first == start.last else f"up to {at(start.last)}"
-    words = f"{_who(start, search)} {begins}"
+    who = f"{start.cheaper} costs less" if start.cheaper else f"{' and '.join(search.systems)} are equal"
     if len(orders) - 1 > _MOST_CHANGES:
         changes = f"then the order changes {len(orders) - 1} times up to {at(search.every)}"
-        return f"{words}, {changes} ({_tally(orders, search)})"
-    return ", ".join([words, *(f"{_cheaper(one)} {_span(at(one.first), at(one.last))}" for one in orders[1:])])
+        return f"{who} {begins}, {changes} ({_tally(orders, search)})"
+    spans = (
+        f"at {at(one.first)}" if one.first == one.last else f"from {at(one.first)} to {at(one.last)}"
+        for one in orders[1:]
+    )
+    others = (f"{_cheaper(one)} {span}" for one, span in zip(orders[1:], spans, strict=True))
+    return ", ".join([f"{who} {begins}", *others])
 
 
 def _seen(inside: Sequence[NamedOrder], beyond: Sequence[NamedOrder], search: Search, at: _At) -> str:
@@ -148,13 +153,5 @@ def _tally(orders: Sequence[NamedOrder], search: Search) -> str:
     return f"{', '.join(shares)} of {sum(points.values()):,}"
 
 
-def _who(order: NamedOrder, search: Search) -> str:
-    return f"{order.cheaper} costs less" if order.cheaper else f"{' and '.join(search.systems)} are equal"
-
-
 def _cheaper(order: NamedOrder) -> str:
     return order.cheaper or "equal"
-
-
-def _span(first: str, last: str) -> str:
-    return f"at {first}" if first == last else f"from {first} to {last}"

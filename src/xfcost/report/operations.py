@@ -83,7 +83,9 @@ COLUMNS: Final = (
 
 def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
     """One table per block under its name, columns aligned throughout; operations that only move data are left out."""
-    columns, totals = fitting_columns(ledger, width), _totals(ledger)
+    columns, agreement = fitting_columns(ledger, width), ledger.agreement
+    differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
+    totals = Totals(ledger.total("macs") or 0, ledger.bytes_per_element, differing)
     yield _grid(columns, [Row([column.title for column in columns], "bold")])
     for block, rows in ledger.by("block").items():
         shown = [row for row in rows if not row.only_moves]
@@ -93,12 +95,6 @@ def operation_tables(ledger: Ledger, width: int) -> Iterator[RenderableType]:
         yield Text(f"{block}{times}", style="bold")
         lines = (Row([column.cell(row, totals) for column in columns], TERMINAL[row.mixing]) for row in shown)
         yield _grid(columns, list(lines))
-
-
-def _totals(ledger: Ledger) -> Totals:
-    agreement = ledger.agreement
-    differing = None if agreement is None else frozenset(str(one["path"]) for one in agreement.differences)
-    return Totals(ledger.total("macs") or 0, ledger.bytes_per_element, differing)
 
 
 def fitting_columns(ledger: Ledger, width: int) -> list[Column]:
@@ -111,22 +107,18 @@ def fitting_columns(ledger: Ledger, width: int) -> list[Column]:
 
 def filled_columns(ledger: Ledger) -> list[Column]:
     """The columns in which some row has a value."""
-    empty = {"traffic", "tiled"} if ledger.metadata.memory_level is None else set()
-    if not ledger.total("comparisons"):
-        empty.add("compares")
-    if not any(row.moved for row in ledger.rows if not row.only_moves):
-        empty.add("moved")
-    if not any(row.idle_params for row in ledger.rows):
-        empty.add("active")
-    if not any(row.seconds for row in ledger.rows):
-        empty.add("time")
-    if ledger.training is None:
-        empty.add("backward")
-    if not ledger.total("kept_bytes"):
-        empty.add("saved")
-    if ledger.agreement is None:
-        empty.add("trace")
-    return [column for column in COLUMNS if column.title not in empty]
+    filled = {
+        "traffic": ledger.metadata.memory_level is not None,
+        "tiled": ledger.metadata.memory_level is not None,
+        "compares": ledger.total("comparisons"),
+        "moved": any(row.moved for row in ledger.rows if not row.only_moves),
+        "active": any(row.idle_params for row in ledger.rows),
+        "time": any(row.seconds for row in ledger.rows),
+        "backward": ledger.training is not None,
+        "saved": ledger.total("kept_bytes"),
+        "trace": ledger.agreement is not None,
+    }
+    return [column for column in COLUMNS if filled.get(column.title, True)]
 
 
 def _grid(columns: list[Column], rows: list[Row]) -> Aligned:

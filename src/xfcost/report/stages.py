@@ -58,22 +58,19 @@ def size_parts(comparison: Comparison) -> Iterator[RenderableType]:
     table = _table(comparison)
     sides = list(comparison.by_size[comparison.names[0]])
     for side in sides:
-        table.add_row(f"{side}×{side}", *(_at(comparison, name, side) for name in comparison.names))
-    first, last = sides[0], sides[-1]
-    table.add_row(f"{last} over {first}", *(_over(comparison, name, last, first) for name in comparison.names))
+        table.add_row(f"{side}×{side}", *(_at(comparison.by_size[name][side]) for name in comparison.names))
+    over = (_over(comparison.by_size[name], sides[-1], sides[0]) for name in comparison.names)
+    table.add_row(f"{sides[-1]} over {sides[0]}", *over)
     yield table
 
 
-def _at(comparison: Comparison, name: str, side: int) -> str:
-    costs = comparison.by_size[name][side]
-    if costs is None:
-        return units.DASH
-    return f"{units.count(costs['macs'])}  {units.size(costs['attention_bytes'])}"
+def _at(costs: dict[str, int] | None) -> str:
+    return f"{units.count(costs['macs'])}  {units.size(costs['attention_bytes'])}" if costs else units.DASH
 
 
-def _over(comparison: Comparison, name: str, last: int, first: int) -> str:
+def _over(costs: dict[int, dict[str, int] | None], last: int, first: int) -> str:
     """How many times as much the largest image costs as the smallest."""
-    small, large = comparison.by_size[name][first], comparison.by_size[name][last]
+    small, large = costs[first], costs[last]
     if small is None or large is None:
         return units.DASH
     return "  ".join(
