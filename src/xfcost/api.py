@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xfcost.counting.decoding import check_generation, run_at, traced_steps, with_mode, with_traced_steps
@@ -122,59 +123,59 @@ def compare(
 
 def _probed(loaded: Loaded, run: Run, ledger: Ledger, say: Progress) -> Ledger:
     """`ledger` with what the running model was seen to read."""
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
-
-    check_torch_loads()
-    with memory_may_run_out(loaded.spec.name, "probing it"):
+    with _torch(loaded, "probing it"):
         from xfcost.torch_models.probing.account import probed
 
         return probed(place(loaded, run), ledger, say)
 
 
+def _torch(loaded: Loaded, doing: str) -> AbstractContextManager[None]:
+    """Inside it torch is there, and memory that runs out is a DeviceError with bytes."""
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+
+    check_torch_loads()
+    return memory_may_run_out(loaded.spec.name, doing)
+
+
 def account(
     loaded: Loaded, run: Run, *, trace: bool = True, device: str | None = None, progress: Progress | None = None
 ) -> Ledger:
-    """The ledger of one loaded spec.
+    """The ledger of one loaded spec: counted, then traced and timed where that is asked for.
 
     Raises:
         XfcostError: bad input; a DeviceError where memory runs out, with bytes.
     """
     say = progress or (lambda text: None)
-    if not trace and device is None:
-        return _account(loaded, run, trace=trace, device=device, say=say)
-    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+    doing = f"running it on {device}" if device else "tracing it"
+    with _torch(loaded, doing) if trace or device is not None else nullcontext():
+        if device is not None:
+            from xfcost.torch_models.timing.clock import check_device
 
-    check_torch_loads()
-    with memory_may_run_out(loaded.spec.name, f"running it on {device}" if device else "tracing it"):
-        return _account(loaded, run, trace=trace, device=device, say=say)
+            check_device(str(device))
+        architecture = place(loaded, run)
+        check_generation(loaded, run, architecture)
+        ledger = with_rebuilt_note(count(architecture), loaded, architecture)
+        if run.plan is not None:
+            ledger = with_training(ledger, architecture, run.plan)
+        ledger = (
+            _traced(ledger, loaded, run, architecture, say) if trace else with_mode(ledger, loaded, run, architecture)
+        )
+        return ledger if device is None else _timed(architecture, ledger, loaded, run, str(device), say)
 
 
-def _account(loaded: Loaded, run: Run, *, trace: bool, device: str | None, say: Progress) -> Ledger:
-    """Counted, then traced and timed where that is asked for."""
-    if device is not None:
-        from xfcost.torch_models.timing.clock import check_device
+def _traced(ledger: Ledger, loaded: Loaded, run: Run, architecture: Architecture, say: Progress) -> Ledger:
+    """`ledger` joined with the trace, and with the results of its mode; of a generation, some steps are traced."""
+    from xfcost.torch_models.accounts import traced, with_traced
 
-        check_device(str(device))
-    architecture = place(loaded, run)
-    check_generation(loaded, run, architecture)
-    ledger = with_rebuilt_note(count(architecture), loaded, architecture)
-    if run.plan is not None:
-        ledger = with_training(ledger, architecture, run.plan)
-    if trace:
-        from xfcost.torch_models.accounts import traced
-
-        say(f"tracing {ledger.metadata.name} …")
-        ledger = traced(architecture, ledger)
-    ledger = with_mode(ledger, loaded, run, architecture)
-    if trace and ledger.generation is not None and ledger.generation.decode is not None:
-        from xfcost.torch_models.accounts import with_traced
-
-        sizes = traced_steps(ledger.generation)
-        for tokens in sizes:
-            say(f"tracing the step at {tokens} tokens …")
-            ledger = with_traced(ledger, place(loaded, run_at(tokens, architecture, run, "decode")))
-        ledger = with_traced_steps(ledger, sizes)
-    return ledger if device is None else _timed(architecture, ledger, loaded, run, str(device), say)
+    say(f"tracing {ledger.metadata.name} …")
+    ledger = with_mode(traced(architecture, ledger), loaded, run, architecture)
+    if ledger.generation is None or ledger.generation.decode is None:
+        return ledger
+    sizes = traced_steps(ledger.generation)
+    for tokens in sizes:
+        say(f"tracing the step at {tokens} tokens …")
+        ledger = with_traced(ledger, place(loaded, run_at(tokens, architecture, run, "decode")))
+    return with_traced_steps(ledger, sizes)
 
 
 def _timed(architecture: Architecture, ledger: Ledger, loaded: Loaded, run: Run, device: str, say: Progress) -> Ledger:

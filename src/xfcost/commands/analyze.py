@@ -6,22 +6,7 @@ from typing import Annotated, Any, Final, get_args
 
 import typer
 
-from xfcost.commands.options import (
-    Device,
-    Force,
-    FormatOption,
-    Output,
-    Probe,
-    Settings,
-    Trace,
-    Verbose,
-    any_of,
-    chosen_format,
-    deliver_report,
-    run_options,
-    spec_argument,
-    verdict,
-)
+from xfcost.commands import options as shared
 from xfcost.ledger.objects import View
 from xfcost.ledger.option_readers import one_of
 from xfcost.report.messages import say
@@ -30,18 +15,18 @@ from xfcost.report.output import check_target
 VIEWS: Final = get_args(View)
 
 
-@run_options()
+@shared.run_options()
 def run(  # noqa: PLR0913 - options
-    spec: Annotated[str, spec_argument("A preset or a path to a YAML file.")],
-    settings: Settings = None,
-    by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {any_of(VIEWS)}.")] = None,
-    trace: Trace = True,
-    device: Device = None,
-    probe: Probe = False,
-    format_: FormatOption = None,
-    verbose: Verbose = False,
-    output: Output = None,
-    force: Force = False,
+    spec: Annotated[str, shared.spec_argument("A preset or a path to a YAML file.")],
+    settings: shared.Settings = None,
+    by: Annotated[str | None, typer.Option("--by", help=f"Group rows: {shared.any_of(VIEWS)}.")] = None,
+    trace: shared.Trace = True,
+    device: shared.Device = None,
+    probe: shared.Probe = False,
+    format_: shared.FormatOption = None,
+    verbose: shared.Verbose = False,
+    output: shared.Output = None,
+    force: shared.Force = False,
     **options: Any,
 ) -> None:
     """What one system costs, checked on the real torch model.
@@ -54,14 +39,14 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.table import report
 
     view: View | None = one_of("--by", VIEWS)(by) if by is not None else None  # type: ignore[assignment]
-    form = chosen_format(format_, output)
+    form = shared.chosen_format(format_, output)
     check_target(output, force=force)
     ledger = analyze(spec, settings=settings, trace=trace, device=device, probe=probe, progress=say, **options)
-    deliver_report(
+    shared.deliver_report(
         lambda width: report(ledger, view, width, verbose=verbose),
         lambda: ledger_text(ledger, form, view, verbose=verbose),
         form,
         output,
         force=force,
     )
-    verdict([ledger])
+    shared.verdict([ledger])

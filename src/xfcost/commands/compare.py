@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from xfcost.commands.options import (
-    Device,
-    Force,
-    FormatOption,
-    Output,
-    Settings,
-    Trace,
-    Verbose,
-    chosen_format,
-    deliver_report,
-    run_options,
-    spec_argument,
-    verdict,
-)
+from xfcost.commands import options as shared
 from xfcost.report.messages import say
 
 
-@run_options()
+@shared.run_options()
 def run(  # noqa: PLR0913 - options
     specs: Annotated[
         list[str],
-        spec_argument("Two presets or paths, or more; `common-*` for several presets."),
+        shared.spec_argument("Two presets or paths, or more; `common-*` for several presets."),
     ],
-    settings: Settings = None,
-    trace: Trace = False,
-    device: Device = None,
-    format_: FormatOption = None,
-    verbose: Verbose = False,
-    output: Output = None,
-    force: Force = False,
+    settings: shared.Settings = None,
+    trace: shared.Trace = False,
+    device: shared.Device = None,
+    format_: shared.FormatOption = None,
+    verbose: shared.Verbose = False,
+    output: shared.Output = None,
+    force: shared.Force = False,
     **options: Any,
 ) -> None:
     """Systems side by side at the same N.
@@ -46,7 +33,7 @@ def run(  # noqa: PLR0913 - options
     from xfcost.report.export import comparison_text
     from xfcost.report.output import check_target
 
-    form = chosen_format(format_, output)
+    form = shared.chosen_format(format_, output)
     check_target(output, force=force)
     comparison = compare(
         *specs,
@@ -57,11 +44,11 @@ def run(  # noqa: PLR0913 - options
         thorough=verbose or form == "json",
         **options,
     )
-    deliver_report(
+    shared.deliver_report(
         lambda width: report(comparison, width, verbose=verbose),
         lambda: comparison_text(comparison, form, verbose=verbose),
         form,
         output,
         force=force,
     )
-    verdict(comparison.ledgers)
+    shared.verdict(comparison.ledgers)

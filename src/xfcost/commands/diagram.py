@@ -7,21 +7,21 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from xfcost.commands.options import Force, Settings, deliver, run_options, spec_argument
+from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError
 
 MOST_SYSTEMS: Final = 4
 
 
-@run_options("N", "batch", "attention")
+@shared.run_options("N", "batch", "attention")
 def run(
-    specs: Annotated[list[str], spec_argument(f"One to {MOST_SYSTEMS} presets or paths.")],
-    settings: Settings = None,
+    specs: Annotated[list[str], shared.spec_argument(f"One to {MOST_SYSTEMS} presets or paths.")],
+    settings: shared.Settings = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Draw to a file: svg, png, pdf, or txt; the terminal otherwise."),
     ] = None,
-    force: Force = False,
+    force: shared.Force = False,
     **options: Any,
 ) -> None:
     """One block of each system, side by side.
@@ -48,8 +48,8 @@ def run(
     if output is None:
         show(lambda width: render(drawn, width))
     elif form == ".txt":
-        deliver(plain_text(lambda width: render(drawn, width)), output, force=force)
+        shared.deliver(plain_text(lambda width: render(drawn, width)), output, force=force)
     else:
         from xfcost.report.block_figure import diagram_bytes
 
-        deliver(diagram_bytes(drawn, str(form)), output, force=force)
+        shared.deliver(diagram_bytes(drawn, str(form)), output, force=force)

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from xfcost.commands.options import (
-    Force,
-    FormatOption,
-    Output,
-    Settings,
-    chosen_format,
-    deliver_report,
-    run_options,
-    spec_argument,
-)
+from xfcost.commands import options as shared
 
 
-@run_options("N", "size", "batch", "dtype", "attention")
+@shared.run_options("N", "size", "batch", "dtype", "attention")
 def run(
-    specs: Annotated[list[str], spec_argument("Presets or paths.")],
-    settings: Settings = None,
-    format_: FormatOption = None,
-    output: Output = None,
-    force: Force = False,
+    specs: Annotated[list[str], shared.spec_argument("Presets or paths.")],
+    settings: shared.Settings = None,
+    format_: shared.FormatOption = None,
+    output: shared.Output = None,
+    force: shared.Force = False,
     **options: Any,
 ) -> None:
     """Every named operation, on one page.
@@ -36,8 +27,8 @@ def run(
     from xfcost.report.output import check_target
     from xfcost.spec.load import expanded, load
 
-    form = chosen_format(format_, output)
+    form = shared.chosen_format(format_, output)
     check_target(output, force=force)
     run_ = make_run(**options)
     page = glance([account(load(spec, settings or ()), run_, trace=False) for spec in expanded(specs)])
-    deliver_report(lambda width: render(page), lambda: glance_text(page, form), form, output, force=force)
+    shared.deliver_report(lambda width: render(page), lambda: glance_text(page, form), form, output, force=force)

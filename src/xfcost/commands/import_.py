@@ -7,8 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from xfcost.commands import options
-from xfcost.commands.options import Force
+from xfcost.commands import options as shared
 from xfcost.ledger.errors import UsageError, shown
 from xfcost.report.messages import say
 
@@ -32,7 +31,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the spec to a file (.yaml) in place of printing it.")
     ] = None,
-    force: Force = False,
+    force: shared.Force = False,
 ) -> None:
     """A spec from a config.json of transformers.
 
@@ -50,4 +49,4 @@ def run(
     spec = import_config(config, architecture, ignore or ())
     for remark in spec.remarks:
         say(remark)
-    options.deliver(spec.text, output, force=force)
+    shared.deliver(spec.text, output, force=force)

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from xfcost.commands import options
+from xfcost.commands import options as shared
 
 # A list of names is no table of a paper: no LaTeX.
 FORMATS: Final = ("table", "json", "csv", "markdown")
@@ -14,7 +14,7 @@ FORMATS: Final = ("table", "json", "csv", "markdown")
 
 def run(
     totals: Annotated[bool, typer.Option("--totals", help="Count every preset: parameters, MACs, tokens.")] = False,
-    format_: Annotated[str | None, options.format_option(FORMATS)] = None,
+    format_: Annotated[str | None, shared.format_option(FORMATS)] = None,
 ) -> None:
     """The presets that come with xfcost.
 
@@ -23,8 +23,8 @@ def run(
     from xfcost.counting.gallery import gallery_rows
     from xfcost.report.gallery import gallery_table, gallery_text
 
-    form = options.chosen_format(format_, formats=FORMATS)
+    form = shared.chosen_format(format_, formats=FORMATS)
     rows = gallery_rows(totals=totals)
-    options.deliver_report(
+    shared.deliver_report(
         lambda width: gallery_table(rows), lambda: gallery_text(rows, form), form, output=None, force=False
     )

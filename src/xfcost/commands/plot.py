@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import typer
 
-from xfcost.commands.options import Force, Settings, deliver, run_options, spec_argument
+from xfcost.commands import options as shared
 from xfcost.commands.ranges import DEFAULT_RANGE, MARK, axis_of, marked
 from xfcost.ledger.errors import DeviceError, UsageError
 from xfcost.ledger.option_readers import one_of
@@ -32,9 +32,9 @@ _MOST_SECONDS: Final = 20.0
 _DRAWN: Final = ("forward", "decode")
 
 
-@run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
+@shared.run_options("batch", "dtype", "attention", "mode", mode="forward, or decode (one more token, its past cached).")
 def run(  # noqa: PLR0913 - options
-    specs: Annotated[list[str], spec_argument("Presets (`common-*` for several) or paths.")],
+    specs: Annotated[list[str], shared.spec_argument("Presets (`common-*` for several) or paths.")],
     N: Annotated[
         str | None,
         typer.Option(
@@ -52,7 +52,7 @@ def run(  # noqa: PLR0913 - options
         str | None,
         typer.Option("--mark", metavar="INT", help=f"Dotted line here; at N = {MARK} where that is in range."),
     ] = None,
-    settings: Settings = None,
+    settings: shared.Settings = None,
     device: Annotated[
         str | None,
         typer.Option("--device", help="Points of the real model over the formulas: cpu, cuda or mps."),
@@ -60,7 +60,7 @@ def run(  # noqa: PLR0913 - options
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="svg, png, pdf or csv; SYSTEMS-METRIC.svg by default.")
     ] = None,
-    force: Force = False,
+    force: shared.Force = False,
     **options: Any,
 ) -> None:
     """How costs grow with N or with the image's size, log-log.
@@ -94,8 +94,8 @@ def run(  # noqa: PLR0913 - options
     live = [_live(one, how, metric, device) if device else [] for one in sweeps]
     chart = scaling_chart(sweeps, live, metric, mark=at)
     content = _csv(sweeps, live) if form == ".csv" else chart_bytes(chart, form)
-    deliver("\n".join(chart.summary), None, force=force)
-    deliver(content, target, force=force)
+    shared.deliver("\n".join(chart.summary), None, force=force)
+    shared.deliver(content, target, force=force)
 
 
 def _mode(metric: str, mode: str) -> str:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from xfcost.commands.options import deliver, spec_argument
+from xfcost.commands import options as shared
 
 
 def run(
-    spec: Annotated[str, spec_argument("A preset or a path to a YAML file.")],
+    spec: Annotated[str, shared.spec_argument("A preset or a path to a YAML file.")],
     file: Annotated[bool, typer.Option("--file", help="The file as written, with those that it extends.")] = False,
     full: Annotated[bool, typer.Option("--full", help="With every default written out.")] = False,
 ) -> None:
@@ -26,8 +26,8 @@ def run(
     if file and full:
         raise UsageError("--file and --full: a file is shown as it is written; give one of them")
     if not file:
-        deliver(full_yaml(spec) if full else expanded_yaml(spec), None, force=False)
+        shared.deliver(full_yaml(spec) if full else expanded_yaml(spec), None, force=False)
         return
     for number, (name, text) in enumerate(texts(spec)):
         lead = f"\n# --- {visible(name)}, which it extends ---\n" if number else ""
-        deliver(lead + text, None, force=False)
+        shared.deliver(lead + text, None, force=False)

@@ -55,10 +55,7 @@ METRICS: Final = {
         mode="decode",
     ),
     "params": Metric(
-        "params",
-        "Parameters",
-        "parameters",
-        "Counted in closed form; position tables and maps over tokens grow with N",
+        "params", "Parameters", "parameters", "Counted in closed form; position tables and maps over tokens grow with N"
     ),
     "time": Metric(
         "macs", "Time", "seconds of one forward", "Measured: median, bars the interquartile range", "second"
