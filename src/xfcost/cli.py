@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from xfcost.ledger.errors import XfcostError, printable
-from xfcost.report.messages import open_stderr, say, settle
+from xfcost.report.messages import discard, open_stderr, say, settle
 
 if TYPE_CHECKING:
     from typer.core import TyperCommand
@@ -67,7 +67,7 @@ def _errors_before_typer() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        _drop_output()
+        discard(sys.stdout.fileno())
         sys.exit(CLOSED_PIPE)
     except Exception as error:
         message = getattr(error, "message", None)
@@ -132,10 +132,10 @@ def main() -> None:
     except MemoryError:
         _refuse("out of memory; take a smaller spec or --N, or raise the limit of this process (ulimit -v, a cgroup's)")
     except OSError as error:
-        _drop_output()
+        discard(sys.stdout.fileno())
         _refuse(f"stdout can't be written: {error.strerror or error}")
     except Exception as error:  # noqa: BLE001 - an internal error must not read as a result
-        _drop_output()
+        discard(sys.stdout.fileno())
         _refuse(_internal(error), INTERNAL_ERROR)
     finally:
         settle()
@@ -167,9 +167,3 @@ _LONGEST: Final = 300
 def _refuse(message: str, code: int = XfcostError.exit_code) -> NoReturn:
     say(f"error: {message}")
     sys.exit(code)
-
-
-def _drop_output() -> None:
-    """Discard what is still buffered, without a message."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())

@@ -33,15 +33,15 @@ def run(
     from xfcost.counting.run_options import make_run
     from xfcost.report.console import plain_text, show
     from xfcost.report.diagram import render
-    from xfcost.report.figure import ending
-    from xfcost.report.output import check_target
+    from xfcost.report.figure import FIGURES
+    from xfcost.report.output import check_target, ending_of
     from xfcost.spec.load import expanded, load
     from xfcost.spec.placement import place
 
     names = expanded(specs)
     if len(names) > MOST_SYSTEMS:
         raise UsageError(f"diagram: {len(names)} systems don't fit side by side; give {MOST_SYSTEMS} at most")
-    form = ending(output, (".txt",)) if output else None
+    form = ending_of(output, (*FIGURES, ".txt")) if output else None
     check_target(output, force=force)
     how = make_run(**options)
     drawn = diagram([place(load(spec, settings or ()), how) for spec in names])

@@ -9,13 +9,12 @@ from typing import Annotated, Any, Final, TypeVar, get_args
 
 import typer
 
-from xfcost.ledger.errors import UsageError, shown
 from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.option_readers import one_of
 from xfcost.ledger.options import OPTIONS, Option, spelled_out
 from xfcost.ledger.visible import visible
 from xfcost.report.messages import say
-from xfcost.report.output import Format, write_whole
+from xfcost.report.output import Format, ending_of, write_whole
 
 FORMATS: Final = get_args(Format)
 
@@ -109,13 +108,7 @@ def chosen_format(name: str | None, output: Path | None = None, formats: Sequenc
         return one_of("--format", formats)(name)  # type: ignore[return-value]
     if output is None:
         return "table"
-    ending = output.suffix.lower()
-    if ending not in ENDINGS:
-        raise UsageError(
-            f"-o {shown(output, 200)}: the ending says the format; expected one of {', '.join(ENDINGS)}, "
-            "or give --format"
-        )
-    return ENDINGS[ending]
+    return ENDINGS[ending_of(output, ENDINGS, ", or give --format")]
 
 
 def verdict(ledgers: Iterable[Ledger]) -> None:

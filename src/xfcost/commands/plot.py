@@ -71,18 +71,17 @@ def run(  # noqa: PLR0913 - options
     """
     from xfcost.counting.run_options import make_run
     from xfcost.counting.sweep import span_of
-    from xfcost.report.figure import ending
-    from xfcost.report.output import check_target
+    from xfcost.report.figure import FIGURES
+    from xfcost.report.output import check_target, ending_of
     from xfcost.report.plot import chart_bytes
     from xfcost.report.scaling import scaling_chart
     from xfcost.spec.load import expanded, load
 
     one_of("--metric", METRICS)(metric)
-    _check_device(metric, device)
-    _check_scores(metric, device, options.get("attention", "eager"))
+    _check_metric(metric, device, options.get("attention", "eager"))
     axis, span = axis_of(N, size)
     target = output or _default_target(specs, metric)
-    form = ending(target, (".csv",))
+    form = ending_of(target, (*FIGURES, ".csv"))
     check_target(target, force=force)
     given = N is not None or size is not None
     at = marked(mark, axis, span)
@@ -109,36 +108,27 @@ def _mode(metric: str, mode: str) -> str:
     return METRICS[metric].mode or mode
 
 
-def _check_device(metric: str, device: str | None) -> None:
-    """Refuse a metric that a device can't add to, or that needs one, before any work."""
+def _check_metric(metric: str, device: str | None, attention: str) -> None:
+    """Refuse a metric that the run can't have, or that a device can't add to, before any work."""
     if metric == "time" and device is None:
         raise UsageError("--metric time: time is measured, not counted; say where, as in --device cpu")
-    if metric in {"attention-memory", "cache"} and device is not None:
+    if metric == "scores" and attention != "eager":
+        raise UsageError(f"--metric scores: {attention} attention keeps no matrix of scores; leave --attention out")
+    if device is None:
+        return
+    if metric == "scores":
+        raise UsageError("--device with --metric scores: scores are counted, not traced or timed; leave --device out")
+    if metric in {"attention-memory", "cache"}:
         raise UsageError(
             f"--device with --metric {metric}: a run shows the peak of all tensors, never these "
             f"alone; leave --device out here, and see that peak with `xfcost analyze SPEC --device {device}`"
         )
-    if device is not None:
-        from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
+    from xfcost.torch_models.memory.shortage import check_torch_loads, memory_may_run_out
 
-        check_torch_loads()
-        with memory_may_run_out("torch", "loading it"):
-            from xfcost.torch_models.timing.clock import check_device
-        check_device(device)
-
-
-def _check_scores(metric: str, device: str | None, attention: str) -> None:
-    """Refuse the metric `scores` where no matrix of scores is counted.
-
-    Raises:
-        UsageError: attention is fused, or a device is given.
-    """
-    if metric != "scores":
-        return
-    if attention != "eager":
-        raise UsageError(f"--metric scores: {attention} attention keeps no matrix of scores; leave --attention out")
-    if device is not None:
-        raise UsageError("--device with --metric scores: scores are counted, not traced or timed; leave --device out")
+    check_torch_loads()
+    with memory_may_run_out("torch", "loading it"):
+        from xfcost.torch_models.timing.clock import check_device
+    check_device(device)
 
 
 def _default_target(specs: Sequence[str], metric: str) -> Path:

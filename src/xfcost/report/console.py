@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -16,6 +16,8 @@ from rich.text import Text
 from xfcost.ledger.visible import visible
 from xfcost.report.style import PLAIN_WIDTH
 
+# No text is read as colours or pictures.
+_PLAIN: Final[dict[str, Any]] = {"highlight": False, "emoji": False, "markup": False}
 # Notes of a report that is not verbose.
 _MOST_NOTES: Final = 2
 
@@ -52,7 +54,7 @@ class Visible(NamedTuple):
 def show(render: Callable[[int], RenderableType]) -> None:
     """Print to stdout, as wide as the terminal; a pipe gets 100 columns (or COLUMNS) and no trailing blanks."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
-    console = Console(width=width, highlight=False, emoji=False, markup=False)
+    console = Console(width=width, **_PLAIN)
     if console.is_terminal:
         console.print(Visible(render(console.width)))
         return
@@ -65,15 +67,13 @@ def show(render: Callable[[int], RenderableType]) -> None:
 def plain_text(render: Callable[[int], RenderableType]) -> str:
     """Text without colour, 100 columns wide, without trailing blanks."""
     stream = io.StringIO()
-    console = Console(file=stream, width=PLAIN_WIDTH, color_system=None, highlight=False, emoji=False, markup=False)
+    console = Console(file=stream, width=PLAIN_WIDTH, color_system=None, **_PLAIN)
     console.print(Visible(render(PLAIN_WIDTH)))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()) + "\n"
 
 
 def rich_html(render: Callable[[int], RenderableType]) -> str:
     """A coloured <pre> for notebooks."""
-    console = Console(
-        file=io.StringIO(), record=True, width=PLAIN_WIDTH + 20, highlight=False, emoji=False, markup=False
-    )
+    console = Console(file=io.StringIO(), record=True, width=PLAIN_WIDTH + 20, **_PLAIN)
     console.print(Visible(render(PLAIN_WIDTH + 20)))
     return console.export_html(inline_styles=True, code_format='<pre style="line-height:1.2">{code}</pre>')

@@ -49,34 +49,22 @@ def _all_layers(ledger: Ledger) -> str:
     return f"{units.size(every)} in all layers ({how})"
 
 
-def comparison_texts(ledger: Ledger) -> Iterator[Text]:
-    """Comparisons of sorting and choosing."""
+def traffic_texts(ledger: Ledger, *, verbose: bool) -> Iterator[Text]:
+    """Comparisons; with `verbose` bytes that are only moved; main-memory traffic, where a memory level is given."""
     if comparisons := ledger.total("comparisons"):
+        what = "sorting, choosing; neither MACs nor FLOPs"
+        yield Text.assemble(("comparisons: ", "bold"), f"{units.exact(comparisons)} ({what})")
+    if verbose and (moved := ledger.total("moved")):
+        by = "gathers, scatters, rolls, pads, concatenations, look-ups"
+        yield Text.assemble(("data moved: ", "bold"), f"{units.size(moved * ledger.bytes_per_element)} written by {by}")
+    if ledger.metadata.memory_level is not None:
+        level = units.size(ledger.metadata.memory_level)
+        plain, tiled = (units.size(ledger.total(f"{how}_traffic_bytes")) for how in ("plain", "tiled"))
         yield Text.assemble(
-            ("comparisons: ", "bold"), f"{units.exact(comparisons)} (sorting, choosing; neither MACs nor FLOPs)"
+            ("main-memory traffic of attention: ", "bold"),
+            f"{plain} with every matrix kept, {tiled} tiled for {level} on chip "
+            "(FlashAttention, Dao et al. 2022, algorithms 0 and 1)",
         )
-
-
-def movement_texts(ledger: Ledger) -> Iterator[Text]:
-    """Bytes that operations write which only move data."""
-    if moved := ledger.total("moved"):
-        size = units.size(moved * ledger.bytes_per_element)
-        yield Text.assemble(
-            ("data moved: ", "bold"), f"{size} written by gathers, scatters, rolls, pads, concatenations, look-ups"
-        )
-
-
-def traffic_texts(ledger: Ledger) -> Iterator[Text]:
-    """Main-memory traffic of attention, where a memory level is given."""
-    level = ledger.metadata.memory_level
-    if level is None:
-        return
-    plain, tiled = (ledger.total(f"{how}_traffic_bytes") for how in ("plain", "tiled"))
-    yield Text.assemble(
-        ("main-memory traffic of attention: ", "bold"),
-        f"{units.size(plain)} with every matrix kept, {units.size(tiled)} tiled for {units.size(level)} on chip "
-        "(FlashAttention, Dao et al. 2022, algorithms 0 and 1)",
-    )
 
 
 def mask_texts(ledger: Ledger) -> Iterator[Text]:

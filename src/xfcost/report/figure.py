@@ -5,10 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-from xfcost.ledger.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,18 +19,6 @@ _METADATA: Final[dict[str, dict[str, Any]]] = {
     ".png": {},
     ".pdf": {"CreationDate": None},
 }
-
-
-def ending(path: Path, others: tuple[str, ...] = ()) -> str:
-    """The ending of `path`, in lower case.
-
-    Raises:
-        UsageError: no format of figures (nor one of `others`) ends so.
-    """
-    known = (*FIGURES, *others)
-    if path.suffix.lower() not in known:
-        raise UsageError(f"-o {shown(path, 200)}: the ending says the format; expected one of {', '.join(known)}")
-    return path.suffix.lower()
 
 
 @contextmanager

@@ -40,17 +40,11 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     groups: list[tuple[float, int]] = []  # (centre, members)
     for height in heights:
         groups.append((height, 1))
-        while len(groups) > 1 and _top(groups[-2], gap) > _bottom(groups[-1], gap) - gap + 1e-12:
-            (low, below), (high, above) = groups[-2], groups[-1]
+        while len(groups) > 1:
+            (low, below), (high, above) = groups[-2:]
+            if high - low >= (below + above) / 2 * gap - 1e-12:
+                break
             groups[-2:] = [((low * below + high * above) / (below + above), below + above)]
     moved = [centre + (place - (members - 1) / 2) * gap for centre, members in groups for place in range(members)]
     below_top = [min(height, 1 - (len(moved) - 1 - place) * gap) for place, height in enumerate(moved)]
     return [max(height, place * gap) for place, height in enumerate(below_top)]
-
-
-def _top(group: tuple[float, int], gap: float) -> float:
-    return group[0] + (group[1] - 1) / 2 * gap
-
-
-def _bottom(group: tuple[float, int], gap: float) -> float:
-    return group[0] - (group[1] - 1) / 2 * gap

@@ -24,9 +24,14 @@ def settle() -> None:
     try:
         sys.stderr.flush()
     except (OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
-        os.close(nowhere)
+        discard(2)
+
+
+def discard(stream: int) -> None:
+    """Whatever is still written to `stream` goes nowhere, without a message."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream)
+    os.close(nowhere)
 
 
 def open_stderr() -> None:

@@ -5,13 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
-from xfcost.ledger.errors import OutputError, shown
+from xfcost.ledger.errors import OutputError, UsageError, shown
 from xfcost.report.interrupts import cleaned_up_on_interrupt
 
 Format = Literal["table", "json", "csv", "markdown", "latex"]
+
+
+def ending_of(path: Path, known: Collection[str], otherwise: str = "") -> str:
+    """The ending of `path`, in lower case.
+
+    Raises:
+        UsageError: it is none of the `known`.
+    """
+    ending = path.suffix.lower()
+    if ending not in known:
+        raise UsageError(
+            f"-o {shown(path, 200)}: the ending says the format; expected one of {', '.join(known)}{otherwise}"
+        )
+    return ending
 
 
 def check_target(path: Path | None, *, force: bool) -> None:

@@ -14,14 +14,7 @@ from xfcost.ledger.ledger import Ledger
 from xfcost.ledger.objects import View, grouped
 from xfcost.report.agreement import agreement_texts, timing_texts
 from xfcost.report.console import bare_table, note_texts, plain_text
-from xfcost.report.costs import (
-    comparison_texts,
-    mask_texts,
-    matrix_multiply_texts,
-    memory_text,
-    movement_texts,
-    traffic_texts,
-)
+from xfcost.report.costs import mask_texts, matrix_multiply_texts, memory_text, traffic_texts
 from xfcost.report.decoding import decoding_answers, generation_table
 from xfcost.report.input_description import circumstances
 from xfcost.report.operations import filled_columns, fitting_columns, operation_tables, order_cell
@@ -41,9 +34,8 @@ def report(ledger: Ledger, by: View | None, width: int, *, verbose: bool = False
     """The answer first, then the tables, then the notes; with `verbose` every note."""
     parts: list[RenderableType] = [header(ledger), Text()]
     parts += [groups_table(ledger, by)] if by else list(operation_tables(ledger, width))
-    parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger), *comparison_texts(ledger)]
-    parts += [*(movement_texts(ledger) if verbose else ()), *traffic_texts(ledger), *mask_texts(ledger)]
-    parts += matrix_multiply_texts(ledger)
+    parts += [Text(), mixing_table(ledger), Text(), memory_text(ledger)]
+    parts += [*traffic_texts(ledger, verbose=verbose), *mask_texts(ledger), *matrix_multiply_texts(ledger)]
     if ledger.generation is not None:
         parts += [Text(), generation_table(ledger.generation)]
     parts += training_parts(ledger)
