@@ -67,28 +67,22 @@ def diagram_figure(diagram: Diagram) -> Figure:
     axes.set_xlim(0, width)
     axes.set_ylim(0, height)
     top = height - _HEAD
-    places: list[list[_Place | None]] = [[] for _ in diagram.columns]
+    drawn: list[list[tuple[Box, _Place]]] = [[] for _ in diagram.columns]
     for number, (row, tall) in enumerate(zip(diagram.rows, heights, strict=True)):
         if mark := diagram.mark(number):
             _band(axes, mark, top, tall, width)
         for column, box in enumerate(row):
-            place = _Place(_middle(column), top, top - tall)
-            places[column].append(place if box else None)
             if box:
-                _draw_box(axes, box, place, marked=mark is not None)
+                drawn[column].append((box, _Place(_middle(column), top, top - tall)))
+                _draw_box(axes, *drawn[column][-1], marked=mark is not None)
         top -= tall + _GAP
-    for column in range(count):
-        _draw_flow(axes, [row[column] for row in diagram.rows], places[column])
-        head = diagram.columns[column]
-        axes.text(_middle(column), height - 0.24, _fitting(head.name), ha="center", fontsize=12, fontweight="bold")
-        axes.text(_middle(column), height - 0.46, " · ".join(head.where), ha="center", fontsize=8.5, color=QUIET)
+    for number, (head, boxes) in enumerate(zip(diagram.columns, drawn, strict=True)):
+        _draw_flow(axes, boxes)
+        name = head.name if head.name not in long else head.name[: _NAME_LETTERS - 1] + "…"
+        axes.text(_middle(number), height - 0.24, name, ha="center", fontsize=12, fontweight="bold")
+        axes.text(_middle(number), height - 0.46, " · ".join(head.where), ha="center", fontsize=8.5, color=QUIET)
     _legend(axes, diagram, notes, foot)
     return figure
-
-
-def _fitting(name: str) -> str:
-    """A name as wide as its column at most; the notes below have all of it."""
-    return name if len(name) <= _NAME_LETTERS else name[: _NAME_LETTERS - 1] + "…"
 
 
 def _middle(column: int) -> float:
@@ -120,19 +114,14 @@ def _draw_box(axes: Axes, box: Box, place: _Place, *, marked: bool) -> None:
 
     if box.mixing:
         colour = FIGURE[box.mixing]
+        low, tall = (place.x - _BOX / 2, place.bottom), place.top - place.bottom
         axes.add_patch(
             FancyBboxPatch(
-                (place.x - _BOX / 2, place.bottom),
-                _BOX,
-                place.top - place.bottom,
-                boxstyle="round,pad=0,rounding_size=0.08",
-                facecolor=_tint(colour, 0.3 if box.core else 0.12),
-                edgecolor=colour,
-                linewidth=2.4 if marked else 1.1,
-                zorder=2,
+                low, _BOX, tall, boxstyle="round,pad=0,rounding_size=0.08", edgecolor=colour,
+                facecolor=_tint(colour, 0.3 if box.core else 0.12), linewidth=2.4 if marked else 1.1, zorder=2,
                 gid=box.slot,
             )
-        )
+        )  # fmt: skip
     texts = _texts(box)
     first = (place.top + place.bottom) / 2 + _LINE * (len(texts) - 1) / 2
     for number, text in enumerate(texts):
@@ -151,9 +140,8 @@ def _tint(colour: str, strength: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def _draw_flow(axes: Axes, boxes: list[Box | None], places: list[_Place | None]) -> None:
+def _draw_flow(axes: Axes, drawn: list[tuple[Box, _Place]]) -> None:
     """Arrows from box to box, and the residual path round each sub-layer to where it is added."""
-    drawn = [(box, place) for box, place in zip(boxes, places, strict=True) if box and place]
     arrow = {"arrowstyle": "-|>", "color": QUIET, "linewidth": 1.1, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
     begins: dict[int, float] = {}
     for (_, above), (box, below) in pairwise(drawn):

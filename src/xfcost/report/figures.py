@@ -91,15 +91,9 @@ def _figures(comparison: Comparison) -> Iterator[tuple[str, str, list[tuple[str,
         plain = _ONLY_BESIDE.get(quantity)
         if plain and values == [comparison.figures[name][plain] for name in comparison.names]:
             continue
-        cells = []
-        for name, value in zip(comparison.names, values, strict=True):
-            ratio = comparison.ratios[name][quantity] if name != comparison.names[0] else None
-            cells.append((figure_text(quantity, value), against(ratio) if ratio else ""))
-        yield quantity, words, cells
-
-
-def _differs(comparison: Comparison, quantity: str) -> bool:
-    return len({comparison.figures[name].get(quantity) for name in comparison.names}) > 1
+        ratios = [None, *(comparison.ratios[name][quantity] for name in comparison.names[1:])]
+        texts = [figure_text(quantity, value) for value in values]
+        yield quantity, words, list(zip(texts, map(_against, ratios), strict=True))
 
 
 def recurs(ledger: Ledger) -> bool:
@@ -120,10 +114,10 @@ def figure_text(quantity: str, value: float | None) -> str:
     return units.count(value)
 
 
-def against(ratio: float) -> str:
+def _against(ratio: float | None) -> str:
     """`(16× less)`, `(1.28× more)`, `(hardly more)`, `(same)`: how a figure stands to the first system's."""
-    if ratio == 1:
-        return "(same)"
+    if not ratio or ratio == 1:
+        return "(same)" if ratio else ""
     more, word = (1 / ratio, "less") if ratio < 1 else (ratio, "more")
     text = units.ratio(more)
     return f"(hardly {word})" if text == "1×" else f"({text} {word})"
@@ -132,7 +126,8 @@ def against(ratio: float) -> str:
 def figures_table(comparison: Comparison, width: int, *, verbose: bool) -> Table:
     """Figures side by side, ratios beside them, or below them on a narrow screen; rows that differ, or all."""
     every = list(_figures(comparison))
-    rows = [row for row in every if verbose or _differs(comparison, row[0])] or every
+    figures = comparison.figures.values()
+    rows = [row for row in every if verbose or len({one.get(row[0]) for one in figures}) > 1] or every
     widths = [
         tuple(max(len(cells[system][part]) for _, _, cells in rows) for part in (0, 1))
         for system in range(len(comparison.names))
@@ -143,12 +138,8 @@ def figures_table(comparison: Comparison, width: int, *, verbose: bool) -> Table
         table.add_column(name.rjust(wide) if beside else name, justify="left" if beside else "right")
     for quantity, words, cells in rows:
         texts = [
-            _beside(figure, ratio, wide, wider) if beside else f"{figure}\n{ratio}".rstrip()
+            f"{figure:>{wide}}{' ' if wider else ''}{ratio}" if beside else f"{figure}\n{ratio}".rstrip()
             for (figure, ratio), (wide, wider) in zip(cells, widths, strict=True)
         ]
         table.add_row(words, *texts, style=_LINES[quantity][1])
     return table
-
-
-def _beside(figure: str, ratio: str, wide: int, wider: int) -> str:
-    return f"{figure:>{wide}} {ratio}" if wider else f"{figure:>{wide}}"

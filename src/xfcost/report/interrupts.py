@@ -39,7 +39,7 @@ def cleaned_up_on_interrupt(cleanup: Callable[[], Any]) -> Iterator[None]:
 
 
 def _end(*_: Any) -> NoReturn:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, lambda *_: None)  # not SIG_IGN: Python reports a signal that is pending then
     for cleanup in reversed(_CLEANUPS):
         with suppress(Exception):  # the others must still run
             cleanup()
