@@ -34,9 +34,7 @@ def run(
     return subprocess.CompletedProcess(list(words), process.exitcode, stdout, stderr)
 
 
-def _command(
-    words: Sequence[str], cwd: str | None, environment: Mapping[str, str], stdout: str, stderr: str
-) -> None:
+def _command(words: Sequence[str], cwd: str | None, environment: Mapping[str, str], stdout: str, stderr: str) -> None:
     """In the forked process: `python -m xfcost WORDS` with this environment and these streams."""
     os.environ.clear()
     os.environ.update(environment)
